@@ -6,6 +6,13 @@ are nearly all of a log, are appended column by column. Nothing here touches a f
 `json_lines` (real nodes) or make a table of `columns` (emulator), under the same names. The metrics of
 CAUSAL §VI and of the other papers are computed from this log and nothing else.
 """
+# Why columns. A long emulation appends millions of rows, mostly receptions and deliveries in
+# bursts. A list per column is extended by a whole burst with one call each, and a table for
+# analysis takes the lists as they are. An object per row would cost several times the memory and
+# the time.
+#
+# Why one format for emulated and real nodes: then the same metrics and checks apply to both, and a
+# run in the field can be compared with its emulation.
 
 from __future__ import annotations
 
@@ -85,7 +92,7 @@ REDELIVERED = "redelivered"
 
 
 class Row(TypedDict):
-    """One row as `Record.rows` gives it: every column, None where it is empty."""
+    """One row as `Record.rows` yields it: every column, None where it is empty."""
 
     run: str
     t: float
@@ -157,7 +164,7 @@ class Record:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows: they were written elsewhere."""
+        """Forget all rows, after they were written elsewhere."""
         self.t_us: list[int] = []
         self.kind: list[str] = []
         self.node: list[str] = []
@@ -225,6 +232,7 @@ class Record:
         self, t_us: int, node: str, event: events.Delivered, *, attrs: Mapping[str, str] | None = None
     ) -> None:
         """Append a burst of deliveries; `attrs` for all of them (`clock` where the node's is skewed)."""
+        # A claim that messaging reported as a delivery before would be counted twice.
         deliveries = [each for each in event.deliveries if not each.known]
         descriptors = [each.descriptor for each in deliveries]
         detail = [REDELIVERED if each.redelivered else None for each in deliveries]
@@ -243,7 +251,7 @@ class Record:
         self._burst(_EXPIRE, t_us, node, event.descriptors, attrs=attrs)
 
     def published(self, t_us: int, node: str, descriptor: Descriptor) -> None:
-        """Append a publication, with what was asked for the message."""
+        """Append a publication, with the options of the message."""
         attrs = {
             "destination": descriptor.destination,
             "mode": "persistent" if descriptor.persistent else "non-persistent",
@@ -329,6 +337,7 @@ class Record:
         self.hops.extend(blank if hops is None else hops)
         self.size.extend([each.size for each in descriptors])
         self.detail.extend(blank if detail is None else detail)
+        # Attributes are shared by a whole burst where possible: most rows have none of their own.
         if self.by_id and any(each.label for each in descriptors):
             self.message.extend([self.named(each.id, each.label) for each in descriptors])
             self.attrs.extend([{**(attrs or {}), "label": each.label} if each.label else attrs for each in descriptors])
@@ -355,7 +364,7 @@ class Record:
 
     @classmethod
     def from_json_lines(cls, lines: Iterable[str | bytes]) -> Self:
-        """Return the record of one run that `json_lines` told; blank lines are skipped."""
+        """Return the record that `json_lines` wrote; blank lines are skipped."""
         record, named = cls(), False
         for number, text in enumerate(lines, 1):
             if not text.strip():

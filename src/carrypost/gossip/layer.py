@@ -9,6 +9,16 @@ it adds to `Links`), hold messages back, and have messages published. It reads g
 Every step of a host is: `expire`, then the request (`receive`, `published`, `confirmed`, `left`, frames), then
 `finish`. A host calls only methods that a layer overrides, so the others cost nothing.
 """
+# Why layers and not subclasses of the host. Causal order, messaging, acknowledgements and the
+# overlay each need to see messages pass, hold some back, and keep rows in the same batch as the
+# cache. As subclasses they would have to be combined in every mix that scenarios ask for. As
+# observers of events they could not hold a message back. A chain of layers can, and an emulation of
+# thousands of hosts pays only for methods that are overridden (`_overriding`).
+#
+# What must hold. Layers are called in one order, lowest first, so that the upper one sees only what
+# the lower one let pass. They never call the host back in the middle of a step: whatever they want
+# is returned or put into `Outputs`, so that a step is over before the next begins. And a batch that
+# is lost is undone by the layers that wrote it, in `lost`.
 
 from __future__ import annotations
 
@@ -196,6 +206,7 @@ class Layer:
         return ()
 
 
+# Cached by the classes: thousands of hosts of an emulation have the same few combinations.
 @functools.cache
 def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
     """Return the layers that override each method, by its name: computed once, not for each host of an emulation."""
@@ -222,6 +233,8 @@ class Layers:
         """Layers with something that expires: each step reads their `due_us`."""
         self._handlers = handlers
         """Handlers of frames, to which layers add their own (`Links.handlers`)."""
+        # A layer may join after a restart, and its rows must not be lost meanwhile: they wait here
+        # until it does.
         self._stored: Sequence[tuple[Key, Value]] = ()
         """Rows after a restart that belong to layers which have not joined yet."""
         self._arrange(layers)
@@ -245,6 +258,7 @@ class Layers:
 
     def insert(self, layer: Layer) -> None:
         """Add a layer to a running host, as the highest below the application's side, and restore its rows."""
+        # The application's side stays last: it delivers, so nothing may come after it.
         self._arrange((*self._all[:-1], layer, self._all[-1]))
         self._restore(layer)
 

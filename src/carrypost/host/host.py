@@ -4,6 +4,17 @@ A host has no clock, no socket and no disk. Every input comes with the time, in 
 decrease; its outputs are taken from it: `changes()` first, then `outgoing()`, then `events()`. It sends nothing before
 its incarnation is durable. `peer` is an opaque link address; the node behind it is learnt from announcements.
 """
+# Why a host does no input or output. The same object runs in an emulation of thousands of nodes
+# under a virtual clock, on a real device with sockets and a disk, and in tests that crash it
+# between any two steps. With a clock or a socket inside, each of these would need a double of it,
+# and runs could not be repeated from a seed.
+#
+# Why outputs are taken in one order. `changes()` comes first because the frames and the events that
+# follow may claim that something is stored; drivers write the batch, and the host itself keeps back
+# what must wait until the batch is durable.
+#
+# What must hold. Time never decreases between two inputs. Nothing is sent before the incarnation is
+# durable: two lives under one number could give two messages the same id.
 
 from __future__ import annotations
 
@@ -208,6 +219,8 @@ class Host:
             destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering, headers,
             recipients=None if recipients is None else as_given(recipients),
         )  # fmt: skip
+        # No context manager here, as in `receive`: both run for every message, and a generator
+        # costs time.
         self._begin(now)
         try:
             return self._works.publish(draft, now).id
@@ -315,20 +328,28 @@ class Host:
         """
         if not self._steps.ready:
             return False
+        # What is due expires before the frames are seen: they must meet the state of now, not that
+        # of the last step.
         if self._begin(now):
             self._finish(now)
         neighbour = self._neighbours.get(peer)
         accounts = self._links.accounts
+        # Muted addresses are refused before their frames are looked at: otherwise muting would save
+        # no work.
         if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
             self._outputs.refuse("muted", peer, count=len(frames))
             return False
         if neighbour is not None:
+            # The budget of the link is spent on frames whether they are useful or not, or useless
+            # ones would be free.
             if not neighbour.link.budgets.receive(len(frames), nbytes, now):
                 self._outputs.refuse("link-budget", peer, count=len(frames))
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first, link = frames[0] if frames else None, neighbour.link
             listening = self._layers.listening
+            # In a quiet cloud most datagrams are announcements that repeat the last one: these skip
+            # the state machine of the link.
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now, listening=listening):
                 new = bool(link.unconfirmed.slots) and self._announced_receipts(link, first.receipts, now)
                 new = (len(frames) > 1 and link.receive(frames[1:], now)) or new
@@ -352,6 +373,8 @@ class Host:
         """
         passed = None if self._island is None else self._island.relaying.flows.pass_on(datagram, peer, now)
         neighbour = None if passed is None else self._neighbours.get(peer)
+        # Relayed datagrams pass by the thousand; noting each of them would cost more than passing
+        # it on.
         if neighbour is not None and now - neighbour.heard_us >= _HEARD_US:
             neighbour.heard(now)
         return passed
@@ -367,6 +390,8 @@ class Host:
 
     def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0) -> None:
         """Count what the driver could not decode of a datagram, by reason (`codec.Decoded.refused`)."""
+        # Bytes are charged, too: a long datagram of rubbish costs more to look through than a short
+        # one.
         cost = nbytes // _UNREAD_BYTES
         for reason, count in reasons.items():
             self._outputs.refuse(reason, peer, count=count)

@@ -8,6 +8,18 @@ the program wants one, so that the rest of a queue goes to consumers that are re
 Programs have a `Consumer`, which holds its intake. The connection hands messages to intakes, and the task that calls
 the listeners of a session takes from them.
 """
+# Between a node that hands messages over and a program that takes them lies a window, the prefetch.
+# Large windows are fast, as no round trip separates two messages. But what waits here belongs to
+# this consumer: others cannot have it, and after a crash it counts as handed over. So a queue with
+# slow consumers is better off with a small window, or with none.
+#
+# Credit is given back in portions (`_RENEWALS`), not message by message: each portion is a call to
+# the node, and for a queue elsewhere a message over the air.
+#
+# What must hold. A message leaves `waiting` in the same turn of the loop in which the program gets
+# it; whatever is awaited before may close or recover the session, so that `is_next` is asked again.
+# Numbers in `waiting` rise. Messages that were read ahead for another thread are still in
+# `waiting`, until that thread takes them (`Batch`).
 
 from __future__ import annotations
 
@@ -95,6 +107,8 @@ class Intake:
                 handed = self.waiting[len(read)]
                 room -= handed.descriptor.length
                 message = await self.read(handed) if room >= 0 else None
+                # The session may have been recovered while a body was read: then what was read is
+                # not what waits here now.
                 if message is None or not self.is_next(first[0]) or handed is not self.waiting[len(read)]:
                     break
                 read.append((handed, message))
@@ -120,6 +134,8 @@ class Intake:
                     if found is not None:
                         return found
                 elif not self.waiting and inbox.go_on():
+                    # With no time to wait, the answer is what the node has now: let it hand that
+                    # over before the decision.
                     if limit_s == 0:
                         await inbox.works.settled()
                 elif limit_s == 0:
@@ -171,6 +187,8 @@ class Intake:
             self._replenish(handed)
             return None
         if kind is not None and not _has_body(message, kind):
+            # Where the mode retries, the message stays: the program may ask again, for another type
+            # or for the whole message.
             if not self._inbox.acknowledging.retries:
                 self._took(handed)
             raise _misfit(message, kind)
@@ -209,6 +227,8 @@ class Intake:
     async def read(self, handed: Handed) -> Message | None:
         """Read the message that was handed over; None if it is gone, or dead by now, or its lease is over."""
         now_us, body = self._provider.now_us(), self._bodies.pop(handed.number, None)
+        # The lease may end while the message waits here. The manager then gives it to another node,
+        # so this program must not.
         if 0 < handed.lease_us <= now_us:
             await self._provider.recover(self._inbox.works.session, (), (handed.number,))
             return None
@@ -269,6 +289,8 @@ class Intake:
         taken, self.waiting = self.waiting, deque()
         self._bodies.clear()
         for handed in taken:
+            # Not at once: with credit before the numbers are back, the node would hand later
+            # messages over first.
             asyncio.get_running_loop().call_soon(self._replenish, handed)
         return [each.number for each in taken]
 
@@ -282,6 +304,8 @@ class Intake:
 
     def _replenish(self, handed: Handed) -> None:
         if not self._prefetch:
+            # The bytes that this message used are given back with the next request, so that the
+            # credit at the node stays the same.
             self._fetch_bytes = handed.descriptor.length
             if self.listener is not None:
                 self._ask_for_one()

@@ -1,8 +1,8 @@
 """Engines for the work of a stage: Spark, with a task for each piece, or this process, one piece after the other.
 
-Stages give an engine a function and what to call it with, and get what it answers, in order; so both engines do the
-same work, and neither sees a row of it. The first error of carrypost that a piece ends with is raised. Spark is started
-when there is something to do, and once for all stages that share an engine.
+Stages give an engine a function and its arguments, and get the results in order; so both engines do the same work, and
+neither sees a row of it. The first carrypost error of a piece is raised. Spark is started when there is something to
+do, and once for all stages that share an engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EngineName = Literal["spark", "local"]
 Watch = Callable[[int, int], None]
-"""Is told how many pieces are done, of how many."""
+"""Function that is called with the number of pieces done, and of all."""
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
 
@@ -33,7 +33,7 @@ class LocalEngine:
     def each(
         self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
     ) -> list[Answer]:
-        """Return what a function answers to each piece, one after the other."""
+        """Return the results of a function for each piece, one after the other."""
         del name
         found = []
         for piece in pieces:
@@ -62,7 +62,7 @@ class SparkEngine:
     def each(
         self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
     ) -> list[Answer]:
-        """Return what a function answers to each piece, in their order: one job, a task for each, seen as `name`."""
+        """Return the results of a function for each piece, in order: one job called `name`, a task for each."""
         from carrypost.lab.spark.jobs import collected  # noqa: PLC0415 - loaded only where Spark is
 
         if not pieces:
@@ -78,7 +78,7 @@ class SparkEngine:
 
 
 def _tried(do: Callable[[Piece], Answer], piece: Piece) -> Answer | CarrypostError:
-    """A task: an error is an answer, for Spark would tell it as one of its own."""
+    """Return a result or an error. Runs as a task: Spark would wrap an exception in one of its own."""
     try:
         return do(piece)
     except CarrypostError as error:

@@ -1,8 +1,8 @@
-"""Tables on disk: folders of Parquet files, each there whole or not at all, and the manifest beside them.
+"""Tables on disk: folders of Parquet files, each complete or absent, and the manifest beside them.
 
-A table is written into a hidden folder next to its place, and moved there when it is complete; whatever fails before
-leaves what was there. ``manifest.json`` tells, by table, where it came from: source, parameters, counts, version.
-Folders are ones that the driver and all executors see under the same path.
+A table is written into a hidden folder next to its place, and moved there when it is complete; a failure before that
+leaves the previous table. ``manifest.json`` describes, by table, its origin: source, parameters, counts, version. The
+driver and all executors must see a folder under the same path.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def read_arrow(path: Path, table: Table) -> pa.Table:
 
 
 def write(frame: DataFrame, folder: Path, table: Table) -> None:
-    """A frame as the table in this folder, in place of one that is there."""
+    """Write a frame as the table in this folder, replacing the present one."""
     with staged(folder / table.name) as partial:
         table.conform(frame).write.mode("overwrite").option("compression", "zstd").parquet(str(partial.absolute()))
 
 
 def write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
-    """Rows as the table in this folder, in place of one that is there."""
+    """Write rows as the table in this folder, replacing the present one."""
     with staged(folder / table.name) as partial:
         partial.mkdir()
         pq.write_table(rows.select(table.names).cast(table.arrow), partial / "part-0.parquet", compression="zstd")
@@ -105,7 +105,7 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def clear(target: Path) -> None:
-    """Remove what processes that are gone left half-written for this target; bring back what one had moved away."""
+    """Remove half-written files of dead processes for this target; restore what one had moved away."""
     for left in abandoned(target, f"{_OLD}{PARTIAL}"):
         if target.exists():
             _remove(left)
@@ -138,7 +138,7 @@ def _remove(path: Path) -> None:
 
 
 def leave(made: Iterable[Path]) -> None:
-    """Remove folders that were made in vain, the innermost first; one that somebody put something into stays."""
+    """Remove folders that were made in vain, the innermost first; one that is not empty stays."""
     for folder in made:
         with suppress(OSError):
             folder.rmdir()

@@ -1,8 +1,7 @@
-"""The tables of the laboratory: what each is called, its columns, and what they mean.
+"""The tables of the laboratory: their names, their columns, and the meanings of these.
 
-A table is stated once, and known from here to Spark, to Arrow and to the documents. Times are seconds, places metres on
-a plane, names texts; contacts and activities are half open. What a function takes or gives is one of these tables,
-which `conform` holds it to.
+A table is defined once, for Spark, Arrow and the documents. Times are seconds, places metres on a plane, names texts;
+contacts and activities are half-open. Inputs and outputs of functions are these tables, which `conform` enforces.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Table:
         return pa.schema([pa.field(column.name, type_of(column.type), column.nullable) for column in self.columns])
 
     def conform(self, frame: DataFrame) -> DataFrame:
-        """The columns of this table out of a frame, in order and with their types; one that is missing is an error."""
+        """Return the columns of this table from a frame, in order and with their types; a missing one is an error."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
 
         if missing := [name for name in self.names if name not in frame.columns]:

@@ -71,6 +71,8 @@ class ClaimInput(enum.Enum):
     """The subscription ended."""
 
 
+# A table, not methods: the diagram in the documentation is drawn from it, and a move that nobody
+# thought of raises instead of being half done.
 _S, _M = ClaimState, ClaimInput
 MOVES: dict[tuple[ClaimState, ClaimInput], ClaimState] = {
     (_S.DELAYED, _M.DUE): _S.WAITING,
@@ -200,6 +202,8 @@ class Claim(msgspec.Struct, eq=False):
         self.state = after
 
 
+# Two parts, as claims come back: fresh ones have rising places, and a queue will do; returned ones
+# need a heap.
 class Backlog:
     """The claims of one claimant that wait, in the order of their places."""
 
@@ -236,6 +240,8 @@ class Backlog:
 
     def discard(self, claim: Claim) -> None:
         """Remove a claim that ended while it waited."""
+        # Places stay behind in the queue and the heap, and are skipped later: to find one in the
+        # middle costs the whole length.
         if self._fresh.pop(claim.place, None) is None:
             self._returned.pop(claim.place, None)
         if len(self._order) > 2 * len(self._fresh) + _STALE_SLACK:
@@ -249,6 +255,7 @@ class Backlog:
         if self._returned:
             while self._places[0] not in self._returned:
                 heappop(self._places)
+            # Only places that are still in the dict count: others were discarded meanwhile.
             return self._returned[self._places[0]]
         while self._order[0] not in self._fresh:
             self._order.popleft()
@@ -311,6 +318,7 @@ class Consumer(msgspec.Struct, eq=False):
         self.messages -= 1
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
+        # A doubtful message may end the program. Handed over alone, it cannot take others with it.
         if claim.doubtful:
             self.session.alone = claim
 
@@ -370,6 +378,7 @@ class Claimant:
 
     def next_consumer(self) -> Consumer | None:
         """Return the consumer for the next message: of those with credit, each in its turn."""
+        # Round robin, so that a consumer that always has credit does not get everything.
         consumers = self.consumers
         for _ in consumers:
             self._turn = (self._turn + 1) % len(consumers)
@@ -426,6 +435,8 @@ class Subscription(Claimant):
             return True
         if self.durable and self.client:
             return headers.client != self.client
+        # The incarnation counts, too: after a restart numbers of connections begin anew, and
+        # another program may have this one.
         return headers.connection != self.connection or descriptor.incarnation != here.incarnation
 
 

@@ -1,7 +1,7 @@
 """Random streams of the emulator.
 
-Every use has a stream of its own, named by (seed, who, purpose): whoever draws more, or joins, changes
-nothing for the others. Keys and salts never come from here.
+Every use has a stream of its own, named by (seed, node, purpose): a node that draws more, or joins, changes nothing for
+the others. Keys and salts never come from here.
 """
 
 from __future__ import annotations

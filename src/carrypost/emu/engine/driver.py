@@ -1,8 +1,8 @@
 """One emulated node: a host, its store, its place on the radio, its one timer.
 
 The loop is that of `host.driving`. A batch is readable at once and answered at once or after the disk's delay; stored
-payloads are put into the frames that name them; events go to the application. A crash takes everything but what was
-durable; a suspended node misses what is sent to it, and does on its return what fell due.
+payloads are inserted into the frames that name them; events go to the application. A crash takes everything that was
+not durable; a suspended node misses what is sent to it, and on its return does what fell due.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Application(Protocol):
         """Subscribe, on a host that has just started."""
 
     def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
-        """Take an event of the host."""
+        """Handle an event of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Environment:
     """Names of the nodes, by id."""
 
     def name(self, node: NodeId) -> str:
-        """Return the name of the node that has this id; an id of nobody here is its own name."""
+        """Return the name of the node that has this id; an unknown id is its own name."""
         return self.names.get(node, node)
 
 
@@ -76,7 +76,7 @@ class Disk:
 
     delay_us: int = 0
     full: bool = False
-    """Batches that would put anything are lost."""
+    """True if batches with any put are lost."""
     store: MemoryStore = field(default_factory=MemoryStore)
 
 
@@ -102,7 +102,7 @@ class EmulatedDriver(ProgramDriver):
         self.disk = Disk()
         self.state = _DOWN
         self.gone = 0
-        """Messages that were not sent because their payload was no longer in the store."""
+        """Number of messages that were not sent because their payload was no longer in the store."""
         self.clock = clock or EmulatedClock()
         self._skewed = not self.clock.right
         self._scheduler = environment.scheduler
@@ -189,7 +189,7 @@ class EmulatedDriver(ProgramDriver):
         self._stop_timer()
 
     def resume(self) -> None:
-        """Go on after a suspension: first take the disk's answers, then do what fell due."""
+        """Continue after a suspension: first process the disk's answers, then do what fell due."""
         if self.state is not _SUSPENDED:
             raise StateError(f"node {self.name!r} is {self.state.value}, not suspended")
         self.state = _RUNNING
@@ -212,10 +212,10 @@ class EmulatedDriver(ProgramDriver):
         self._receive([Datagram(tuple(frames), 0)], peer)
 
     def report_published(self) -> None:
-        """Tell the application what was just published; what else there is to tell waits for `drain`, in order.
+        """Report what was just published to the application; other events wait for `drain`, in order.
 
-        So a record has a publication before whatever else is told of that instant: what had expired at this node by
-        then and, where hosts answer later (ideal mode), what other nodes tell meanwhile.
+        So a record has a publication before everything else of that instant: what had expired at this node by then and,
+        if hosts answer later (ideal mode), what other nodes report meanwhile.
         """
         host = self.host
         events = host.events()
@@ -225,7 +225,7 @@ class EmulatedDriver(ProgramDriver):
                 self._application.handle_event(self, event)
 
     def later(self, action: Callable[[], None]) -> None:
-        """Let the application act at this instant, once it was told all there is, if the node is there by then."""
+        """Let the application act at this instant, after all events were reported, if the node is present by then."""
         self._scheduler.post(self._scheduler.now, Phase.PUBLISH, self.name, self._act, action, self._host)
 
     def _act(self, action: Callable[[], None], host: Host) -> None:
@@ -236,7 +236,7 @@ class EmulatedDriver(ProgramDriver):
             self.drain()
 
     def write(self) -> None:
-        """Take the host's changes into the store at once, before anything else is taken."""
+        """Store the host's changes at once, before anything else is taken."""
         while (batch := self.host.changes()) is not None:
             self._write(batch)
 
@@ -270,6 +270,8 @@ class EmulatedDriver(ProgramDriver):
 
     def _write(self, batch: Batch) -> None:
         disk, scheduler = self.disk, self._scheduler
+        # The common case, no delay and no fault, avoids the heap: it is one call for every batch of
+        # every node.
         if not disk.delay_us and not disk.full and self._written_us <= scheduler.now:
             disk.store.write(batch)
             self.host.durable(batch.serial, self.clock.local(scheduler.now) if self._skewed else scheduler.now)
@@ -290,7 +292,9 @@ class EmulatedDriver(ProgramDriver):
 
     def _answer(self, batch: Batch) -> None:
         if self.disk.full and batch.puts:
-            for serial in self.store.unanswered:  # A lost one takes all with it that are not answered, as on a node.
+            # A lost batch takes all with it that are not answered, as on a node: later ones may build on it. A kinder
+            # emulator would not find the faults that real disks cause.
+            for serial in self.store.unanswered:
                 self.store.refuse(serial)
                 self._tell(lambda host, now, serial=serial: host.lost(serial, "disk full", now))  # type: ignore[misc]
         else:

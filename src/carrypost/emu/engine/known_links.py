@@ -1,4 +1,4 @@
-"""Links between hosts as the emulator knows them, which hosts of an ideal emulation may be told."""
+"""Links between hosts as the emulator knows them, for hosts of an ideal emulation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class KnownLinks:
         self.version = 0
         self._links: dict[NodeId, set[NodeId]] = {}
         self._names: dict[NodeId, Mapping[bytes, NodeId | None]] = {}
-        """Hosts by their four bytes that can be reached from each, as long as these are the same."""
+        """Reachable hosts by their four bytes, for each host, until the links change."""
 
     def change(self, one: NodeId, other: NodeId, *, up: bool) -> set[NodeId]:
-        """Note that a link begins or ends. Returns the hosts that can reach others, or fewer, than before."""
+        """Note that a link begins or ends; return the hosts that can reach more or fewer hosts than before."""
         apart = self._apart(one, other) if up else None
         self.version += 1
         for here, there in ((one, other), (other, one)):

@@ -1,4 +1,4 @@
-"""One direction of an emulated link: how it treats datagrams, and what went over it.
+"""One direction of an emulated link: its treatment of datagrams, and its traffic.
 
 Loss, duplication, delay and damage act on datagrams, as on a real link, never on single frames. Each direction of each
 link draws from streams of its own, so that one more node, or one more link, does not disturb the others.
@@ -37,15 +37,15 @@ class LinkModel:
     reorder: float = 0.0
     """Probability that it is held up, so that later ones overtake it."""
     reorder_us: int = 20_000
-    """By how much, at most."""
+    """Longest delay of such a datagram."""
     corrupt: float = 0.0
     """Probability that a byte of it is changed."""
     truncate: float = 0.0
     """Probability that its end is cut off."""
     rate_bytes_per_s: int | None = None
-    """Datagrams queue for the link at this rate; None: no limit."""
+    """Rate at which datagrams leave the link's queue; None: no limit."""
     gather_us: int = 0
-    """Datagrams of one transmission that arrive within so much are handed over together, when the last is there."""
+    """Time within which datagrams of one transmission are handed over together, when the last has arrived."""
 
     def __post_init__(self) -> None:
         for name in _PROBABILITIES:
@@ -67,6 +67,8 @@ class LinkModel:
         return replace(self, **given)
 
     @property
+    # Most scenarios have neither loss nor damage. Their datagrams skip the random streams
+    # altogether.
     def certain(self) -> bool:
         """True if nothing is left to chance."""
         return not (self.loss or self.duplicate or self.reorder or self.corrupt or self.truncate)
@@ -81,11 +83,11 @@ class Traffic:
         self.datagrams = 0
         self.bytes = 0
         self.lost = 0
-        """Datagrams: by chance."""
+        """Datagrams lost by chance."""
         self.cut = 0
-        """Datagrams: because the link ended first."""
+        """Datagrams lost because the link ended first."""
         self.arrived = 0
-        """Datagrams: duplicates included."""
+        """Datagrams that arrived, duplicates included."""
         self.tally: dict[type[Frame], list[int]] = {}
         """Number and bytes of the frames of each type."""
 
@@ -152,14 +154,14 @@ class Way:
         self.model = LinkModel()
         self.certain = True
         self.plain = True
-        """True if datagrams only take their time."""
+        """True if datagrams are only delayed."""
         self.up = False
         self.contact = 0
         """Number of the link among those that these two have had."""
         self.free_us = 0
         """Time at which the link has sent what was queued for it."""
         self.until_us = NEVER
-        """Time at which it will end, if that is known: what would arrive then or later is lost."""
+        """Time at which it will end, if that is known: later arrivals are lost."""
         self.traffic = Traffic()
         self._seed = seed
         self._streams: dict[str, random.Random] = {}
@@ -169,6 +171,8 @@ class Way:
         self.model, self.certain, self.up = model, model.certain, True
         self.plain = self.certain and model.rate_bytes_per_s is None
         self.free_us, self.until_us = 0, until_us
+        # Datagrams in the air belong to one contact. The next contact of the same pair must not get
+        # them.
         self.contact += 1
 
     def queued(self, datagrams: Burst, now: int) -> list[int]:
@@ -187,6 +191,8 @@ class Way:
             return ()
         first = sent_us + model.delay_us
         if model.reorder and (late := self.chance("reorder")).random() < model.reorder:
+            # One stream per purpose: with a common one, switching reordering on would change which
+            # datagrams are lost, and two runs could not be compared.
             first += late.randint(1, model.reorder_us)
         if model.duplicate and (again := self.chance("duplicate")).random() < model.duplicate:
             return first, first + again.randint(0, model.reorder_us)
@@ -219,7 +225,7 @@ def spaced(datagrams: Burst, free_us: int, rate: int) -> tuple[list[int], int]:
 
 
 def gathered(times: list[int], gather_us: int, until_us: int) -> Iterator[tuple[int, int]]:
-    """Datagrams that are handed over together, as (first, end); none of them is kept back beyond `until_us`."""
+    """Yield groups of datagrams that are handed over together, as (first, end); none is delayed beyond `until_us`."""
     start = 0
     for at in range(1, len(times) + 1):
         if at == len(times) or times[at] > times[start] + gather_us or times[at] >= until_us:

@@ -1,9 +1,9 @@
 """An asyncio event loop whose time is virtual.
 
-Sleeping takes no real time: when no task can go on, the clock jumps to the next timer or to the next thing
-that happens in an attached emulation, which so advances in step with the tasks. A loop that nothing can
-wake any more is a deadlock and says who waits where; tasks that spin while time stands still are stopped.
-Real I/O and threads would wait in real time and are refused.
+Sleeping takes no real time: when no task can go on, the clock jumps to the next timer or to the next event in an
+attached emulation, which so advances in step with the tasks. A loop that nothing can wake any more is a deadlock, and
+the error names where each task waits; tasks that spin while time stands still are stopped. Real I/O and threads would
+wait in real time and are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carrypost.model.times import MICROSECONDS
 
 LIMIT_S = 86_400.0
 INSTANT_TURNS_MAX = 100_000
-"""Number of turns in which tasks may go on without time moving on."""
+"""Number of turns that tasks may take without time advancing."""
 T = TypeVar("T")
 
 _REAL_IO = (
@@ -58,34 +58,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._selector.now_us / MICROSECONDS
 
     def attach(self, scheduler: Scheduler) -> None:
-        """From now on this emulation advances with the loop."""
+        """Advance this emulation with the loop from now on."""
         self._selector.attached[scheduler] = self._selector.now_us - scheduler.now
 
     def detach(self, scheduler: Scheduler) -> None:
-        """The emulation stands still from now on."""
+        """Stop advancing this emulation."""
         self._selector.attached.pop(scheduler, None)
 
     def _process_events(self, event_list: list[object]) -> None:
-        """There are none: the selector waits for no file."""
+        """Do nothing: the selector waits for no file."""
 
     def _write_to_self(self) -> None:
-        """Only threads call this: the loop itself never sleeps."""
+        """Refuse calls from threads: the loop itself never sleeps."""
         if threading.get_ident() != self._thread:
             _refuse("call_soon_threadsafe", "a thread")
 
 
 class _VirtualSelector:
-    """Stands where other loops have a selector: instead of waiting it lets virtual time pass."""
+    """Replacement of a selector that lets virtual time pass instead of waiting."""
 
     def __init__(self, loop: VirtualLoop, limit_us: int) -> None:
         self.now_us = 0
         self.attached: dict[Scheduler, int] = {}
-        """By how much the loop's time is ahead of the emulation's."""
+        """Time by which the loop is ahead of each emulation."""
         self._loop = loop
         self._limit_us = limit_us
         self._end_us = limit_us
         self._turns = 0
-        """Since time last moved on."""
+        """Number of turns since time last advanced."""
 
     def select(self, timeout: float | None) -> list[object]:
         """Let time pass until something can go on; `timeout`: to the next timer, None if there is none."""
@@ -113,6 +113,8 @@ class _VirtualSelector:
             raise TimeLimitError(f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._tasks())
         if target != self.now_us:
             self.now_us, self._turns = target, 0
+        # All emulations reach the target, also those that have nothing to do there: a task that
+        # looks at two of them must see the same time.
         for scheduler, ahead_us in list(self.attached.items()):
             scheduler.run_until(target - ahead_us)
         return []
@@ -126,7 +128,7 @@ class _VirtualSelector:
 
 
 def _ready(task: asyncio.Task[Any]) -> bool:
-    """Return True if a task goes on in the next turn: what it waited for, if anything, is there."""
+    """Return True if a task goes on in the next turn: it waits for nothing, or that is done."""
     awaited: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
     return awaited is None or awaited.done()
 

@@ -1,9 +1,8 @@
 """A store in memory that behaves like a disk.
 
-A batch is readable as soon as it is taken and durable once it is committed; batches are committed in the
-order in which they were taken. A crash loses those that were not. What the values mean is the host's
-business: of the keys only "piece" is known here, because payloads are read from the store and do not come
-back at a restart.
+A batch is readable as soon as it is taken and durable once it is committed; batches are committed in the order in which
+they were taken. A crash loses those that were not. The meaning of values is the host's business: of the keys only
+"piece" is known here, because payloads are read from the store and do not come back at a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from carrypost.model.ids import MessageId
 
 
 class MemoryStore:
-    """The contents of one node's emulated disk, and what is on the way there."""
+    """The contents of one node's emulated disk, and the batches on the way there."""
 
     __slots__ = ("_disk", "_taken")
 
@@ -38,11 +37,11 @@ class MemoryStore:
         return tuple(self._taken)
 
     def accept(self, batch: Batch) -> None:
-        """From now on the batch is readable."""
+        """Make a batch readable."""
         self._taken[batch.serial] = self._resolved(batch)
 
     def commit(self, serial: int) -> None:
-        """From now on the batch survives a crash."""
+        """Make a batch durable."""
         oldest = next(iter(self._taken), None)
         if serial != oldest:
             raise StateError(f"batches are committed in order: {oldest} is next, not {serial}")
@@ -74,12 +73,12 @@ class MemoryStore:
         disk.update(batch.puts)
 
     def refuse(self, serial: int) -> None:
-        """The batch could not be written: it was never there."""
+        """Drop a batch that could not be written."""
         if self._taken.pop(serial, None) is None:
             raise StateError(f"no batch {serial} is on its way to the disk")
 
     def crash(self) -> None:
-        """Lose whatever is not durable."""
+        """Lose all batches that are not durable."""
         self._taken.clear()
 
     def get(self, key: Key) -> Value | None:
@@ -101,7 +100,7 @@ class MemoryStore:
         return assemble_payload(descriptor, self.piece, limits)
 
     def state(self) -> Iterator[tuple[Key, Value]]:
-        """Yield everything durable but payloads, in a fixed order: what a host is restored from."""
+        """Yield everything durable except payloads, in a fixed order, to restore a host from."""
         for key in sorted(self._disk):
             if key[0] != PIECE:
                 yield key, self._disk[key]

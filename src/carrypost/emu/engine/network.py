@@ -80,7 +80,10 @@ class NetworkOptions:
 
 
 class Network:
-    """Nodes in virtual time, at first out of each other's reach; used once, by ``with`` or ``async with``."""
+    """Nodes in virtual time, at first out of each other's reach.
+
+    A network is used once, by ``with`` or ``async with``.
+    """
 
     def __init__(self, names: Iterable[str], options: NetworkOptions, settings: Settings) -> None:
         self._options = options
@@ -140,13 +143,15 @@ class Network:
         return self._scheduler.now / MICROSECONDS
 
     async def run(self, seconds: float) -> None:
-        """So many virtual seconds pass. Inside `testing.run` other tasks go on meanwhile."""
+        """Let so many virtual seconds pass. Inside `testing.run` other tasks go on meanwhile."""
         duration_us = self._begin(seconds)
         if self._loop is not None and duration_us:
             await asyncio.sleep(duration_us / MICROSECONDS)
             return
         end_us = self._scheduler.now + duration_us
         while (due := self._scheduler.next_time()) is not None and due <= end_us:
+            # Other tasks get a turn after every instant, so that they act at the time at which they
+            # are woken.
             self._scheduler.run_until(due)
             await asyncio.sleep(0)
         self._scheduler.run_until(max(end_us, self._scheduler.now))
@@ -172,7 +177,7 @@ class Network:
         reorder: float | None = None,
         rate_bytes_per_s: int | None = None,
     ) -> None:
-        """A contact begins; with `one_way` only `b` hears `a`. Options left out are the network's."""
+        """Begin a contact; with `one_way` only `b` hears `a`. Options left out are the network's."""
         self._check(a, b)
         model = self._options.model.changed(
             delay_s=delay_s, loss=loss, duplicate=duplicate, reorder=reorder, rate_bytes_per_s=rate_bytes_per_s
@@ -180,7 +185,7 @@ class Network:
         self._radio.link(a, b, one_way=one_way, model=model)
 
     def unlink(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """A contact ends; what is in the air is lost."""
+        """End a contact; frames in the air are lost."""
         self._check(a, b)
         self._radio.unlink(a, b, one_way=one_way)
 
@@ -192,7 +197,7 @@ class Network:
     # ------------------------------------------------------------------------------------------------ nodes
 
     def add(self, name: str, *, privilege: Privilege | None = None, **settings: object) -> None:
-        """One more node, out of reach; further keywords are Settings that differ from the network's."""
+        """Add a node, out of reach; further keywords are settings that differ from the network's."""
         if self._state == "closed":
             raise StateError("this network is closed")
         self._make(name, self._settings.replace(**settings), privilege)
@@ -200,7 +205,7 @@ class Network:
             self._boot(name)
 
     def kill(self, node: str) -> None:
-        """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""
+        """Crash a node: what was not durable is lost, the store is kept. Links stay, for when it is restarted."""
         self._checked(node).crash()
         self._note(Kind.LEAVE, node)
 
@@ -210,19 +215,19 @@ class Network:
         self._boot(node)
 
     def suspend(self, node: str) -> None:
-        """The node stands still: it hears, says and does nothing."""
+        """Suspend a node: it hears, sends and does nothing."""
         self._checked(node).suspend()
 
     def resume(self, node: str) -> None:
-        """A suspended node goes on, and first does what fell due."""
+        """Resume a suspended node, which first does what fell due meanwhile."""
         self._checked(node).resume()
 
     def fill_disk(self, node: str, *, full: bool = True) -> None:
-        """The disk of a node takes no more, or, with ``full=False``, takes again."""
+        """Fill the disk of a node; with ``full=False`` make room again."""
         self._checked(node).disk.full = full
 
     def host(self, node: str) -> Host:
-        """The host of a node in its present incarnation; what is done to it directly is seen by the next `run`."""
+        """Return the host of a node in its present incarnation. Direct changes to it are noticed by the next `run`."""
         self._find(node)
         return self._driver(node).host
 
@@ -260,9 +265,9 @@ class Network:
         ordering: str = "none",
         recipients: Collection[str] | None = None,
     ) -> MessageId:
-        """Publish as the application of `node`; the id of the message. Ordering: "none", "causal", "delta-causal".
+        """Publish as the application of `node`; return the id of the message.
 
-        `recipients`: names of the nodes that it is for.
+        `ordering` is "none", "causal" or "delta-causal". `recipients`: names of the nodes that the message is for.
         """
         driver = self._checked(node)
         if recipients is not None:
@@ -287,9 +292,9 @@ class Network:
     def subscribe(
         self, node: str, pattern: str | Mapping[str, str], selector: str | None = None, *, ordered: bool = False
     ) -> int:
-        """Subscribe as the application of `node`; the number to unsubscribe by, valid over restarts.
+        """Subscribe as the application of `node`; return the number to unsubscribe by, valid over restarts.
 
-        `ordered` where messages have an order: all of the destination is received, the rest is filtered at delivery.
+        `ordered`: the messages have an order. All messages of the destination are received, and filtered at delivery.
         """
         self._check(node)
         check_flag("ordered", ordered)
@@ -322,7 +327,7 @@ class Network:
         attributes: Mapping[str, AttributeValue] | None = None,
         lifetime_s: float | None = None,
     ) -> MessageId:
-        """Send an event to a channel as the application of `node`; the id of the event. Needs `overlay.enabled`."""
+        """Send an event to a channel as the application of `node`; return its id. Needs `overlay.enabled`."""
         driver = self._checked(node)
         lifetime_us = None if lifetime_s is None else microseconds(lifetime_s, "lifetime_s")
         overlay = driver.command().overlay
@@ -344,9 +349,9 @@ class Network:
         return destination
 
     def open_messaging(self) -> None:
-        """Wake messaging (`net.host(node).messaging`) on every node, now and whenever one starts; twice is once.
+        """Open messaging (`net.host(node).messaging`) on every node, now and whenever one starts. May be called again.
 
-        What is handed over to consumers, and how commands end, is told to whoever watches (`watch`).
+        Hand-overs to consumers and the outcomes of commands are events, which `watch` reports.
         """
         self._check()
         self._messaging = True
@@ -354,13 +359,13 @@ class Network:
             inbox.open_messaging(driver)
 
     def payload(self, node: str, descriptor: Descriptor) -> bytes:
-        """The payload, as published, of a message that `node` has: what was handed over is read from the store."""
+        """Return the payload, as published, of a message that `node` has; it is read from the store."""
         return self._checked(node).stored(descriptor)
 
     # ---------------------------------------------------------------------------------------- what happened
 
     def watch(self, watcher: Watcher) -> None:
-        """From now on `watcher(seconds, node, event)` is called for every event of every host."""
+        """Call `watcher(seconds, node, event)` for every event of every host from now on."""
         check_callable("a watcher", watcher)
         self._watchers.append(watcher)
 
@@ -413,6 +418,8 @@ class Network:
     def _begin(self, seconds: float) -> int:
         self._check()
         duration_us = microseconds(seconds)
+        # Hosts may have been used directly (`host`): what they want to send since must not wait for
+        # the next event.
         for driver, _ in self._nodes.values():
             if driver.state is NodeState.RUNNING:
                 driver.drain()

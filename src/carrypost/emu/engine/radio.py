@@ -1,11 +1,11 @@
-"""The emulated radio: who hears whom, and what becomes of a datagram on the way.
+"""The emulated radio: which nodes hear each other, and the fate of datagrams on the way.
 
 A transmission is cut into datagrams exactly as the codec would cut it; loss, duplication, delay and damage act on
-datagrams (`emu.engine.links`). A datagram that would arrive at or after the end of its
-link is lost. Frames are handed over as values; with `encoded` they go through their bytes, and nothing may differ.
+datagrams (`emu.engine.links`). A datagram that would arrive at or after the end of its link is lost. Frames are handed
+over as values; with `encoded` they go through their bytes, and nothing may differ.
 
 Airtime is private (each direction of a link has its rate to itself) or shared: a transmission then keeps its sender and
-everybody who hears it from sending until it is over, so a node that relays halves its channel (JOMS-15 figure 5).
+every node that hears it from sending until it is over, so a node that relays halves its channel (JOMS-15 figure 5).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZE = attrgetter("size")
 
 Airtime = Literal["private", "shared"]
 Receiver = Callable[[Burst, str], None]
-"""Takes a burst and the name of its sender."""
+"""Function that receives a burst and the name of its sender."""
 
 
 class _Station:
@@ -47,7 +47,7 @@ class _Station:
         self.up: dict[str, Way] = {}
         """Stations that hear it."""
         self.free_us = 0
-        """Time at which the air around it is free, where airtime is shared."""
+        """Time at which the air around it is free, if airtime is shared."""
 
 
 class Radio:
@@ -67,7 +67,7 @@ class Radio:
     ) -> None:
         self.model = model or LinkModel()
         self.refused: Counter[str] = Counter()
-        """Number of arrivals that could not be read, by reason; only where there are bytes."""
+        """Number of undecodable arrivals, by reason; only if there are bytes."""
         self._scheduler = scheduler
         self._seed = seed
         self._encoded = encoded
@@ -76,19 +76,19 @@ class Radio:
         self._by_link = by_link
         """True if the frames on each link are counted by kind, and not only those of each node."""
         self._checked = checked
-        """True if datagrams have a checksum, as those of UDP: a frame that is not as it was sent goes no further.
-        Without it only signatures tell what was damaged."""
+        """True if datagrams have a checksum, as those of UDP: a damaged frame goes no further. Without it only
+        signatures reveal damage."""
         self._stations: dict[str, _Station] = {}
         self._ways: dict[tuple[str, str], Way] = {}
 
     def add(self, node: str, receiver: Receiver) -> None:
-        """A node joins, linked to nobody."""
+        """Add a node, linked to none."""
         if node in self._stations:
             raise StateError(f"there is a node {node!r} already")
         self._stations[node] = _Station(receiver)
 
     def remove(self, node: str) -> None:
-        """A node that has no links any more leaves for good; what is known of it goes with it."""
+        """Remove a node without links for good, with all that is known of it."""
         for other in self._stations.pop(node).met:
             self._ways.pop((node, other), None)
             self._ways.pop((other, node), None)
@@ -97,7 +97,7 @@ class Radio:
     def link(
         self, a: str, b: str, *, one_way: bool = False, model: LinkModel | None = None, until_us: int = NEVER
     ) -> None:
-        """From now on `a` and `b` hear each other; with `one_way` only `b` hears `a`."""
+        """Link two nodes: both hear each other or, with `one_way`, only `b` hears `a`."""
         if a == b:
             raise LocalError(f"{a!r} cannot be linked to itself")
         ways = self._directions(a, b, one_way=one_way)
@@ -109,7 +109,7 @@ class Radio:
             self._stations[way.sender].up[way.receiver] = way
 
     def unlink(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """The link ends, and what is in the air is lost; with `one_way` only `b` no longer hears `a`."""
+        """End a link: datagrams in the air are lost; with `one_way` only `b` no longer hears `a`."""
         ways = [way for way in self._directions(a, b, one_way=one_way) if way.up]
         if not ways:
             raise StateError(f"{a!r} and {b!r} are not linked")
@@ -141,6 +141,7 @@ class Radio:
         sizes = codec.wire_sizes(frames)
         sent = station.sent
         sent.count_frames(frames, sizes)
+        # Most transmissions are one frame, which is one datagram: there are no runs to look for.
         if len(sizes) == 1:
             nbytes = sizes[0] + _OVERHEAD_BYTES
             datagrams = [Datagram(tuple(frames), nbytes)] if ways else []
@@ -169,7 +170,7 @@ class Radio:
     def _aired(self, station: _Station, datagrams: Burst, ways: list[Way]) -> list[int] | None:
         """Return the times at which datagrams have left, if the air is shared: all are silent until the last one has.
 
-        What goes to several goes at the rate of the slowest of them.
+        A broadcast goes at the rate of its slowest receiver.
         """
         rates = [way.model.rate_bytes_per_s for way in ways]
         rate = min((rate for rate in rates if rate is not None), default=None)
@@ -210,7 +211,7 @@ class Radio:
         self._stations[way.receiver].receive(burst, way.sender)
 
     def _worn(self, way: Way, sent: Datagram) -> Datagram:
-        """Return a datagram as a link that damages its datagrams delivers it."""
+        """Return a datagram as a damaging link delivers it."""
         if not (sent.frames and (way.model.corrupt or way.model.truncate)):
             return sent  # Without frames: all of it was refused when it was read, with `encoded`.
         (encoded,) = codec.datagrams(sent.frames, max(sent.size, 1))
@@ -220,6 +221,9 @@ class Radio:
         read = self._read(damaged, sent.size)
         if not self._checked:
             return read
+        # UDP's checksum catches damage, but the emulator decodes frame by frame. Frames that
+        # survived unchanged are kept, as if they had been in a datagram of their own, so that one
+        # flipped byte does not always cost the whole burst.
         sound = self._read(encoded, sent.size).frames
         kept = tuple(frame for frame in read.frames if frame in sound)
         return Datagram(kept, sent.size, read.refused or {"checksum": 1})

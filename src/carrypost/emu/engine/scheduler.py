@@ -1,10 +1,16 @@
-"""Virtual time: what happens next, and in which order.
+"""Virtual time: the next event, and the order of events.
 
-The clock is a whole number of microseconds that moves only by running what is due. At one instant things
-run by phase, within a phase by node name, then in the order of scheduling; so the same calls give the same
-run. What is scheduled for the present instant runs in it, whatever its phase: nothing is ever put off to a
-time that it was not meant for. An instant that does not come to an end raises, and names who is busy.
+The clock is an integer number of microseconds that moves only by running what is due. At one instant actions run by
+phase, within a phase by node name, then in the order of scheduling; so the same calls give the same run. An action
+scheduled for the present instant runs in it, whatever its phase: nothing is ever postponed to a time that it was not
+meant for. An instant that does not come to an end raises, and names the busy nodes.
 """
+
+# Why phases. Two things at the same microsecond have no order in nature, but a run must have one,
+# and it must not depend on which was scheduled first: that would change with any optimization of
+# the code that schedules. The order chosen is the least surprising one for a record. What ends,
+# ends before anything arrives; what arrives is heard before timers conclude that it did not; new
+# nodes and links come after that; and a publication sees the links of its own instant.
 
 from __future__ import annotations
 
@@ -17,11 +23,11 @@ from typing import Any
 from carrypost.errors import RunawayError, StateError
 
 INSTANT_STEPS_MAX = 1_000_000
-"""Default for how many steps may run without time moving on."""
+"""Default number of steps that may run without time advancing."""
 
 
 class Phase(enum.IntEnum):
-    """The order of things that happen at one instant."""
+    """The order of events at one instant."""
 
     DOWN = 0
     LEAVE = 1
@@ -56,7 +62,7 @@ class Scheduler:
     def post(self, t_us: int, phase: Phase, node: str, action: Callable[..., None], *arguments: object) -> None:
         """Call `action` with `arguments` at `t_us`, which may be the present instant but not the past.
 
-        What is posted cannot be taken back: a caller that may change its mind has `action` find that out.
+        A posted action cannot be cancelled: a caller that may change its mind has `action` check for that.
         """
         if t_us < self.now:
             raise StateError(f"{node}: {t_us} µs is in the past, it is {self.now} µs")
@@ -64,6 +70,8 @@ class Scheduler:
         heappush(self._queue, (t_us, phase, node, self._serial, action, arguments))
 
     def next_time(self) -> int | None:
+        # Cancelling an entry of a heap is O(n), or needs a mark that is checked here for every
+        # entry. Callers have such a mark anyway, the number of their timer.
         """Return the time of the next action; None if there is none."""
         return self._queue[0][0] if self._queue else None
 
@@ -96,7 +104,7 @@ class Scheduler:
             action(*arguments)
 
     def clear(self) -> None:
-        """Forget everything that was to come."""
+        """Forget all future actions."""
         self._queue.clear()
 
     def _move(self, t_us: int) -> None:
@@ -105,7 +113,7 @@ class Scheduler:
             self._tally.clear()
 
     def _watch(self, phase: Phase, node: str) -> None:
-        """Close to the limit it is noted who is busy, so that the error can say so."""
+        """Record the busy nodes close to the limit, so that the error can name them."""
         self._tally[node, phase.name.lower()] += 1
         if self._steps > self._steps_max:
             busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))

@@ -1,8 +1,8 @@
 """One run of a scenario: nodes that come and go, contacts, publications and faults, in virtual time.
 
-What happens at one instant happens in the order of `scheduler.Phase`. Contacts were clipped beforehand to the stays of
-both nodes, so whoever is linked is there. In faithful mode nobody is told of a contact; in ideal mode both hosts are,
-and of what happens at one instant all of one kind is told before any host answers. A node that is away stands still:
+Things at one instant happen in the order of `scheduler.Phase`. Contacts were clipped beforehand to the stays of both
+nodes, so that linked nodes are present. In faithful mode hosts are not told of contacts; in ideal mode both hosts are,
+and of the things at one instant all of one kind are reported before any host answers. A node that is away stands still:
 on its return it first does what fell due, and then its links come up.
 """
 
@@ -42,7 +42,7 @@ _INSTANT_STEPS_MAX = 10_000_000
 
 
 MakeApplication = Callable[[Sequence[str], Callable[[EmulatedDriver, Event], None]], Application]
-"""Makes the application of all nodes: of the topics, and of what is to be told whatever hosts tell."""
+"""Function that makes the application of all nodes, from the topics and an observer of all events of hosts."""
 
 
 class Progress(NamedTuple):
@@ -56,7 +56,7 @@ class Progress(NamedTuple):
 
 
 class Emulation:
-    """All nodes of one run, and what is to happen to them."""
+    """All nodes of one run, and what will happen to them."""
 
     def __init__(
         self, scenario: Scenario, seed: int | str, inputs: Inputs, record: Record, *, encoded: bool,
@@ -70,7 +70,9 @@ class Emulation:
         self._end_us = scenario.duration_us
         self._plan = plan(scenario.faults, scenario.events, inputs.presences, seed, self._end_us)
         self.contacts = clipped(self._plan.contacts(inputs.contacts), self._plan.presences(), self._end_us)
-        """As they are played: clipped to the stays of both nodes."""
+        """Contacts as they are played: clipped to the stays of both nodes."""
+        # A node that lost its store comes back as NAME.2. Its longer name may exceed what a node
+        # may be called, and that is better found out before the run than after an hour of it.
         for name in sorted({stay.node for stay in self._plan.stays if stay.node != stay.place}):
             Identity.plain(name)  # Whoever comes back as NAME.2 has a longer name.
         self._model, self._models = _models(scenario)
@@ -99,7 +101,7 @@ class Emulation:
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
         self._told = KnownLinks() if scenario.radio.routes == "told" else None
-        """All links, where hosts are told them."""
+        """All links, if hosts are told of them."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
@@ -123,7 +125,7 @@ class Emulation:
         return self._scheduler.now
 
     def run_until(self, t_us: int) -> None:
-        """Let time pass up to `t_us`, or to the end of the run; that instant is not part of it."""
+        """Advance to `t_us`, or to the end of the run; that instant is not part of it."""
         if t_us < self._end_us:
             self._scheduler.run_until(max(t_us - 1, self.now))
             return
@@ -151,6 +153,8 @@ class Emulation:
         post(sample_us, Phase.DOWN, "", self._sample, sample_us)
         for stay in self._plan.stays:
             post(stay.start_us, Phase.JOIN, stay.node, self._join, stay)
+        # Contacts are posted one after the other, each by the one before. All of them at once would
+        # be millions of entries in the heap of a long run.
         self._next_contact(0)
         for fault in self._plan.others:
             post(fault.t_us, Phase.LEAVE, fault.node, self._fault, fault)
@@ -213,6 +217,8 @@ class Emulation:
             self._forget(driver)
 
     def _forget(self, driver: EmulatedDriver) -> None:
+        # Ended for good: the record has everything, and thousands of caches would not fit into
+        # memory.
         """Drop a node that left for good: thousands of caches would fill the memory."""
         del self._drivers[driver.name]
         self._radio.remove(driver.name)
@@ -276,7 +282,7 @@ class Emulation:
                     self._share_links(driver, Phase.UP if up else Phase.DOWN)
 
     def _share_links(self, driver: EmulatedDriver, phase: Phase) -> None:
-        """Tell a host all links between hosts, if it is there."""
+        """Inform a host of all links between hosts, if it is present."""
         if self._told is not None and driver.state is NodeState.RUNNING and driver.settings.island:
             driver.host.tell_links(self._told, driver.now)
             self._answer(driver, phase)
@@ -288,6 +294,8 @@ class Emulation:
             if (self._place[pair[0]], self._place[pair[1]]) in self._one_way:
                 return (pair,)
         if self.scenario.radio.asymmetric:
+            # Drawn from the pair and the start of the contact, not from a common stream: one more
+            # contact elsewhere must not change which of the others are one-way.
             chance = stream(self._seed, a, b, "asymmetric", contact.start_us)
             if chance.random() < self.scenario.radio.asymmetric:
                 return ((a, b) if chance.random() < 0.5 else (b, a),)  # noqa: PLR2004 - either way
@@ -322,6 +330,9 @@ class Emulation:
         label = what.message
         payload: bytes | Blank = Blank(what.size)
         if driver.identity.signed:
+            # Signed payloads are hashed, so they need bytes; the others are counted only. The
+            # stream is named by everything that distinguishes the message, so that a run can be cut
+            # anywhere.
             payload = stream(self._seed, driver.name, "payload", index, self.now, label).randbytes(what.size)
         try:
             if index in self._inputs.channels:
@@ -345,7 +356,7 @@ class Emulation:
         self._answer(driver, Phase.PUBLISH)
 
     def _node(self, place: str) -> NodeId:
-        """Return the id of the node that a place has now, or will have: a recipient may join after the publication."""
+        """Return the id of the present or future node of a place: a recipient may join after the publication."""
         name = self._places.get(place, place)
         if self.scenario.settings.security != "signed":
             return NodeId(name)
@@ -355,7 +366,7 @@ class Emulation:
         return self._ids[name]
 
     def _answer(self, driver: EmulatedDriver, phase: Phase) -> None:
-        """The host may answer: at once, or, in ideal mode, after all that happens in this phase of this instant."""
+        """Let the host answer: at once or, in ideal mode, after everything in this phase of this instant."""
         if not self.scenario.ideal:
             driver.drain()
             return
@@ -382,7 +393,7 @@ def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[
 
 
 def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkModel]]:
-    """Return the link models: the usual one, and those by pair."""
+    """Return the link models: the default, and those by pair."""
     radio = scenario.radio
     usual = LinkModel(
         delay_us=round(scenario.delay_s * MICROSECONDS),

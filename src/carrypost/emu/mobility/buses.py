@@ -9,6 +9,13 @@ Invariants: `town` alone decides streets, routes and timetable; the seed decides
 every bus draws from a stream of its own. A bus moves only along streets, and is present from its first departure to
 the last arrival of each service. The setting is that of CAUSAL §VI-A, whose own timetable and map we do not have.
 """
+# Why a drawn town. The paper's bus traces are not public, and random waypoints have none of what
+# makes buses interesting: they meet at hubs, at certain times, again and again. A grid with hubs
+# and a timetable has these, from a few numbers.
+#
+# Why two sources of chance. Routes are drawn from `town` and everything else from the seed, so that
+# repeated runs of a scenario differ in traffic but are about the same town. Each bus has a stream
+# of its own: one more bus on a line must not change where the others are.
 
 from __future__ import annotations
 
@@ -77,7 +84,7 @@ class Buses:
     service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
     """First and last departure of lines that do not have their own; empty: all day."""
     block_m: float = number(200.0, 1.0, 10_000.0)
-    """From one street to the next."""
+    """Distance from one street to the next."""
     hubs: int = whole(3, 1, _HUBS_MAX)
     """Interchanges where lines meet."""
     hub_m: float = number(1_500.0, 0.0, 1e6)
@@ -85,23 +92,23 @@ class Buses:
     reach_m_min: float = number(3_000.0, 1.0, 1e6)
     """Least distance of a terminus from the middle."""
     reach_m_max: float = number(5_000.0, 1.0, 1e6)
-    """And at most."""
+    """Greatest distance of a terminus from the middle."""
     turn: float = number(0.3, 0.0, 1.0)
     """Probability that a route turns at a crossing where both ways lead on."""
     stop_m: float = number(400.0, 1.0, 100_000.0)
-    """From one stop to the next, in whole blocks."""
+    """Distance from one stop to the next, in whole blocks."""
     speed_m_per_s: float = number(6.0, 0.1, 100.0)
-    """Between stops."""
+    """Speed between stops."""
     dwell_s: float = number(20.0, 0.0, HOUR_S)
     """Time that a bus stands at a stop."""
     hub_dwell_s: float = number(120.0, 0.0, HOUR_S)
-    """And at a hub."""
+    """Time that a bus stands at a hub."""
     layover_s: float = number(180.0, 0.0, DAY_S)
-    """And at a terminus, by the timetable."""
+    """Time that a bus stands at a terminus, by the timetable."""
     traffic: float = number(0.1, 0.0, 1.0)
-    """By what share the time between stops differs from trip to trip (standard deviation)."""
+    """Standard deviation, from trip to trip, of the time between stops, as a share of it."""
     dwell_spread: float = number(0.3, 0.0, 1.0)
-    """By what share stops are shorter or longer, at most."""
+    """Share by which stops are shorter or longer, at most."""
     jitter_s: float = number(30.0, 0.0, HOUR_S)
     """Delay of a departure, at most, although the bus was there in time."""
     line: tuple[BusLine, ...] = rows(BusLine)
@@ -153,7 +160,7 @@ class _RoutePoint(NamedTuple):
 
 
 class _Route(NamedTuple):
-    """A line as its buses see it; the timetable's times."""
+    """The way of a line, with the times of the timetable."""
 
     there: list[_RoutePoint]
     back: list[_RoutePoint]
@@ -170,7 +177,7 @@ class _Departure(NamedTuple):
 
 
 class _Bus:
-    """Drives the departures of one bus and notes where it was."""
+    """Drives the departures of one bus, and notes its positions."""
 
     def __init__(self, town: Buses, route: _Route, chance: random.Random) -> None:
         self._town = town
@@ -178,10 +185,10 @@ class _Bus:
         self._chance = chance
         self.samples: list[Sample] = []
         self.services: list[tuple[int, int]] = []
-        """From when to when it is there."""
+        """Times of joining and leaving."""
 
     def run(self, departures: Iterator[_Departure], until_s: float) -> None:
-        """Drive those that are before the end of the run."""
+        """Drive the departures before the end of the run."""
         now_s = -_AWAY_S_MIN
         joined_us = 0
         for departure in departures:
@@ -189,6 +196,8 @@ class _Bus:
             leave_s = max(earliest_s, departure.t_s + self._chance.uniform(0.0, self._town.jitter_s))
             if leave_s >= until_s:
                 if not departure.begins:  # At the end it waits for this one.
+                    # It stands at the terminus until the run ends: without this sample it would be
+                    # gone from the map.
                     self.samples.append((round(leave_s * MICROSECONDS), *self.samples[-1][1:]))
                 break
             if departure.begins:
@@ -202,7 +211,7 @@ class _Bus:
             self.services.append((joined_us, self.samples[-1][0]))
 
     def _drive(self, now_s: float, points: list[_RoutePoint]) -> float:
-        """One trip; returns when it arrives."""
+        """Drive one trip; return the time of its arrival."""
         town, chance, note = self._town, self._chance, self.samples.append
         pace = max(_TRAFFIC_MIN, chance.gauss(1.0, town.traffic))
         shortest, longest = 1.0 - town.dwell_spread, 1.0 + town.dwell_spread
@@ -216,12 +225,13 @@ class _Bus:
 
 
 def _departures(town: Buses, line: BusLine, route: _Route, bus: int) -> Iterator[_Departure]:
-    """Yield the timetable of one bus: from its first terminus at even half rounds, from the other at odd ones."""
+    """Yield the timetable of one bus: even half rounds start at its first terminus, odd ones at the other."""
     half_s = route.trip_s + town.layover_s
     headway_s = 2 * half_s / line.buses
     start_s = clock_s(town.start)
     for first_s, last_s in _services(line.service or town.service) or [(start_s, math.inf)]:
         t_s, back = first_s + bus * headway_s, False
+        # Buses whose turn comes more than half a round later start from the other terminus instead.
         if t_s - half_s >= first_s:
             t_s, back = t_s - half_s, True
         begins = True
@@ -238,6 +248,7 @@ def _route(town: Buses, line: BusLine) -> _Route:
     bearing = chance.uniform(0.0, math.tau)
     start = _terminus(town, chance, bearing)
     end = _terminus(town, chance, bearing + math.pi + chance.uniform(-_BEND_RAD, _BEND_RAD))
+    # Hubs are drawn after the termini, as their order depends on where the line starts.
     via = [_hub(town, hub) for hub in line.via] or _drawn_hubs(town, chance, start)
     path = [start]
     for goal in [*via, end] if line.across else via:
@@ -257,7 +268,10 @@ def _hub(town: Buses, index: int) -> Crossing:
 
 
 def _drawn_hubs(town: Buses, chance: random.Random, start: Crossing) -> list[Crossing]:
-    """One of the outer hubs, and twice out of three the middle, in the order in which a line from there passes them."""
+    """Return one of the outer hubs and, twice out of three times, the middle.
+
+    They are in the order in which a line from `start` passes them.
+    """
     if town.hubs == 1:
         return [_hub(town, 0)]
     found = [_hub(town, chance.randrange(1, town.hubs))]
@@ -272,7 +286,7 @@ def _terminus(town: Buses, chance: random.Random, angle: float) -> Crossing:
 
 
 def _walk(chance: random.Random, start: Crossing, goal: Crossing, turn: float) -> Iterator[Crossing]:
-    """Crossings on one of the shortest ways, without the first."""
+    """Yield the crossings on one of the shortest ways, without the first."""
     (x, y), (x_goal, y_goal) = start, goal
     along_x = chance.random() < 0.5  # noqa: PLR2004 - as likely as not
     while (x, y) != goal:
@@ -310,7 +324,10 @@ def _points(town: Buses, path: list[Crossing], hubs: set[Crossing]) -> list[_Rou
 
 
 def _services(hours: tuple[str, ...], what: str = "service") -> list[tuple[float, float]]:
-    """First and last departures, in seconds of the day; `what` names the setting to whoever wrote something else."""
+    """Return first and last departures in seconds of the day.
+
+    `what` names the setting in error messages.
+    """
     found: list[tuple[float, float]] = []
     for each in hours:
         first, dash, last = each.partition("-")

@@ -1,13 +1,14 @@
-"""Group mobility: hosts live in clouds that wander about, and now and then one goes over to another cloud.
+"""Group mobility: hosts live in clouds that wander about, and now and then a host moves to another cloud.
 
-This is the kind of movement of EMMA's evaluation (§4.1: a group mobility model, hosts "in the same cloud"); the paper
-gives 16, 24 and 32 hosts on 1 km² and a range of 200 m, but neither the number of clouds nor any speed: those are ours.
+This is the kind of movement in EMMA's evaluation (§4.1: a group mobility model, hosts "in the same cloud"). The paper
+gives 16, 24 and 32 hosts on 1 km² and a range of 200 m, but neither the number of clouds nor any speed; ours are chosen
+freely.
 
 A cloud is a disc whose centre goes from one random place to the next. A host walks in straight lines to random places
-in its cloud: it heads for where such a place will be when it arrives, since the cloud goes on meanwhile. At each of
-them it may choose another cloud. Hosts are faster than clouds, so there always is a place to meet.
+in its cloud: it heads for the position that such a place will have when it arrives, since the cloud moves on meanwhile.
+At each of them it may choose another cloud. Hosts are faster than clouds, so there is always a place to meet.
 
-Clouds and hosts draw from streams of their own: one more host leaves the others alone.
+Clouds and hosts draw from streams of their own: an additional host does not change the ways of the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from carrypost.model.times import MICROSECONDS
 
 _CLOSE_S = 1e-7
 _TRIES = 200
-"""Each try divides the error by host speed / cloud speed; who is only a little faster arrives a little off."""
+"""Number of tries. Each divides the error by host speed / cloud speed; a host that is hardly faster misses a little."""
 
 
 @table("mobility")
@@ -92,7 +93,7 @@ class Community:
 
 
 class _Cloud:
-    """The centre of a cloud; its way is drawn as far as it is asked for."""
+    """The centre of a cloud; its way is drawn no further than it is asked for."""
 
     def __init__(self, model: Community, seed: int | str, index: int) -> None:
         self._model = model

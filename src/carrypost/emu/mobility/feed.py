@@ -1,9 +1,10 @@
-"""Files of a GTFS feed: which trips run on a day, where they stop when, and which way they go.
+"""Files of a GTFS feed: the trips of a day, the times and places of their stops, and the ways between them.
 
 Reads ``stops``, ``routes``, ``trips``, ``stop_times``, ``calendar``, ``calendar_dates``, ``frequencies`` and ``shapes``
-from a zip file or a folder; a feed need not have routes, frequencies, shapes, or more than one of the two calendars.
-Each file is read once, from beginning to end, and its rows are counted. Whatever is wrong is a `LocalError` that names
-the file and the line.
+from a zip file or a folder. Routes, frequencies and shapes may be missing, and one of the two calendars as well.
+
+Each file is read once, from beginning to end, and its rows are counted. Errors are `LocalError` and name the file and
+the line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TABLE_BYTES_MAX = 1 << 31
 """Size beyond which a file in a zip file is refused as not being a timetable."""
 _ADDED, _REMOVED = "1", "2"
 _DEPARTURES_MAX = 100_000
-"""Of a trip that is repeated: more than one a second is a mistake in the feed."""
+"""Most departures of a repeated trip: more than one a second is a mistake in the feed."""
 _ODD = re.compile(r"[^\w.+-]+")
 """Characters that are not allowed in the name of a node."""
 _NAME_MAX = 12
@@ -44,7 +45,7 @@ class StopTime(NamedTuple):
     lat: float
     lon: float
     arrival_s: float | None
-    """None: the feed does not say; likewise the departure."""
+    """Time of arrival; None if the feed has none. Likewise the departure."""
     departure_s: float | None
     along: float | None
     """Distance along its shape, in the shape's own measure; None: the feed does not say."""
@@ -56,7 +57,7 @@ class Trip(NamedTuple):
     id: str
     route: str
     block: str
-    """Trips of one block are driven by one vehicle; empty: the feed does not say."""
+    """Block of the trip; one vehicle drives all trips of a block. Empty: the feed has none."""
     calls: list[StopTime]
     shape: str
     """Shape that it follows; empty: the feed does not say."""
@@ -107,7 +108,7 @@ class Feed:
         self.shapes_seen = 0
         """Different shapes, if they were read."""
         self._types: dict[str, tuple[Line, str]] = {}
-        """Types of routes by route, and where the feed tells them."""
+        """Type of each route, with its line in the feed."""
         self._days: set[str] = set()
         """First and last days of services, and days of exceptions."""
 
@@ -147,7 +148,7 @@ class Feed:
         return Service(found, counts)
 
     def shapes(self, trips: Iterable[Trip]) -> dict[str, Shape]:
-        """Return the shapes of these trips, by name; none where the feed has no file of them."""
+        """Return the shapes of these trips, by name; empty if the feed has no file of shapes."""
         if not self._has("shapes"):
             return {}
         needed = {trip.shape: trip for trip in trips if trip.shape}
@@ -165,7 +166,7 @@ class Feed:
         return {name: _shape(points[name]) for name in needed}
 
     def _services(self, day: dt.date) -> set[str]:
-        """Services that run on a day."""
+        """Return the services that run on a day."""
         date = day.strftime("%Y%m%d")
         found: set[str] = set()
         if not (self._has("calendar") or self._has("calendar_dates")):
@@ -229,7 +230,7 @@ class Feed:
         return found
 
     def _frequencies(self) -> dict[str, list[tuple[float, float, float]]]:
-        """Start, end and headway by trip."""
+        """Return start, end and headway of repeated trips, by trip."""
         found: dict[str, list[tuple[float, float, float]]] = {}
         for row in self._rows("frequencies", ("trip_id", "start_time", "end_time", "headway_secs"), needed=False):
             first_s, end_s = _time(row, "start_time"), _time(row, "end_time")
@@ -260,7 +261,7 @@ class Feed:
 
 
 def _is_table(name: str) -> bool:
-    """Return True if this file of a zip file is one that is read here."""
+    """Return True if a file in the archive is one of the tables that are read here."""
     return "__MACOSX" not in name and PurePosixPath(name).name.removesuffix(".txt") in _TABLES
 
 
@@ -270,6 +271,8 @@ def _unpacked(path: Path) -> dict[str, str]:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if _is_table(name)]
             for name in names:
+                # A zip file may unpack to a thousand times its size: the size is checked before
+                # anything is unpacked.
                 if (nbytes := archive.getinfo(name).file_size) > _TABLE_BYTES_MAX:
                     raise LocalError(f"{path}: {name} in it is too large, with {nbytes:,} bytes")
             return {PurePosixPath(name).name: archive.read(name).decode("utf-8-sig") for name in names}
@@ -334,7 +337,7 @@ def _shape(points: list[_ShapePoint]) -> Shape:
 
 
 def _repeated(trip: Trip, repeats: list[tuple[float, float, float]] | None) -> Iterator[Trip]:
-    """Yield the trip, or where it stands for many that run at intervals, those."""
+    """Yield the trip, or all of its repetitions if it runs at intervals."""
     if not repeats:
         yield trip
         return

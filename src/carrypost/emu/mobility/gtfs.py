@@ -1,14 +1,13 @@
-"""Buses from a timetable in GTFS (gtfs.org): one day of a feed, a zip file or a folder.
+"""Buses from a timetable in GTFS (gtfs.org): one day of a feed, which is a zip file or a folder.
 
-A trip follows its shape where the feed has one that fits its stops, and otherwise goes in straight lines from stop to
-stop. It is at its stops (on the shape: at the point of the way that is the stop's) when the timetable says; in between
-it goes at constant speed, past stops without a time of their own, or with that of the stop before. Trips become
-vehicles by ``block_id``; a trip without one is taken over by the vehicle that arrived last near its first stop, if that
-did not wait too long, and otherwise by a new vehicle: shapes have no part in that. Vehicles are called after the route
-of their first trip: 110-1, 110-2.
+A trip follows its shape if the feed has one that fits its stops; otherwise it goes in straight lines from stop to stop.
+It is at its stops at the times of the timetable and moves at constant speed in between, also past stops that have no
+time, or the same time as the stop before. Trips with the same ``block_id`` have one vehicle. A trip without a block is
+taken over by the vehicle that arrived last near its first stop, if that did not wait too long; otherwise it gets a new
+vehicle. Shapes have no influence on that. Vehicles are named after the route of their first trip: 110-1, 110-2.
 
-There is no chance here: every seed gives the same day. Hours go on after midnight, as in the feed. What is wrong in a
-file is a `LocalError` with file and line; trips of one stop, or that take no time, move nobody and are left out.
+Nothing is random: every seed gives the same day. Hours go on after midnight, as in the feed. Errors are `LocalError`
+with file and line. Trips with one stop, or without duration, are left out.
 """
 
 from __future__ import annotations
@@ -42,15 +41,16 @@ class Gtfs:
     """One day of a public timetable."""
 
     file: str = text("", "a GTFS zip file or folder")
-    """The feed; has to be given."""
+    """The feed; required."""
     day: str = text("", "a day such as 2014-06-03")
-    """Day of its calendar; has to be given."""
+    """Day of its calendar; required."""
     start: str = text("00:00", "a time such as 05:30")
     """Time of day at the start of the run."""
     chain_m: float = number(500.0, 0.0, 1e6)
-    """A vehicle takes over a trip that starts at most so far away."""
+    """A vehicle takes over a trip that starts at most this far away."""
     chain_wait_s: float = number(2_700.0, 0.0, DAY_S)
-    """And at most so long after it arrived. One that waits longer for its next trip is away in between."""
+    """A vehicle takes over a trip that starts at most this long after it arrived; if it waits longer, it is away
+    meanwhile."""
     shapes: bool = flag(default=True)
     """True if trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
     route_types: tuple[str, ...] = texts('a list of types of routes, as ["bus", "ferry"]')
@@ -77,7 +77,7 @@ class Gtfs:
         return Movement(Tracks.of(samples), there)
 
     def drive(self) -> Day:
-        """Return the whole day: who drives, and what the feed holds."""
+        """Return the whole day: vehicles, and counts of what the feed contains."""
         feed = Feed(self.file)
         service = feed.service(self._date(), RouteTypes(self.route_types, "mobility.route_types"))
         shapes = feed.shapes(service.trips)
@@ -140,7 +140,7 @@ class _PlacedTrip(NamedTuple):
 
 @dataclass(slots=True)
 class Vehicle:
-    """Drives trips one after the other."""
+    """A vehicle, which drives trips one after the other."""
 
     name: str
     blocked: bool = False
@@ -148,7 +148,7 @@ class Vehicle:
     samples: list[Sample] = field(default_factory=list)
     """Positions, with times in microseconds since midnight."""
     presences: list[tuple[int, int]] = field(default_factory=list)
-    """From when to when it is there; in between it is away, whatever its samples say."""
+    """Times of joining and leaving; in between the vehicle is away, whatever its samples say."""
     at: Place = (math.inf, math.inf)
     """The stop where it arrived."""
 
@@ -183,7 +183,7 @@ class Day(NamedTuple):
 
     vehicles: list[Vehicle]
     middle: Place
-    """Degrees north and east of the place that they are so many metres from."""
+    """Origin of the plane, in degrees north and east."""
     feed: dict[str, int]
     """Rows of the whole feed, by file; shapes: how many there are."""
     counts: dict[str, int]
@@ -203,7 +203,7 @@ class _Planner:
         }
         self._measures = {name: shape.along for name, shape in shapes.items()}
         self._placed: dict[Hashable, Floats] = {}
-        """Trips of one shape, with the same stops at the same times, are the same."""
+        """Placed trips by shape, stops and times: trips that are equal in these are placed once."""
         self._on_shapes = self._off_shapes = 0
 
     def made(self, trips: list[Trip]) -> tuple[list[_PlacedTrip], dict[str, int]]:
@@ -272,7 +272,7 @@ def _timed(calls: list[StopTime], anchors: list[int], way: Polyline, along_m: Fl
 
 
 def _anchors(calls: list[StopTime]) -> list[int]:
-    """Stops whose times count: each arrival is later than the departure from the one before."""
+    """Return the stops whose times count: each arrival is later than the departure before."""
     anchors = [0]
 
     def take(index: int) -> None:

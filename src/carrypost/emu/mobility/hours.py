@@ -13,7 +13,7 @@ _CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 
 
 def clock_s(given: str, what: str = "a time") -> float:
-    """Seconds since midnight of 05:30 or 05:30:00; `what` names it to whoever wrote something else."""
+    """Return the seconds since midnight of a time such as 05:30 or 05:30:00; `what` names the setting in errors."""
     if (found := _CLOCK.fullmatch(given.strip())) is None:
         raise ConfigError(f"{what} must be a time such as 05:30 or 05:30:00, not {given!r}")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())

@@ -18,7 +18,7 @@ _DIGITS = 4
 
 
 def names(count: int) -> list[str]:
-    """So many names, n0001 and on; nobody's depends on how many there are."""
+    """Return this many names, n0001 and on; a larger number of nodes does not change the names of the first ones."""
     return [f"n{number:0{_DIGITS}}" for number in range(1, count + 1)]
 
 
@@ -35,7 +35,7 @@ def throughout(paths: Mapping[str, Sequence[Sample]]) -> Movement:
 
 
 def presences(name: str, spans: Iterable[tuple[int, int]], duration_us: int) -> list[Presence]:
-    """Return the presences of a node; one that is there at the end of the run does not leave."""
+    """Return the presences of a node; a node that is present at the end of the run does not leave."""
     return [Presence(name, join_us, leave_us if leave_us < duration_us else None) for join_us, leave_us in spans]
 
 

@@ -1,4 +1,4 @@
-"""Types of routes in GTFS: what a word such as bus stands for, and which routes of a feed are meant.
+"""Types of routes in GTFS: the numbers that a word such as bus stands for, and the routes of a feed that have them.
 
 A feed gives each route a number, of the basic list (3 is a bus) or of the extended one (700 is a bus service, 715 one
 on demand). A word stands for the basic number and all extended ones of its kind, a number for itself alone.
@@ -50,7 +50,7 @@ class RouteTypes:
 
 
 def described(types: Iterable[int]) -> str:
-    """Types for people, with how many there are of each: bus (3) 622."""
+    """Return the types for people, with the number of routes of each: bus (3) 622."""
     found = []
     for number, count in sorted(Counter(types).items()):
         kind = next((name for name, ranges in _KINDS.items() if any(number in each for each in ranges)), "other")

@@ -1,11 +1,10 @@
-"""Ways on the plane: where a vehicle drives from stop to stop, and where on its way the stops are.
+"""Ways on the plane: how a vehicle drives from stop to stop, and where its stops are on the way.
 
-A place on a `Polyline` is told by how many metres along it is. Stops are placed on the shape of a trip by
-the distances that the feed gives, where stops and shape have them and they fit; otherwise by projection: among all ways
-to place the stops in their order along the shape, at points that are next to them, the one with the least sum of
-squared distances. So loops, and shapes that pass a stop twice, are no trouble; where two ways to place them are as good
-as each other, times decide. A shape on which some stop finds no place near enough does not fit: it belongs to another
-trip, or to nobody.
+A place on a `Polyline` is given by its distance in metres from the beginning. Stops are placed on the shape of a trip
+by the distances in the feed, if stops and shape have them and they fit. Otherwise they are placed by projection: of all
+ways to place the stops in their order along the shape, at the points closest to them, the one with the least sum of
+squared distances is chosen. So loops, and shapes that pass a stop twice, are no problem; between equally good ways the
+times decide. If some stop has no point of the shape near enough, the shape does not fit, and belongs to another trip.
 """
 
 from __future__ import annotations
@@ -67,17 +66,17 @@ class Polyline:
         return cls(x, y, np.concatenate([[0.0], np.hypot(np.diff(x), np.diff(y)).cumsum()]))
 
     def at(self, along_m: Floats) -> tuple[Floats, Floats]:
-        """Return the places that are so many metres along."""
+        """Return the places at these distances along the line."""
         return np.interp(along_m, self.along_m, self.x), np.interp(along_m, self.along_m, self.y)
 
 
 def placed(
     way: Polyline, measure: Sequence[float], stops: Polyline, along: Sequence[float | None], shares: Floats
 ) -> Floats:
-    """Return the distances of a trip's stops along a way, never going back; empty if it does not fit them.
+    """Return the distances of a trip's stops along a way, in rising order; empty if the way does not fit them.
 
-    `measure` and `along` are the feed's own distances of the points and of the stops, if it has them; `shares` tells
-    which part of its time a trip has taken at each stop, nan where that is not known.
+    `measure` and `along` are the feed's own distances of the points and of the stops, if it has them. `shares` has the
+    part of the trip's time that has passed at each stop, nan where that is not known.
     """
     told = _by_distance(way, measure, along)
     if len(told):
@@ -88,7 +87,7 @@ def placed(
 
 
 def _by_distance(way: Polyline, measure: Sequence[float], along: Sequence[float | None]) -> Floats:
-    """By the feed's own distances, whatever they are measured in; nothing where they are not there, or go back."""
+    """Place stops by the feed's own distances, in whatever unit; return nothing if some are missing or decrease."""
     told = np.array([math.nan if each is None else each for each in along])
     points = np.asarray(measure, dtype=np.float64)
     # Written so that nan fails too.
@@ -98,7 +97,7 @@ def _by_distance(way: Polyline, measure: Sequence[float], along: Sequence[float 
 
 
 def _by_projection(way: Polyline, stops: Polyline, shares: Floats) -> Floats:
-    """By the places of the stops, and their order."""
+    """Place stops by their positions and their order."""
     spots_m = _feet(way, stops)
     x, y = way.at(spots_m)
     away_m2 = (stops.x[:, None] - x) ** 2 + (stops.y[:, None] - y) ** 2

@@ -1,16 +1,16 @@
 """Street walkers: people who come into a district by one of its streets, walk through it, and leave.
 
 The district is a rectangle with streets from side to side and from bottom to top. Both ends of every street are entry
-points; at each, walkers arrive by a Poisson process of its own. Each is a node of its own, which joins where and when
-it enters. It keeps its speed, which is drawn from a truncated normal distribution, and its side of the street. At
-crossings it goes straight on, turns, or goes back; when it comes to the border it leaves, for good. Whoever is still
-inside when the run ends leaves then.
+points, with a Poisson process of arrivals each. Every walker is a node of its own, which joins where and when it
+enters. It keeps its speed, drawn from a truncated normal distribution, and its side of the street. At crossings it goes
+straight on, turns, or goes back; at the border it leaves for good. Walkers that are still inside at the end of the run
+leave then.
 
-This is how the walkers of the causal broadcast paper move (§VI-B); its traces were made with another simulator, on a
-map of the real district.
+The walkers of the causal broadcast paper move like this (§VI-B); its traces were made with another simulator, on a map
+of the real district.
 
-Arrivals draw from (seed, entry point), walkers from (seed, entry point, how many came before): neither another street
-nor a longer run changes who comes in elsewhere or earlier. Names are given in order of arrival.
+Arrivals draw from (seed, entry point), walkers from (seed, entry point, number of arrivals before): neither another
+street nor a longer run changes who arrives elsewhere or earlier. Names are given in order of arrival.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _SIDE_M_MAX = 1e6
 
 @table("mobility")
 class Streets:
-    """A district of streets, and who walks there."""
+    """A district of streets, and the people who walk there."""
 
     width_m: float = number(400.0, 1.0, _SIDE_M_MAX)
-    """From the left border of the district to the right one."""
+    """Distance from the left border of the district to the right one."""
     height_m: float = number(400.0, 1.0, _SIDE_M_MAX)
-    """From the bottom to the top."""
+    """Distance from the bottom to the top."""
     columns_m: tuple[float, ...] = numbers((100.0, 200.0, 300.0), 0.0, _SIDE_M_MAX)
     """Positions of the streets that run from bottom to top: distances from the left border, rising."""
     rows_m: tuple[float, ...] = numbers((100.0, 200.0, 300.0), 0.0, _SIDE_M_MAX)

@@ -1,12 +1,12 @@
-"""Movement from a file: that of The ONE, of ns-2, of KTH's walkers, or a CSV table.
+"""Movement from a file of The ONE, of ns-2, of KTH's walkers, or a CSV table.
 
 The ONE's movement files give places at times; so do CSV files (``node,t,x,y``, seconds and metres, rows in any order).
-In between, nodes move in straight lines. A node of a CSV file is there from its first place to its last; one of
-The ONE's then stands there to the end of the run, as it does in The ONE. ns-2's ``setdest`` files give orders: go there
-from now on at that speed; their nodes are there throughout. Those of KTH's walkers come and go. How lines read is told
-in `formats`; nodes are called what the file calls them.
+In between, nodes move in straight lines. A node of a CSV file is present from its first place to its last; a node of
+The ONE stays at its last place to the end of the run, as it does in The ONE. ns-2's ``setdest`` files have orders to go
+somewhere at some speed; their nodes are present throughout. KTH's walkers come and go. The syntax of lines is described
+in `formats`; nodes have the names in the file.
 
-Nothing here is drawn: the seed has no say. Whatever is wrong is a `LocalError` that names the file and the line.
+Nothing is random: the seed has no influence. Errors are `LocalError` and name the file and the line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Trace:
     format: Literal["auto", "one", "ns-2", "walkers", "csv"] = choice("auto", ("auto", "one", "ns-2", "walkers", "csv"))
     """Format of the file; auto: detected from its contents."""
     max_gap_s: float | None = number_or_none(0.0, 100 * DAY_S)
-    """Between places further apart in time a node is out of everybody's range; none: it moves in a straight line."""
+    """Longest time between two places over which a node moves in a straight line; none: any. Beyond, it is out of
+    range."""
     start_s: float | None = number_or_none(-TIME_S_MAX, TIME_S_MAX)
     """Time in the file at which the run begins; none: 0, with The ONE's files what their header says."""
 
@@ -96,7 +97,7 @@ def _tracks(placed: pa.Table, start_us: int, duration_us: int, *, stays: bool) -
 
 
 def _concerns(node: Codes, t_us: Ints, duration_us: int) -> Flags:
-    """Samples within the run, and the one before and the one after, from and to which a node moves within it."""
+    """Return flags of the samples within the run, and of the one before and the one after it."""
     before, after = t_us <= 0, t_us >= duration_us
     same = node[1:] == node[:-1]
     kept = np.ones(len(node), dtype=np.bool_)

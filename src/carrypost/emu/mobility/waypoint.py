@@ -1,7 +1,7 @@
-"""Random waypoint: every node walks to a place drawn at random, rests there, and goes on to the next.
+"""Random waypoint: every node walks to a random place, rests there, and goes on to the next.
 
-Nodes are there throughout the run. Each draws from a stream of its own, so one more node leaves the paths of the others
-alone; where the area follows from a density, it scales them.
+Nodes are present throughout the run. Each draws from a stream of its own, so an additional node does not change the
+paths of the others; if the area follows from a density, it scales them.
 
 The model's known flaws are part of it: nodes gather in the middle, and their mean speed falls at first, as slow legs
 take longer. `warm_up_s` lets that pass before the run begins.
@@ -44,7 +44,7 @@ class RandomWaypoint:
     pause_max_s: float = number(120.0, 0.0, DAY_S)
     """The longest that a node rests."""
     warm_up_s: float = number(0.0, 0.0, 100 * DAY_S)
-    """Nodes have moved for so long when the run begins."""
+    """Time for which nodes have moved already when the run begins."""
 
     def __post_init__(self) -> None:
         if self.side_m is not None and self.nodes_per_km2 is not None:

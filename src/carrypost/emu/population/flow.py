@@ -1,15 +1,18 @@
-"""The sweep: sets of messages pass over contacts, in order of time.
+"""The sweep: sets of messages pass over contacts, in order of time."""
 
-A node holds one whole number with a bit for each message. When two nodes find each other, each gains what the other has
-and it lacks. A gain is passed on to each neighbour one hop delay later, and only that gain. The delay depends on the
-two nodes, on the time of the gain and on its giver, but not on what it is. So what becomes of one message never depends
-on another one, and messages can be split over several sweeps.
-
-At one instant contacts end first, then messages expire, then contacts open, then messages are published; what was
-gained is passed on last, all that is due at that time before any of it goes further. Neighbours are served in the order
-in which their contacts opened, and gains in the order in which they came. Without delays all nodes that are connected
-hold the same live messages after every instant, which is the flood bound.
-"""
+# Population mode answers what a flood with measured delays would reach among 100,000 nodes, where
+# emulating each host is out of the question. A node is one integer with a bit for each message.
+# When two nodes find each other, each gains what the other has and it lacks. A gain is passed on to
+# each neighbour one hop delay later, and only that gain. The delay depends on the two nodes, on the
+# time of the gain and on its giver, but not on its contents. So the fate of one message never
+# depends on another one, and messages can be split over several sweeps (`windows`): that is what
+# makes the mode parallel, and exact.
+#
+# At one instant contacts end first, then messages expire, then contacts open, then messages are
+# published; gains are passed on last, all that are due at that time before any of them goes
+# further. Neighbours are served in the order in which their contacts opened, and gains in the order
+# in which they came. Without delays all connected nodes hold the same live messages after every
+# instant, which is the flood bound: a test compares the two.
 
 from __future__ import annotations
 
@@ -26,19 +29,19 @@ from carrypost.emu.arrays import Codes, Ints
 from carrypost.emu.population.delays import SHIFT, SPREAD, WORD, Hops
 
 Gain = tuple[int, int, int, int]
-"""A time, the node that gave, the node that took, and the set of messages."""
+"""A time, the giving node, the receiving node, and the set of messages."""
 _Hop = tuple[int, int, int, int, int]
-"""A time, a place in the order, the node that gives, the node that takes, and the set of messages."""
+"""A time, a place in the order, the giving node, the receiving node, and the set of messages."""
 _NOBODY = -1
-"""The giver of what a node publishes: the last of a list."""
+"""The giver of a publication: the last of a list."""
 _END = -1
 GAINS_MAX = 2_048
-"""About so many are handed over at a time."""
+"""Approximate number of gains that are handed over at a time."""
 _STEPS_AT_ONCE = 1 << 16
 
 
 class Step(IntEnum):
-    """Order of things at one instant."""
+    """The order of steps at one instant."""
 
     CLOSE = 0
     EXPIRE = 1
@@ -52,13 +55,13 @@ class Steps(NamedTuple):
     t_us: Ints
     step: NDArray[np.int8]
     first: Codes
-    """A node; of what expires or is published, the message."""
+    """A node; of an expiry or a publication, the message."""
     second: Codes
     """The other node, or the author."""
 
     @classmethod
     def of(cls, *parts: tuple[Step, Ints, Codes, Codes]) -> Steps:
-        """Put parts in order: of each its step, when, first and second. Equal ones stay in the order of their part."""
+        """Sort parts: of each its step, times, first and second. Equal ones stay in the order of their part."""
         step = np.concatenate([np.full(len(t_us), kind.value, np.int8) for kind, t_us, _, _ in parts])
         t_us = np.concatenate([part[1] for part in parts])
         first, second = (np.concatenate([part[2] for part in parts]), np.concatenate([part[3] for part in parts]))
@@ -66,7 +69,7 @@ class Steps(NamedTuple):
         return cls(t_us[order], step[order], first[order], second[order])
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield every step: when, which, first and second."""
+        """Yield every step: time, kind, first and second."""
         for start in range(0, len(self.t_us), _STEPS_AT_ONCE):
             part = slice(start, start + _STEPS_AT_ONCE)
             yield from zip(
@@ -76,7 +79,7 @@ class Steps(NamedTuple):
 
 
 def flow(steps: Steps, hops: Hops, end_us: int) -> Iterator[list[Gain]]:
-    """Yield what nodes gain up to the end of the run, in order of time."""
+    """Yield the gains of nodes up to the end of the run, in order of time."""
     nodes, alive = len(hops.leaving), 0
     held = [0] * nodes
     near: list[dict[int, None]] = [{} for _ in range(nodes + 1)]  # The last one is `_NOBODY`, who has no neighbours.

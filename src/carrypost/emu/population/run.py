@@ -1,7 +1,7 @@
 """A run of population mode: planned first, which finds all mistakes, then played part by part.
 
-Its record has the rows of a run of hosts that population mode knows: who comes and goes, who meets whom, publications,
-receptions and deliveries. It ends with counts and histograms, and with `rows = "none"` has only those.
+Its record has those rows of a run of hosts that population mode knows: presences, contacts, publications, receptions
+and deliveries. It ends with counts and histograms, and with `rows = "none"` has only those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Watch = Callable[[Progress], None]
 
 
 class Model(NamedTuple):
-    """A run that is to be played."""
+    """A run that can be played."""
 
     delays: Delays
     seed: int | str
@@ -52,9 +52,9 @@ class Model(NamedTuple):
     def play(
         self, plan: Plan, part: Part, watch: Callable[[int, Tally], None] = lambda _, __: None
     ) -> tuple[Rows, Tally]:
-        """Let the messages of a part spread; its rows, none of them if rows are not kept, and its counts.
+        """Play the messages of a part; return its rows, none of them if rows are not kept, and its counts.
 
-        `watch` is told the time that has been reached, and the counts so far.
+        `watch` is called with the time that has been reached, and the counts so far.
         """
         contacts = contacts_of(plan, part)
         receptions = Receptions(plan, part)
@@ -88,7 +88,7 @@ class PopulationRun:
     """A run whose files are read and checked; it can be played once."""
 
     crowded = 0
-    """Nodes that had more others around than places for neighbours: none, since there are no places."""
+    """Number of nodes with more others around than places for neighbours: none, since there are no places."""
 
     def __init__(self, scenario: Scenario, seed: int | str, settings: str) -> None:
         self.name = f"{scenario.name}/{settings}/{seed}"
@@ -106,7 +106,7 @@ class PopulationRun:
         yield from self._plan.contacts.contacts()
 
     def run(self, out: Path | None = None, watch: Watch | None = None, *, keep: bool = True) -> Records:
-        """Let all parts pass. Without `out` and `keep` rows are counted and forgotten."""
+        """Play all parts. Without `out` and `keep` rows are counted and forgotten."""
         plan, end_us = self._plan, self._plan.end_us
 
         before = Tally()

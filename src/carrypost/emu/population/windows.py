@@ -1,8 +1,8 @@
-"""Windows: the parts of a run that can be worked on apart, exactly, because messages never influence each other.
+"""Windows: the parts of a run that can be processed separately, exactly, because messages never influence each other.
 
-A part has the messages that are published in [T, T + w), and the contacts that meet [T, T + w + lifetime). Where
+A part has the messages that are published in [T, T + w), and the contacts that overlap [T, T + w + lifetime). If
 messages live without end, a part has its share of the messages by number, and the contacts from its first message on.
-Rows that are about no message (who is there, who meets whom) are in the part of their time, so each is in one part.
+Rows that are about no message (presences, contacts) are in the part of their time, so each is in one part.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ PARTS_MAX = 100_000
 
 
 class Part(NamedTuple):
-    """Messages of a run that are worked on together."""
+    """Messages of a run that are processed together."""
 
     first: int
-    """Of its messages, counted over the run."""
+    """Number of its first message, counted over the run."""
     last: int
     """The first message of the next part."""
     since_us: int
     until_us: int
-    """Rows about no message are those of this time; the parts of a run have all of it."""
+    """Time whose rows about no message belong to this part; the parts of a run cover all of it."""
     horizon_us: int
-    """None of its messages lives longer."""
+    """End of the longest-lived of its messages."""
 
 
 def parts(plan: Plan, window_us: int | None) -> list[Part]:
@@ -56,14 +56,14 @@ def parts(plan: Plan, window_us: int | None) -> list[Part]:
 
 
 def contacts_of(plan: Plan, part: Part) -> Encounters:
-    """Return the contacts that meet the time of a part."""
+    """Return the contacts that overlap the time of a part."""
     contacts = plan.contacts
     begun = int(np.searchsorted(contacts.start_us, part.horizon_us))
     return contacts.chosen(np.flatnonzero(contacts.end_us[:begun] > part.since_us))
 
 
 def steps_of(plan: Plan, part: Part, contacts: Encounters, delays: Delays, seed: int | str) -> Steps:
-    """Return what happens in a part, for the sweep: message 0 is the first of the part."""
+    """Return the steps of a part for the sweep: message 0 is the first of the part."""
     open_us = delays.opened_us(contacts, seed)
     found = np.flatnonzero(open_us < np.minimum(contacts.end_us, part.horizon_us))
     a, b, open_us, end_us = contacts.a[found], contacts.b[found], open_us[found], contacts.end_us[found]

@@ -42,11 +42,11 @@ ARROW_SCHEMA = _schema(pa.string())
 """The schema of the record, as readers see it."""
 _ENCODED = _schema(CODES)
 _STATISTICS = ["run", "t", "kind"]
-"""By which readers skip row groups, and know which run a file is of; the footer names it, too, for people."""
+"""Columns with statistics, by which readers skip row groups, and know the run of a file; so does the footer."""
 
 
 class Records:
-    """The record of one run, whole or as far as it came."""
+    """The record of one run, whole or as far as it got."""
 
     def __init__(self, batches: list[pa.RecordBatch] | None = None, path: Path | None = None, rows: int = 0) -> None:
         self._batches = batches
@@ -66,7 +66,7 @@ class Records:
         return read(self.path)
 
     def write(self, path: str | Path) -> None:
-        """Write a file: JSON lines if it ends in .jsonl, else Parquet; it is there whole, or not at all."""
+        """Write a file, completely or not at all: JSON lines if its name ends in .jsonl, else Parquet."""
         batches = self.table.to_batches() if self._batches is None else self._batches
         with Sink(Path(path)) as sink:
             for record in _records_of(batches):
@@ -189,7 +189,7 @@ class Sink:
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """After Ctrl-C what came so far is kept; after any other failure there is no file."""
+        """Keep what there is after Ctrl-C; leave no file after any other failure."""
         try:
             if error is None or isinstance(error, KeyboardInterrupt):
                 self.close()
@@ -301,9 +301,9 @@ def encoded_batch(
     run: str, t_us: Ints, texts: Mapping[str, tuple[Ints, pa.Array]], numbers: Mapping[str, Ints], *,
     details: Mapping[int, str], attrs: Mapping[int, Mapping[str, str]],
 ) -> pa.RecordBatch:  # fmt: skip
-    """Return rows given as whole numbers, -1 where there is nothing: texts are places among some names.
+    """Return rows given as whole numbers, -1 where there is nothing; numbers of texts are positions among some names.
 
-    `details` and `attrs` are by row, in order; few have any.
+    `details` and `attrs` are by row, in order; few rows have any.
     """
     count = len(t_us)
     runs = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [run])
@@ -328,7 +328,7 @@ def _sparse_attrs(count: int, attrs: Mapping[int, Mapping[str, str]]) -> pa.Arra
 
 
 def _named(codes: Ints, names: pa.Array) -> pa.DictionaryArray:
-    """Texts of which only those that occur are kept."""
+    """Return texts as a dictionary array of those that occur."""
     used = np.zeros(len(names) + 1, np.bool_)
     used[codes] = True  # What is missing marks the last place.
     there = np.flatnonzero(used[:-1])

@@ -27,7 +27,7 @@ class Log:
 
     run: str
     nodes: list[str]
-    """Everything that stands in the columns `node`, `peer` and `source`."""
+    """All names in the columns `node`, `peer` and `source`."""
     messages: list[str]
     details: list[str]
     t_us: Ints
@@ -55,12 +55,12 @@ class Log:
         return np.equal(self.detail, code)
 
     def attr(self, name: str) -> dict[int, str]:
-        """By row, the value of an attribute, where there is one."""
+        """Return the values of an attribute, by row, where there are any."""
         rows, at = entries(self.attrs, name)
         return dict(zip(rows.tolist(), self.attrs.items.take(pa.array(at)).to_pylist(), strict=True))
 
     def attr_us(self, name: str) -> Ints:
-        """For every row, an attribute in seconds as whole microseconds; -1 where there is none."""
+        """Return an attribute in seconds as whole microseconds, for every row; -1 where there is none."""
         found = np.full(len(self), -1, np.int64)
         for row, text in self.attr(name).items():
             try:
@@ -76,12 +76,12 @@ class Log:
 
 
 KINDS = tuple(Kind)
-"""Kinds that the numbers in `Log.kind` stand for."""
+"""Kinds of rows, by the numbers in `Log.kind`."""
 KIND = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def log_of(record: pa.Table | Record) -> Log:
-    """Return the log of one run; several runs in one table are an error (`runs` takes them apart)."""
+    """Return the log of one run; several runs in one table are an error (`runs` separates them)."""
     table = table_of(record) if isinstance(record, Record) else record
     for column in SCHEMA:
         if column.name not in table.column_names:
@@ -129,7 +129,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _codes(columns: Iterable[pa.ChunkedArray]) -> tuple[list[Ints], list[str]]:
-    """Numbers for the texts of some columns, and the texts that they stand for."""
+    """Return numbers for the texts of some columns, and the texts that they stand for."""
     texts = [_texts(column) for column in columns]
     joined = pa.chunked_array([chunk for column in texts for chunk in column.chunks], pa.string())
     encoded = combined(joined.dictionary_encode().unify_dictionaries(), CODES)

@@ -24,7 +24,7 @@ _PLACES = 3
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Seconds, in the order in which the paper's tables have them."""
+    """Least, most, mean and deviation in seconds, in the order of the paper's tables."""
 
     min_s: float
     max_s: float
@@ -57,9 +57,9 @@ class Ordered:
     received: int
     """Pairs of message and node."""
     co_delivered: int
-    """Own ones included."""
+    """Co-deliveries, own messages included."""
     expired: int
-    """Received, and never to be delivered."""
+    """Messages that were received and will never be delivered."""
     left_by_leaving: int
     """Received, neither delivered nor expired when its node left for good."""
     left_at_end: int
@@ -67,7 +67,7 @@ class Ordered:
     left_by_drop: int
     """Likewise, dropped before."""
     transmission_delay: Spread | None
-    """Of all receptions; None: there are none."""
+    """Delays of all receptions; None if there are none."""
     co_delivery_latency: Spread | None
     co_delivery_delay: Spread | None
     barrier: EntryCounts | None
@@ -77,12 +77,12 @@ class Ordered:
 
     @property
     def co_delivery_ratio(self) -> float | None:
-        """Co-deliveries by what was broadcast or received; None: nothing was."""
+        """Co-deliveries divided by messages broadcast and received; None if there were none."""
         return _divided(self.co_delivered, self.broadcast + self.received)
 
     @property
     def expiry_ratio(self) -> float | None:
-        """Expiries by what was received; None: nothing was."""
+        """Expiries divided by messages received; None if there were none."""
         return _divided(self.expired, self.received)
 
     def ratios(self) -> dict[str, float | None]:
@@ -90,7 +90,7 @@ class Ordered:
         return {"co_delivery_ratio": self.co_delivery_ratio, "expiry_ratio": self.expiry_ratio}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the figures for people: names, and what to say."""
+        """Return the figures for people: names and values."""
         total = f"{self.broadcast:,} broadcast and {self.received:,} received"
         left = {
             "as their nodes left": self.left_by_leaving,
@@ -127,6 +127,7 @@ def ordered(facts: Facts) -> Ordered | None:
         return None
     rows = log.rows(Kind.PUBLISH), facts.receptions, facts.deliveries, facts.once(log.rows(Kind.EXPIRE))
     published, received, delivered, expired = (each[facts.group[each] >= 0] for each in rows)
+    # Authors deliver their own messages without receiving them, and would count as delays of zero.
     given = delivered[log.node[delivered] != log.source[delivered]]
     came = facts.before(received).find(facts.copy(given), given)
     given, came = given[came >= 0], came[came >= 0]

@@ -1,9 +1,9 @@
 """Recorder: the events of an emulation's hosts, as rows of its record.
 
-Times are those of the emulation; where a node's clock is wrong, deliveries and expiries say what it showed. Signed
-nodes are called by their names. A message that comes again to a node that had it and did not drop it was lost in a
-crash: only such a reception is marked `again`. Where it is known beforehand who will crash, nothing has to be
-remembered of the others.
+Times are those of the emulation; where a node's clock is wrong, deliveries and expiries have its time as well. Signed
+nodes have their names. A message that comes again to a node that had it, and did not drop it, was lost in a crash: only
+such a reception is marked `again`. If the nodes that will crash are known beforehand, nothing has to be remembered of
+the others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _UNTOLD = frozenset({Stored, Failed, Confirmed})
 _NODES = ("recipients", "path", "producers", "consumer")
 """Attributes that name nodes."""
 _NO_PLACE = "neighbours"
-"""Why an announcement is refused where there is no place for who sent it."""
+"""Reason for which an announcement is refused if there is no room for its sender."""
 
 
 class Recorder:
-    """Writes what happens in one emulation to its record."""
+    """Writes the events of one emulation to its record."""
 
     def __init__(self, record: Record, name: Callable[[NodeId], str], crashing: Iterable[str] | None = None) -> None:
         self._record = record
@@ -39,7 +39,7 @@ class Recorder:
         """Number of times that a node had no place for another that announced itself."""
 
     def run(self, seed: int | str, version: str, changes: Mapping[str, str]) -> None:
-        """Write the first row, which tells how the run was made."""
+        """Write the first row, with the origin of the run."""
         attrs = {"seed": str(seed), "version": version, **changes}
         self._record.add(Kind.RUN, 0, "", attrs=attrs)
 

@@ -49,7 +49,7 @@ class Summary:
     version: str
     mode: str
     duration_s: float | None
-    """As the scenario has it; None: unknown."""
+    """Duration in the scenario; None: unknown."""
     until_s: float
     """Time of the last row."""
     partial: bool
@@ -76,7 +76,7 @@ class Summary:
     """None: population mode, which sends nothing."""
     data_bytes: int | None
     traffic: dict[str, int]
-    """Bytes sent by kind of frame; "datagram" is what stands around frames."""
+    """Bytes sent by kind of frame; "datagram": bytes around frames."""
     bound: int | None
     """Receptions that a flood reaches; None: the record knows no contacts."""
     bound_endless: bool = False
@@ -84,7 +84,7 @@ class Summary:
     ordered: Ordered | None = None
     """Figures of the messages that have an order; None: there are none."""
     calibration: str = ""
-    """Of population mode, what its delays were measured on."""
+    """In population mode, the source of the calibrated delays."""
 
     @property
     def share(self) -> float | None:
@@ -154,7 +154,7 @@ class Summary:
 
 
 def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
-    """Return the figures of one run; `bound` off spares the flood."""
+    """Return the figures of one run; without `bound` the flood is left out."""
     facts = Facts(log_of(record))
     log, attrs = facts.log, facts.log.run_attrs()
     received, delivered = facts.receptions, facts.deliveries

@@ -22,17 +22,17 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
 TIME_S_MAX = 9e9
-"""Beyond, a float no longer holds every microsecond, and somebody mistook the unit."""
+"""Latest time. Beyond it a float cannot hold every microsecond, and the unit is probably wrong."""
 
 
 class Line(NamedTuple):
-    """A line of a file, of which it says what is wrong."""
+    """A line of a file, for errors about it."""
 
     name: str
     number: int
 
     def error(self, message: str) -> LocalError:
-        """Return the error to raise: file, line and what is wrong there."""
+        """Return the error to raise, with the file, the line and the message."""
         return LocalError(f"{self.name}, line {self.number}: {message}")
 
     def number_of(self, text: str, what: str) -> float:

@@ -1,7 +1,7 @@
-"""Inputs of a run, from a scenario's files, its mobility and its chance: who is there, meets whom, publishes what.
+"""Inputs of a run, from a scenario's files, its mobility and its seed: nodes, contacts and publications.
 
-Read once, before the run. Of every file its SHA-256 goes into the record and, if it is short, its text: with the
-scenario they are all that is needed to repeat the run.
+They are read once, before the run. The SHA-256 of every file goes into the record, and its text if it is short: with
+the scenario they are all that is needed to repeat the run.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Inputs:
 
     presences: list[Presence]
     contacts: list[Contact]
-    """Not clipped yet; none where they are in `columns`."""
+    """Contacts, not clipped yet; empty if they are in `columns`."""
     scripts: dict[int, list[Publication]]
-    """By number of the workload: what a file says, or what was drawn."""
+    """Publications by number of the workload, from a file or drawn."""
     settings: dict[str, Settings] = field(default_factory=dict)
     """Of the nodes that are in a group, by name; others have those of the scenario."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """By number of the workload: clients of channels."""
     files: dict[str, str] = field(default_factory=dict)
-    """For the record: hashes and texts of what was read."""
+    """Hashes and texts of the files that were read, for the record."""
     columns: Encounters | None = None
     """The contacts of a population, not clipped yet."""
 
@@ -107,7 +107,7 @@ class _Met(NamedTuple):
     """Stays of nodes, and their contacts."""
 
     presences: list[Presence] | None
-    """None if nothing tells them."""
+    """Presences; None if no input gives them."""
     contacts: list[Contact]
     names: Sequence[str]
     """Nodes that the file of contacts names."""
@@ -178,7 +178,7 @@ def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> N
 def _check_time(scenario: Scenario, first_us: int | None) -> None:
     """Refuse contacts of another time: a trace in seconds since 1970, say, would not be played at all.
 
-    `first_us` is when the first contact begins that is not over at the start; None: all are.
+    `first_us` is the begin of the first contact that is not over at the start; None: all are over.
     """
     if first_us is not None and first_us < scenario.duration_us:
         return
@@ -211,7 +211,7 @@ def _by_mobility(
 
 
 def _check_names(scenario: Scenario, there: dict[str, list[Presence]]) -> None:
-    """Nodes have names that a host can have, and whoever is named by a table of the scenario is known."""
+    """Refuse names that a host cannot have, and names in tables of the scenario that no node has."""
     for name in there:
         Identity.plain(name)
     named = [(f"radio.link.{index}", name) for index, each in enumerate(scenario.links) for name in (each.a, each.b)]

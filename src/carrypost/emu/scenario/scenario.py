@@ -1,8 +1,8 @@
-"""Scenarios: one TOML file that says who takes part, who meets whom, what is published and what goes wrong.
+"""Scenarios: one TOML file with nodes, contacts, publications and faults.
 
-A `Scenario` is a frozen value; everything in it was checked, the files that it names were not read yet. An unknown key
-is an error that names the nearest right one, a wrong value one that says what is allowed; both name file and line.
-`text` is the scenario as it is run, overrides included: a record that carries it can be repeated.
+A `Scenario` is a frozen value; everything in it was checked, but the files that it names were not read yet. The error
+for an unknown key suggests the nearest known one, and the error for a wrong value gives the allowed ones; both name
+file and line. `text` is the scenario as it is run, overrides included: a record that contains it can be repeated.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Scenario:
     folder: Path
     """Folder that the files that it names are relative to."""
     text: str
-    """TOML, with what was overridden."""
+    """The scenario as TOML, with overrides."""
 
     @property
     def duration_us(self) -> int:
@@ -113,7 +113,7 @@ class Scenario:
 
     @property
     def ideal(self) -> bool:
-        """True if contacts are told and links cost nothing."""
+        """True if the engine reports contacts and links cost nothing."""
         return self.run.mode == tables.IDEAL
 
     @property
@@ -166,7 +166,7 @@ class Scenario:
         return self.folder / file
 
     def files(self) -> Iterator[tuple[str, str, Path]]:
-        """Return the keys that name files, what they name, and where that is."""
+        """Yield the keys that name files, what each file is, and its path."""
         named = [("nodes.file", self.nodes.file), ("contacts.file", self.contacts.file)]
         named += [(f"workload.{index}.file", each.file) for index, each in enumerate(self.workloads)]
         if self.of_population and self.population.delays != tables.ZERO:

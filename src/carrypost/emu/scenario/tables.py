@@ -42,10 +42,10 @@ class RunTable:
     name: str = text("", "a name")
     """Name of the run in its record; empty: as the file is called."""
     duration_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
-    """The run is from 0 to this, without the end; has to be given."""
+    """Length of the run; required. The run goes from 0 to this time, exclusive."""
     mode: Literal["faithful", "ideal", "population"] = choice(FAITHFUL, (FAITHFUL, IDEAL, POPULATION))
-    """Beacons find contacts and links cost time; contacts are told and links cost nothing; or there are no hosts, and
-    sets of messages pass over contacts after two calibrated delays."""
+    """Faithful: beacons find contacts, and links cost time. Ideal: contacts are reported, and links cost nothing.
+    Population: there are no hosts, and sets of messages pass over contacts after two calibrated delays."""
     sample_s: float = number(60.0, 0.001, YEAR_S)
     """Interval at which traffic and sizes are recorded."""
     disk_delay_s: float = number(0.0, 0.0, HOUR_S)
@@ -62,7 +62,7 @@ class NodesTable:
     file: str = text("", "a CSV file")
     """CSV `node,join,leave`; several rows of a node: it comes back, cache kept; an empty leave: end of the run."""
     count: int | None = whole_or_none(1, _NODES_MAX)
-    """In place of a file: so many nodes, called n0001, n0002 and so on, throughout."""
+    """Number of nodes, in place of a file: n0001, n0002 and so on, present throughout."""
 
 
 @table("nodes.group")
@@ -70,13 +70,13 @@ class GroupTable:
     """Nodes that have settings of their own, in the table `settings` of the group. Later groups of a node win."""
 
     name: str = text("", "a name")
-    """Name of the group; has to be given."""
+    """Name of the group; required."""
     names: tuple[str, ...] = texts("a list of names of nodes")
     """The nodes of the group."""
     count: int | None = whole_or_none(1, _NODES_MAX)
-    """In place of `names`: so many nodes, drawn by the seed."""
+    """Number of nodes, drawn by the seed, in place of `names`."""
     of: str = text("", "the name of a group")
-    """The group that they are drawn from, which stands before; empty: from all nodes."""
+    """The group that they are drawn from, which stands before; empty: all nodes."""
 
 
 @table("contacts")
@@ -93,42 +93,42 @@ class ContactsTable:
 
 @table("radio")
 class RadioTable:
-    """Links, and what becomes of datagrams on them. In ideal mode only what is written here holds."""
+    """Links, and the fate of datagrams on them. In ideal mode only the keys written here have an effect."""
 
     range_m: float = number(50.0, 0.001, 1e6)
-    """With mobility: nodes that are at most so far apart hear each other."""
+    """With mobility: greatest distance at which nodes hear each other."""
     merge_gap_s: float = number(0.0, 0.0, YEAR_S)
-    """With mobility: contacts of a pair with at most this between them count as one."""
+    """With mobility: contacts of a pair with at most this gap between them count as one."""
     min_duration_s: float = number(0.0, 0.0, YEAR_S)
     """With mobility: shorter contacts are left out."""
     rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
     """Datagrams queue for the link, or for the air, at this rate; "none": no limit."""
     airtime: Literal["private", "shared"] = choice("private", ("private", "shared"))
-    """Each direction of a link has the rate to itself, or all that hear each other share it."""
+    """Private: each direction of a link has the rate to itself. Shared: all nodes that hear each other share it."""
     delay_s: float | None = number_or_none(0.0, HOUR_S)
     """Time that a datagram is under way; "none": 0.001 in faithful mode, 0 in ideal mode."""
     gather_s: float = number(0.0, 0.0, 1.0)
-    """Datagrams of one transmission that arrive within so much are handed over with the last of them: runs faster."""
+    """Datagrams of one transmission that arrive within this time are handed over with the last of them; runs faster."""
     loss: float = number(0.0, 0.0, 1.0)
     """Probability that a datagram does not arrive."""
     duplicate: float = number(0.0, 0.0, 1.0)
     """Probability that it arrives twice."""
     reorder: float = number(0.0, 0.0, 1.0)
-    """Probability that it is held up, so that later ones overtake it."""
+    """Probability that a datagram is delayed, so that later ones overtake it."""
     reorder_s: float = number(0.02, 1e-6, HOUR_S)
-    """By how much, at most."""
+    """Longest such delay."""
     asymmetric: float = number(0.0, 0.0, 1.0)
     """Probability that a contact works in one direction only."""
     routes: Literal["found", "told"] = choice("found", ("found", "told"))
-    """With `settings.island`: hosts find out who is connected with whom, or, in ideal mode, are told."""
+    """With `settings.island`: hosts find out the links between others or, in ideal mode, are told of them."""
 
 
 @table("radio.link")
 class LinkTable:
-    """Links of one pair that differ from the others; what is left out is as in `[radio]`."""
+    """Links of one pair that differ from the others; keys left out are as in `[radio]`."""
 
     a: str = text("", "the name of a node")
-    """One of the two; with `one_way` the only one that is heard. Has to be given."""
+    """One node of the pair; with `one_way` the only one that is heard. Required."""
     b: str = text("", "the name of a node")
     """The other. Has to be given."""
     one_way: bool = flag(False)
@@ -163,8 +163,9 @@ class WorkloadTable:
     """The publications: one topic, which every node subscribes to from its first join; or one channel."""
 
     kind: Literal["broadcast", "script", "addressed", "channel"] = choice("broadcast", WORKLOADS)
-    """Every node publishes periodically; a file says who publishes what when; hosts publish at random times, each
-    message for some of the others; or producers emit events of a channel periodically. Has to be given."""
+    """Broadcast: every node publishes periodically. Script: a file lists the publications. Addressed: hosts publish at
+    random times, each message for some of the others. Channel: producers emit events of a channel periodically.
+    Required."""
     topic: str = text("", "a destination")
     """Name of the topic or channel; empty: workload-0 for the first workload, and so on."""
     producers: str = text("", "the name of a group")
@@ -181,7 +182,7 @@ class WorkloadTable:
     """Broadcast, channel: how long after each of its joins a node first publishes. Addressed: when publishing
     begins."""
     period_s: float = number(60.0, 1e-6, YEAR_S)
-    """Broadcast, channel: and then again and again after so long."""
+    """Broadcast, channel: time from one publication of a node to its next."""
     spread: bool = flag(False)
     """Channel: producers do not emit at the same moments, but spread evenly over `period_s`."""
     size: int = whole(1_000, 0, UNBOUNDED)
@@ -192,7 +193,7 @@ class WorkloadTable:
     messages: int = whole(100, 1, 1_000_000)
     """Addressed: how many messages are published in all."""
     within_s: float = number(20.0, 1e-6, YEAR_S)
-    """Addressed: within so long they are published, as a Poisson process of which this many events are known."""
+    """Addressed: time within which messages are published, as a Poisson process with a known number of events."""
     recipients: float = number(1.0, 1e-6, 1_024.0)
     """Addressed: for how many other hosts a message is; below 1: for this share of all hosts."""
     persistent: float = number(0.5, 0.0, 1.0)
@@ -217,7 +218,7 @@ class FaultsTable:
     suspend_s: float = number(60.0, 1e-6, YEAR_S)
     """Mean of how long it sleeps."""
     crash_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """Rate at which a node crashes: what is not on its disk is lost."""
+    """Rate at which a node crashes and loses what is not on its disk."""
     restart_s: float = number(10.0, 1e-6, YEAR_S)
     """Mean of how long it takes to restart."""
     store_lost: float = number(0.0, 0.0, 1.0)
@@ -229,11 +230,11 @@ class FaultsTable:
     clock_skew_s: float = number(0.0, 0.0, YEAR_S)
     """Clocks differ as if each were wrong by up to this, either way: each is ahead, by up to twice this."""
     clock_drift_ppm: float = number(0.0, 0.0, 10_000.0)
-    """And run too fast or too slow by up to this many millionths."""
+    """Greatest deviation of a clock's speed, in millionths, either way."""
     clock_step_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
     """Rate at which a clock is set anew."""
     clock_step_s: float = number(1.0, 0.0, DAY_S)
-    """By up to this, either way."""
+    """Greatest step of a clock, either way."""
     corrupt: float = number(0.0, 0.0, 1.0)
     """Probability that a byte of a datagram changes on the way."""
     truncate: float = number(0.0, 0.0, 1.0)
@@ -242,15 +243,15 @@ class FaultsTable:
 
 @table("faults.event")
 class EventTable:
-    """One fault at one moment, besides those that chance brings."""
+    """One fault at one moment, besides random ones."""
 
     t: float | None = number_or_none(0.0, 100 * YEAR_S)
-    """Time in seconds; has to be given."""
+    """Time in seconds; required."""
     node: str = text("", "the name of a node")
-    """Node that it strikes; has to be given."""
+    """Node that it affects; required."""
     kind: Literal["away", "suspend", "crash", "crash-lost", "disk-full", "clock-step"] = choice("crash", FAULTS)
     """Kind of the fault; after `crash-lost` the store is gone. Has to be given."""
     duration_s: float = number(60.0, 1e-6, 100 * YEAR_S)
-    """Time that it lasts; a clock stays as it was set."""
+    """Duration; a clock that was set stays as it is."""
     step_s: float = number(1.0, -YEAR_S, YEAR_S)
-    """By how much a clock is set forward or, below 0, back."""
+    """Step of the clock: forward, or back if below 0."""

@@ -18,7 +18,7 @@ CALIBRATED = frozenset({
 })  # fmt: skip
 """Settings whose effect is in the calibrated delays."""
 ABSENCES = ("away", "suspend")
-"""Faults that are modelled: the node is not there, and keeps what it has."""
+"""Faults that are modelled: the node is absent, and keeps its messages."""
 _FAULTS = (
     "crash_per_h", "disk_full_per_h", "clock_skew_s", "clock_drift_ppm", "clock_step_per_h", "corrupt", "truncate",
 )  # fmt: skip

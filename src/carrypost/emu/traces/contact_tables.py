@@ -32,12 +32,12 @@ def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
 
 
 def table_of(path: Path) -> pa.Table:
-    """Return the same rows as one table of texts, not looked at yet."""
+    """Return the same rows as one table of texts, without checking them."""
     return pa.concat_tables([table.select(_COLUMNS) for _, table in _tables(path)])
 
 
 def _tables(path: Path) -> Iterator[tuple[Path, pa.Table]]:
-    """Yield the files that are to be read, and what is in each."""
+    """Yield the files to read, with their contents."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file")

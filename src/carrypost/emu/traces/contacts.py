@@ -21,9 +21,9 @@ from carrypost.emu.scenario.csvfiles import Line, brief, read_text, rows, says
 from carrypost.errors import LocalError
 
 FOREVER_US = 2**53
-"""End of a contact of which a connection file tells no end."""
+"""End of a contact whose end is missing in a connection file."""
 CONN_WORDS = (5, 6)
-"""The sixth is the name of an interface, of which there is one here."""
+"""Numbers of words in a line; the sixth is the name of an interface, of which there is one here."""
 _ONE_HOST = re.compile(r"[^0-9\s]*([0-9]{1,9})")
 _ONE_NAMED = re.compile(r"# host ([0-9]+) is (\S.*)")
 ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
@@ -63,7 +63,7 @@ def read_contacts(path: str | Path) -> list[Contact]:
 
 
 def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
-    """Contacts as from `read_contacts`, and whom the file names, in contacts that last no time too.
+    """Return contacts as `read_contacts` does, and all nodes in the file, also those with contacts that last no time.
 
     With `nodes`, a contact of any other node is an error.
     """
@@ -143,10 +143,10 @@ def parse_presences(text: str, name: str) -> list[Presence]:
 
 
 def write_one(contacts: Iterable[Contact]) -> Iterator[str]:
-    """The lines of The ONE's connection file, in order of time; at one instant links go down before others come up.
+    """Yield the lines of The ONE's connection file, in order of time; at one instant links go down before any come up.
 
-    The ONE knows hosts by number. Where it could not tell the nodes by the numbers that their names end in, they are
-    numbered from 0 in order of their names, and comments at the top say who is who.
+    The ONE identifies hosts by number. If the numbers at the end of the names do not distinguish the nodes, they are
+    numbered from 0 in order of their names, and comments at the top list the names.
     """
     contacts = list(contacts)
     names = sorted({node for contact in contacts for node in (contact.a, contact.b)})

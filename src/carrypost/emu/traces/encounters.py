@@ -21,7 +21,7 @@ from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 
 _INTERVALS_AT_ONCE = 1 << 20
-"""So many are kept before they are joined: a contact has as many as there are samples in it."""
+"""Number of intervals that are kept before they are joined: a contact has as many as there are samples in it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +38,11 @@ class Encounters:
         return len(self.a)
 
     def chosen(self, which: Flags | Ints) -> Encounters:
-        """Only these contacts."""
+        """Return only these contacts."""
         return Encounters(self.nodes, self.a[which], self.b[which], self.start_us[which], self.end_us[which])
 
     def shifted(self, by_us: int) -> Encounters:
-        """Return the same contacts, so much later."""
+        """Return the same contacts, later by this much."""
         return Encounters(self.nodes, self.a, self.b, self.start_us + by_us, self.end_us + by_us)
 
     def ordered(self) -> Encounters:
@@ -76,7 +76,7 @@ class Rules:
     max_gap_us: int | None = None
     """Samples further apart are not joined by a line; None: all are."""
     merge_gap_us: int = 0
-    """Contacts of one pair that are at most so far apart are one."""
+    """Contacts of one pair with at most this gap between them count as one."""
     min_duration_us: int = 0
     """Duration below which merged contacts are left out."""
 

@@ -73,7 +73,7 @@ class Segments(NamedTuple):
     y1: Floats
 
     def chosen(self, which: Flags) -> Segments:
-        """Only these segments."""
+        """Return only these segments."""
         node, t0, t1 = self.node[which], self.t0[which], self.t1[which]
         return Segments(node, t0, t1, self.x0[which], self.y0[which], self.x1[which], self.y1[which])
 
@@ -110,7 +110,7 @@ class _Grid(NamedTuple):
     rows: int
     columns: int
     window: TimeWindow
-    """Of what is looked at."""
+    """The time window that is searched."""
     slab_us: int
     """Slab 0 starts with the window."""
 
@@ -301,7 +301,7 @@ def _solved(segments: Segments, grid: _Grid, pairs: _Pairs) -> Intervals:
 def _in_range(
     segments: Segments, one: Ints, two: Ints, since: Ints, until: Ints, *, range_m: float
 ) -> tuple[Ints, Ints]:
-    """Return the times at which these pairs are in range; where never, the end is not after the start."""
+    """Return the times at which these pairs are in range; if they never are, the end is not after the start."""
     (ax0, ay0), (ax1, ay1) = segments.at(one, since), segments.at(one, until)
     (bx0, by0), (bx1, by1) = segments.at(two, since), segments.at(two, until)
     dx0, dy0, dx1, dy1 = bx0 - ax0, by0 - ay0, bx1 - ax1, by1 - ay1

@@ -22,9 +22,9 @@ from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import LocalError
 
 COORDINATE_M_MAX = 1e8
-"""Twice around the Earth. Beyond, a float no longer tells micrometres apart, and somebody mistook the unit."""
+"""Greatest coordinate, twice around the Earth. Beyond it the unit is probably wrong, and floats are too coarse."""
 SAME_PLACE_M = 1e-3
-"""Samples of one instant that are this close are one sample: times were rounded to whole microseconds."""
+"""Distance within which samples of one instant are one sample: times were rounded to whole microseconds."""
 _KEY_MAX = 2**63
 
 
@@ -33,7 +33,7 @@ class Tracks:
     """The motion of many nodes; a row of the four arrays is one sample."""
 
     nodes: tuple[str, ...]
-    """Names; one without samples is nowhere."""
+    """Names of nodes; a node without samples is nowhere."""
     node: Codes
     """Node of the sample, as an index into `nodes`."""
     t_us: Ints
@@ -74,7 +74,7 @@ class Tracks:
 
     @classmethod
     def gathered(cls, nodes: tuple[str, ...], node: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
-        """Tracks from samples in any order; of those of one instant, at one place, the least counts."""
+        """Return tracks from samples in any order; of samples at one instant and place the least counts."""
         order = _by_time(node, t_us)
         if order is not None:
             node, t_us, x, y = node[order], t_us[order], x[order], y[order]
@@ -85,7 +85,7 @@ class Tracks:
 
     @classmethod
     def _once(cls, nodes: tuple[str, ...], node: Codes, t_us: Ints, x: Floats, y: Floats) -> Tracks:
-        """Tracks from samples in order; of those of one instant, at one place, the first counts."""
+        """Return tracks from ordered samples; of samples at one instant and place the first counts."""
         repeated = _repeated(node, t_us)
         if repeated.any():
             first = np.flatnonzero(np.append(True, ~repeated))
@@ -116,7 +116,7 @@ class Movement(NamedTuple):
 
 
 def _repeated(node: Codes, t_us: Ints) -> Flags:
-    """Return flags of samples that have the node and the time of the one before."""
+    """Return flags of samples with the same node and time as the one before."""
     return np.asarray((node[1:] == node[:-1]) & (t_us[1:] == t_us[:-1]))
 
 

@@ -21,7 +21,7 @@ _MODE = 10
 
 
 def listed(log: Log) -> dict[int, frozenset[str]]:
-    """By row of the publication, the recipients that a message lists."""
+    """Return the recipients that each message lists, by the row of its publication."""
     return {row: frozenset(text.split(" ")) for row, text in log.attr("recipients").items()}
 
 
@@ -43,9 +43,9 @@ def delivered_at_recipients_only(facts: Facts) -> Found:
 
 
 def purged_once_all_could_say_so(facts: Facts) -> Found:
-    """A copy is purged only where acknowledgements of all recipients could be by then.
+    """Check that a copy is purged only where the acknowledgements of all recipients could have arrived.
 
-    They could if a flood that each recipient begins when it is given the message reaches the node in time.
+    They could if a flood that starts at each recipient, when the message is delivered there, reaches the node in time.
     """
     log = facts.log
     drops = log.rows(Kind.DROP)
@@ -87,8 +87,8 @@ def _acknowledgements(facts: Facts, messages: set[int]) -> dict[tuple[str, str],
 def displaced_by_a_higher_rank(facts: Facts) -> Found:
     """Check that nothing gives way to a lower rank: persistent before others, then priority, then the newer one.
 
-    Judged by copies that are for other nodes only and not this node's own, since nothing but their rank keeps those.
-    Not judged where shares, full disks, wrong clocks or a crash of the node may be the reason.
+    Only copies that are for other nodes are judged, as nothing but their rank keeps them. Nothing is judged where
+    shares, full disks, wrong clocks or a crash of the node may be the reason.
     """
     log = facts.log
     shares = facts.in_force.get("settings", {}).get("shares", True)
@@ -103,6 +103,8 @@ def displaced_by_a_higher_rank(facts: Facts) -> Found:
     for _, of_node in groupby(known, lambda each: log.node[each[0]]):
         carried: dict[int, tuple[Rank, int]] = {}
         for _, together in groupby(of_node, lambda each: log.t_us[each[0]]):
+            # All that happens at one instant is one decision of the cache: copies that come and go
+            # in it are not compared.
             happened = list(together)
             ended = [each for each in happened if log.kind[each[0]] != KIND[Kind.RECEIVE]]
             for row, _ in ended:

@@ -11,6 +11,18 @@ one that begins at its deadline. A node that is away neither receives nor relays
 
 The emulator's order of things at one instant is that of DESIGN §8: down, leave, expiry, join, up, publish.
 """
+# Why a flood is the yardstick. With no limits on bandwidth or memory, giving everything to
+# everybody at every contact is the best that any protocol can do: a message that a flood does not
+# bring cannot be brought. So the bound serves twice, as the denominator of delivery ratios, and as
+# an invariant, as a reception beyond it is a fault of the emulator.
+#
+# The obvious way, a breadth-first search per message, costs messages times contacts. Here all
+# messages move at once, as bits of one whole number per node. What must hold after every step:
+# nodes that are connected hold the same messages, of those that are alive. Then a new contact needs
+# only the difference of its two ends, and a spread stops at the border of the connected component.
+#
+# The order of steps at one instant is the emulator's. Tests compare the bound with a search that
+# looks at each instant anew.
 
 from __future__ import annotations
 
@@ -85,7 +97,7 @@ def flood_bound(
 
 
 def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Iterable[Presence] | None = None) -> Flood:
-    """Return the bound as bits: what `flood_bound` has as a set."""
+    """Return the bound as bits, where `flood_bound` returns a set."""
     contacts_us = [
         (a, b, _us(start, f"start of contact {a}–{b}"), _us(end, f"end of contact {a}–{b}"))
         for a, b, start, end in contacts
@@ -105,7 +117,7 @@ def flood(contacts: Iterable[Contact], messages: Iterable[Message], nodes: Itera
 def flood_us(
     contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
 ) -> Flood:
-    """As `flood`, in whole microseconds and with deadlines in place of lifetimes."""
+    """Return the same as `flood`, for times in whole microseconds and deadlines in place of lifetimes."""
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
     sweep = _Sweep(len(numbers))
     for _, step, first, second in steps:
@@ -142,7 +154,10 @@ def flood_ages_us(
 def arrivals_us(
     contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None = None
 ) -> dict[tuple[str, str], int]:
-    """Return the times at which a flood first brings each message to each node that it reaches, the source included."""
+    """Return the times at which a flood first brings each message to each node that it reaches.
+
+    The source is included, with the time of publication.
+    """
     ordered, numbers, steps = _laid_out(contacts, messages, presences)
     names = list(numbers)
     found = {(message[0], message[1]): message[2] for message in ordered}
@@ -157,7 +172,7 @@ def arrivals_us(
 def _laid_out(
     contacts: Sequence[ContactUs], messages: Sequence[MessageUs], presences: Iterable[PresenceUs] | None
 ) -> tuple[list[MessageUs], dict[str, int], list[tuple[int, _SweepStep, int, int]]]:
-    """Messages in order of publication, the numbers of nodes, and all steps; what cannot be is refused."""
+    """Return messages in order of publication, the numbers of nodes, and all steps; refuse what is impossible."""
     repeated = [name for name, count in Counter(message[0] for message in messages).items() if count > 1]
     if repeated:
         raise LocalError(f"message {repeated[0]!r} is published twice")
@@ -180,13 +195,15 @@ class _Sweep:
         self._alive = 0
 
     def step(self, step: _SweepStep, first: int, second: int) -> list[tuple[int, Sequence[int]]]:
-        """One step; `first` and `second` are nodes, or a message and its source.
+        """Take one step; `first` and `second` are nodes, or a message and its source.
 
-        Gives which messages came to which nodes by it.
+        Returns which messages came to which nodes by this step.
         """
         held, gained = self.held, list[tuple[int, Sequence[int]]]()
         if step is _SweepStep.UP:
             alive = self._alive
+            # Both directions are computed before the contact is open: what one end just got must
+            # not flow back over it.
             for giver, taker in ((first, second), (second, first)):
                 new = held[giver] & alive & ~held[taker]
                 gained.append((new, self._spread(taker, new)))
@@ -205,9 +222,9 @@ class _Sweep:
         return gained
 
     def _spread(self, node: int, new: int) -> Sequence[int]:
-        """Bring to all who are connected with `node` what none of them had. Returns them, beginning with this one.
+        """Give new messages to all nodes connected with `node`, none of which has them; return the nodes, `node` first.
 
-        All who are connected hold the same messages, of those that are alive: that is what every step keeps up.
+        Every step keeps this up: connected nodes hold the same messages, of those that are alive.
         """
         if not new:
             return ()
@@ -255,7 +272,7 @@ def _steps(
 
 
 def _by_node(presences: Iterable[PresenceUs]) -> dict[str, list[Span]]:
-    """By node, when it was there, in order."""
+    """Return the presences of each node, in order."""
     found: dict[str, list[Span]] = {}
     for node, join_us, leave_us in presences:
         span = (join_us, _FOREVER_US if leave_us is None else leave_us)
@@ -301,6 +318,8 @@ def _check_present(message: str, source: str, at_us: int, known: dict[str, list[
 
 
 def _indices(bits: int) -> Iterator[int]:
+    # Searching the text of the number takes one pass; shifting a number of 100,000 bits bit by bit
+    # is quadratic.
     """Yield the positions of the ones in a whole number."""
     digits = f"{bits:b}"[::-1]
     found = digits.find("1")
@@ -310,7 +329,7 @@ def _indices(bits: int) -> Iterator[int]:
 
 
 def _us(seconds: object, what: str) -> int:
-    """Seconds as whole microseconds."""
+    """Return seconds as whole microseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 <= float(seconds) < math.inf:
         raise LocalError(f"the {what} is a number of seconds, 0 or more, not {seconds!r}")
     return round(float(seconds) * MICROSECONDS)

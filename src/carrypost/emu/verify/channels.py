@@ -100,7 +100,7 @@ def events_of(log: Log) -> dict[str, Emitted]:
 
 
 def events_once_and_in_order(facts: Facts) -> Found:
-    """Results come by their numbers, cover each event once, and miss none that the consumer is not told of."""
+    """Check that results come by their numbers, cover each event once, and miss none without telling the consumer."""
     log = facts.log
     if not (results := results_of(log)):
         return
@@ -120,13 +120,18 @@ def events_once_and_in_order(facts: Facts) -> Found:
 def _happened(
     facts: Facts, results: dict[int, Result], accounts: dict[tuple[int, str], _Account]
 ) -> Iterator[tuple[int, Result]]:
-    """Yield the rows about results, in order; what is told to be lost at one instant is noted before its deliveries."""
+    """Yield the rows about results, in order.
+
+    A loss that is told at the same instant as deliveries is counted before them.
+    """
     log = facts.log
     lost = log.rows(Kind.FAILURE)
     lost = lost[log.is_detail(EVENTS_LOST)[lost]]
     destinations = log.attr("destination") if len(lost) else {}
     deliveries = set(facts.deliveries.tolist())
     rows = log.rows(Kind.RECEIVE, Kind.PUBLISH, Kind.DELIVER)
+    # A host tells of lost events and delivers the results after them in one step, and the rows may
+    # be in either order.
     for row in sorted(
         (*rows.tolist(), *lost.tolist()), key=lambda row: (log.t_us[row], log.kind[row] != _FAILURE, row)
     ):
@@ -156,7 +161,7 @@ def _faults(account: _Account, result: Result) -> Iterator[str]:
 
 
 def results_of_their_events(facts: Facts) -> Found:
-    """A result that passes on an event is of one that its producer emitted, and covers it last."""
+    """Check that a result that passes on an event names one that its producer emitted, and covers it last."""
     log, events = facts.log, events_of(facts.log)
     results = results_of(log) if events else {}
     for row in log.rows(Kind.DELIVER).tolist():

@@ -4,6 +4,13 @@
 Copies are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are
 answered for all rows at once.
 """
+# Rules ask again and again what happened last to a copy before some row. A dictionary that is
+# carried from row to row would answer that, at the price of a Python loop per rule over millions of
+# rows. `Before` sorts pairs of key and row once, packed into one number, and answers for all rows
+# by a binary search.
+#
+# Facts are computed when they are first asked for and kept, as most records need few of them:
+# without crashes, orders or wrong clocks the rules return early.
 
 from __future__ import annotations
 
@@ -38,7 +45,7 @@ class Before:
         self._sorted = np.sort(keys * self._stride + rows)
 
     def find(self, keys: Ints, rows: Ints) -> Ints:
-        """For each key the last row before this one, or -1 where there is none."""
+        """Return the last row of each key before the given row, or -1 where there is none."""
         if not len(self._sorted):
             return np.full(len(keys), -1, np.int64)
         at = np.searchsorted(self._sorted, keys * self._stride + rows) - 1
@@ -84,13 +91,13 @@ class Facts:
 
     @cached_property
     def receptions(self) -> Ints:
-        """The first rows that tell of each reception; what a crash brought again is left out."""
+        """The first row of each reception, without those that a crash repeated."""
         rows = self.log.rows(Kind.RECEIVE)
         return self.once(rows[~self.log.is_detail(AGAIN)[rows]])
 
     @cached_property
     def deliveries(self) -> Ints:
-        """Rows of deliveries; what a crash brought again is left out."""
+        """Rows of deliveries, without those that a crash repeated."""
         rows = self.log.rows(Kind.DELIVER)
         return rows[~self.log.is_detail(REDELIVERED)[rows]]
 
@@ -148,7 +155,7 @@ class Facts:
         return self.group[rows] * np.int64(len(self.log.nodes)) + self.log.node[rows]
 
     def happenings(self, rows: Ints) -> Iterator[tuple[int, ...]]:
-        """Of rows about ordered messages, one after the other: row, time, kind, node, place, publication, deadline."""
+        """Yield row, time, kind, node, place, publication and deadline of rows about ordered messages, in order."""
         log = self.log
         columns = rows, log.t_us[rows], log.kind[rows], log.node[rows], self.place(rows), self.publication(rows)
         return zip(*(each.tolist() for each in (*columns, self.deadline_us(rows))), strict=True)
@@ -160,7 +167,7 @@ class Facts:
         return {row: (destination.get(row, ""), ordering) for row, ordering in self.log.attr("ordering").items()}
 
     def copies(self, *begin: Kind) -> Ints:
-        """Rows at which copies begin, by these kinds, or end: drops, and expiries at their deadline.
+        """Return the rows at which copies begin, by these kinds, or end: drops, and expiries at their deadline.
 
         A copy that waited in vain expires earlier, and is carried on.
         """
@@ -175,12 +182,12 @@ class Facts:
 
     @cached_property
     def clock_us(self) -> Ints:
-        """For every row what the node's clock showed, if it was wrong; else -1."""
+        """The time that the node's clock showed at each row, if that clock was wrong; else -1."""
         return self.log.attr_us("clock")
 
     @cached_property
     def wrong_clocks(self) -> Flags:
-        """By node, whether its clock may be wrong: the scenario says so, or some row does."""
+        """Flags of nodes whose clock may be wrong: the scenario or some row says so."""
         found = np.full(len(self.log.nodes), self._faulty("clock-step", *_CLOCK_FAULTS), np.bool_)
         found[self.log.node[self.clock_us >= 0]] = True
         return found
@@ -213,7 +220,7 @@ class Facts:
 
     @cached_property
     def emulated(self) -> bool:
-        """True if the record tells the truth about contacts."""
+        """True if the record has the true contacts, which only the emulator knows."""
         return "scenario" in self.log.run_attrs() or len(self.log.rows(Kind.CONTACT)) > 0
 
     def limit(self, name: str) -> int | None:
@@ -223,7 +230,7 @@ class Facts:
 
     @cached_property
     def in_force(self) -> dict[str, Any]:
-        """The keys of the scenario, defaults included; none in records of real nodes."""
+        """The keys of the scenario, defaults included; empty in records of real nodes."""
         try:
             return tomllib.loads(self.log.run_attrs().get("defaults", ""))
         except tomllib.TOMLDecodeError:
@@ -240,7 +247,7 @@ class Facts:
         return any(each.get("kind") == event for each in faults.get("event", ())) or any(map(faults.get, keys))
 
     def blamed(self, rows: Ints, text: str) -> Found:
-        """Each of these rows, with the same text about it."""
+        """Yield each of these rows, with the same text about it."""
         for row in rows.tolist():
             yield row, f"{self.shown(row)}: {text}"
 
@@ -252,7 +259,7 @@ class Facts:
 
     @cached_property
     def presences(self) -> list[tuple[str, int, int | None]]:
-        """The stays of nodes in microseconds; None: to the end."""
+        """The times at which each node joined and left, in microseconds; None: it stayed to the end."""
         log, since = self.log, dict[int, int]()
         found: list[tuple[str, int, int | None]] = []
         for row in log.rows(Kind.JOIN, Kind.LEAVE).tolist():
@@ -274,7 +281,7 @@ class Facts:
 
     @cached_property
     def passable(self) -> list[tuple[str, str, int, int]]:
-        """Contacts of nodes that are known to have been there."""
+        """Contacts between nodes that joined at some time."""
         known = {node for node, *_ in self.presences}
         return [each for each in self.contacts if {*each[:2]} <= known and each[2] <= each[3]]
 

@@ -5,6 +5,14 @@ other, or by way of further messages (CAUSAL §III). What a node was given shows
 reckon with do not, so this judges them. The past of a message is a set of bits, all that is before it. Only messages
 that are delivered later have a bit; those that are through give theirs back, so a long run needs no more than a short.
 """
+# Hosts summarise the past of a message in barriers, which is what makes the protocol cheap and what
+# may be wrong. Here the past is kept in full, so that the check cannot repeat a mistake of the
+# summary.
+#
+# A set per message would take memory that grows with the square of the run. Two things keep it
+# small. Sets are whole numbers with a bit per message, so that a union is one operation. And a
+# message whose last delivery was told is asked for no more: its bit is cleared everywhere and given
+# to a later message. Bits are given back in bulk, as clearing one bit costs a pass over all sets.
 
 from __future__ import annotations
 
@@ -25,7 +33,7 @@ class Pasts:
     """The messages before each message, as far as the rows have been told; `place` is one node in one group."""
 
     def __init__(self, ends: Mapping[int, int] | None = None) -> None:
-        """With `ends`: which message is not asked for after which row. One that is not in it has no bit."""
+        """With `ends`, each message is forgotten after the row given there; a message that is not in it has no bit."""
         self.past: dict[int, int] = {}
         """By message, all that is before it."""
         self.bit: dict[int, int] = {}
@@ -40,7 +48,7 @@ class Pasts:
         self._done: list[int] = []
 
     def publish(self, place: int, message: int) -> None:
-        """A message is published; all that its author knows happened before it."""
+        """Note a publication: all that its author knows happened before it."""
         if self._ends is not None and message not in self._ends:
             return
         if len(self._done) >= max(_SWEEP_MIN, len(self.bit) // 2):
@@ -82,7 +90,7 @@ class Pasts:
 
 
 def rows_with_order(facts: Facts, *kinds: Kind) -> Ints:
-    """Rows of these kinds about messages that have an order, those that a crash brought a second time left out."""
+    """Return rows of these kinds about messages with an order, without deliveries that a crash repeated."""
     rows = facts.log.rows(*kinds)
     again = (facts.log.kind[rows] == KIND[Kind.DELIVER]) & facts.log.is_detail(REDELIVERED)[rows]
     found: Ints = rows[(facts.group[rows] >= 0) & ~again]
@@ -90,7 +98,7 @@ def rows_with_order(facts: Facts, *kinds: Kind) -> Ints:
 
 
 def causal_order(facts: Facts) -> Found:
-    """Nothing is delivered to a node after something that it is before of."""
+    """Check that no node is delivered a message after another one that must come later."""
     log = facts.log
     rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER)
     message, place = facts.publication(rows), facts.place(rows)

@@ -12,6 +12,19 @@ Where messages have an order, that is kept, and nothing waits that could be deli
 A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
 judged by that clock, if the row tells what it showed.
 """
+# Why the rules read the record alone. A check inside the host would share the host's mistakes: a
+# host that forgets that it delivered a message also forgets it when it is asked. The record is
+# written by the engine, row by row, and the rules are an independent account of what the rows may
+# say. They import nothing of the protocol except constants.
+#
+# Why crashes excuse so much. A host that crashes loses what was not on its disk yet, and does the
+# same thing again after the restart; at-least-once delivery means exactly that. So a repetition is
+# allowed if it is marked and if a crash lies between. The mark alone is not enough, or a host could
+# repeat everything and mark it; nor is the crash alone, as programs rely on the mark to tell
+# repetitions apart.
+#
+# Rules work on whole columns with numpy, not row by row: records have millions of rows. `Before`
+# finds the last earlier row with the same key for all rows at once, which is what most rules need.
 
 from __future__ import annotations
 
@@ -59,7 +72,7 @@ class Violation(NamedTuple):
 
 
 def check(record: pa.Table | Record, *, bound: bool = True) -> list[Violation]:
-    """Everything that is wrong with the record of one run, rule by rule; `bound` off spares the flood."""
+    """Return everything that is wrong with the record of one run, rule by rule. `bound` off leaves out the flood."""
     facts = Facts(log_of(record))
     found: list[Violation] = []
     for rule in RULES:
@@ -74,14 +87,14 @@ def check(record: pa.Table | Record, *, bound: bool = True) -> list[Violation]:
 
 
 def time_does_not_go_back(facts: Facts) -> Found:
-    """Rows are in order of happening."""
+    """Check that rows are in the order in which things happened."""
     t_us = facts.log.t_us
     for row in (np.flatnonzero(np.diff(t_us) < 0) + 1).tolist():
         yield row, f"{t_us[row] / MICROSECONDS:.6f} s comes after {t_us[row - 1] / MICROSECONDS:.6f} s"
 
 
 def only_what_was_published(facts: Facts) -> Found:
-    """Nothing is received, delivered or dropped that was not published before; each message is published once.
+    """Check that messages are published before they are received, delivered or dropped, and are published once.
 
     An id may be given anew where a crash took the first message before anybody saw it.
     """
@@ -90,6 +103,7 @@ def only_what_was_published(facts: Facts) -> Found:
     first = facts.origin(published)
     rows = log.rows(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE)
     shown = log.rows(Kind.RECEIVE, Kind.DELIVER)
+    # A message that crashed with its author, before anybody saw it, may give its id to another one.
     seen = Before(log.message[shown], shown, len(log)).find(log.message[published], published)
     lost = (facts.crashes.find(log.node[published], published) > first) & (seen < first)
     yield from facts.blamed(published[(first >= 0) & ~lost], "published a second time")
@@ -101,7 +115,7 @@ def only_what_was_published(facts: Facts) -> Found:
 
 
 def only_who_is_there(facts: Facts) -> Found:
-    """Nodes that are away do nothing; whoever joins was away."""
+    """Check that nodes do nothing while they are away, and that a node that joins was away."""
     log = facts.log
     rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE, Kind.LEAVE)
     yield from facts.blamed(rows[~facts.there(rows)], "the node is not there")
@@ -111,7 +125,10 @@ def only_who_is_there(facts: Facts) -> Found:
 
 
 def received_once(facts: Facts) -> Found:
-    """A second reception follows a drop, or is marked and follows a crash; the author receives nothing of its own."""
+    """Check that nobody receives a message twice, unless it was dropped, or a crash lies between and the row says so.
+
+    An author receives none of its own messages.
+    """
     log = facts.log
     rows = log.rows(Kind.RECEIVE)
     yield from facts.blamed(rows[log.node[rows] == log.source[rows]], "received by its author")
@@ -126,11 +143,11 @@ def received_once(facts: Facts) -> Found:
 def delivered_once(facts: Facts) -> Found:
     """Check that delivered messages are here, and that a second delivery is marked and follows a crash.
 
-    Or it follows a drop, where hosts may remember fewer ids than there are (`seen_max`), and the message has neither
-    order nor deadline.
-    Where a full disk took a delivery back that a later batch had noted already, and then came a crash, the host takes
-    it for made: so the first one is marked, too. So it is where a copy gave way before its delivery was handed over,
-    and the crash came before that was on disk.
+    A second delivery without a mark is allowed where hosts remember fewer ids than there are messages (`seen_max`):
+    after a drop, a message with neither order nor deadline may be delivered as if it were new.
+
+    A first delivery may be marked in two cases, both of which end with a crash. A full disk took a delivery back that a
+    later batch had noted already. Or a copy gave way before its delivery was handed over, and that was not on disk yet.
     """
     log = facts.log
     rows = log.rows(Kind.DELIVER)
@@ -154,9 +171,9 @@ def delivered_once(facts: Facts) -> Found:
 
 
 def before_the_deadline(facts: Facts) -> Found:
-    """Nothing is received or delivered at its deadline or later, nor expires earlier, by the node's own clock.
+    """Check that nothing is received or delivered at its deadline or later, nor expires earlier, by the node's clock.
 
-    What waits may do that earlier, if it can never be delivered.
+    A message that waits may expire earlier, if it can never be delivered.
     """
     log = facts.log
     rows = log.rows(Kind.RECEIVE, Kind.DELIVER)
@@ -165,13 +182,14 @@ def before_the_deadline(facts: Facts) -> Found:
     late = judged & (facts.shown_us(rows) >= deadline_us)
     for row, due_us in zip(rows[late].tolist(), deadline_us[late].tolist(), strict=True):
         yield row, f"{facts.shown(row)}: its deadline was {due_us / MICROSECONDS:.6f} s"
+    # A row without the node's clock cannot be judged where that clock is wrong.
     drops = log.rows(Kind.DROP)
     drops = drops[log.is_detail(Reason.EXPIRED.value)[drops] & ~facts.wrong_clocks[log.node[drops]]]
     yield from facts.blamed(drops[log.t_us[drops] < facts.deadline_us(drops)], "expired before its deadline")
 
 
 def over_an_open_contact(facts: Facts) -> Found:
-    """Whatever is received comes from a neighbour whose contact is open at that time, or over relays."""
+    """Check that every message is received from a neighbour over an open contact, or over relays."""
     log = facts.log
     rows = log.rows(Kind.RECEIVE)
     if not facts.emulated:
@@ -187,9 +205,9 @@ def over_an_open_contact(facts: Facts) -> Found:
 
 
 def along_open_contacts(facts: Facts) -> Found:
-    """A message that comes over relays passes no host twice, and each link between them is there when it does.
+    """Check that a message that came over relays passed no host twice, and only links that were there.
 
-    The last one is open at that time. The others may have ended while the message was on its way.
+    The last link is open when the message arrives. The others may have ended while the message was on its way.
     """
     log = facts.log
     relayed = log.attr("path")
@@ -212,9 +230,9 @@ def along_open_contacts(facts: Facts) -> Found:
 
 
 def hop_by_hop(facts: Facts) -> Found:
-    """The neighbour had the message before, one hop nearer to its author.
+    """Check that the neighbour had the message before, and was one hop nearer to its author.
 
-    Not so where a message has several pieces: those come from several neighbours, and from some that lack the rest.
+    Messages of several pieces are not checked: their pieces come from several neighbours, some of which lack the rest.
     """
     log = facts.log
     rows = log.rows(Kind.RECEIVE)
@@ -242,6 +260,8 @@ def within_the_bound(facts: Facts) -> Found:
     reached = facts.bound
     place = {name: index for index, name in enumerate(reached.messages)}
     bit = np.array([place.get(name, -1) for name in log.messages] or [-1], np.int64)[log.message[rows]]
+    # Bits of the whole number are unpacked once per node: a shift per row would cost the length of
+    # the number each time.
     width = len(reached.messages) // 8 + 1
     by_node = np.argsort(log.node[rows], kind="stable")
     for group in np.split(by_node, np.flatnonzero(np.diff(log.node[rows][by_node])) + 1):
@@ -254,7 +274,7 @@ def within_the_bound(facts: Facts) -> Found:
 
 
 def caches_within_limits(facts: Facts) -> Found:
-    """No cache holds more than the run's settings allow, by its own count and by what came and went."""
+    """Check that no cache holds more than the settings allow, by its own count and by the rows of copies."""
     log = facts.log
     if (most := facts.limit("cache_messages_max")) is not None:
         rows = log.rows(Kind.REGISTRY)
@@ -277,7 +297,7 @@ def caches_within_limits(facts: Facts) -> Found:
 
 
 def every_end_has_a_reason(facts: Facts) -> Found:
-    """Drops say why; what is here past its deadline was dropped."""
+    """Check that every drop has a reason, and that nothing is kept past its deadline."""
     log = facts.log
     drops = log.rows(Kind.DROP)
     known = [log.details.index(reason.value) for reason in Reason if reason.value in log.details]
@@ -294,13 +314,13 @@ def every_end_has_a_reason(facts: Facts) -> Found:
 
 
 def _pair(log: Log, rows: Ints) -> Ints:
-    """A number for the two nodes of a row, in either order."""
+    """Return a number for the two nodes of a row, in either order."""
     a, b = log.node[rows], log.peer[rows]
     return np.minimum(a, b) * np.int64(len(log.nodes)) + np.maximum(a, b)
 
 
 def _balance(facts: Facts) -> tuple[Ints, Ints]:
-    """Rows at which a whole copy comes (1) or goes (-1), by node, then in order."""
+    """Return the rows at which a whole copy comes (1) or goes (-1), by node, then in order of time."""
     log = facts.log
     rows = facts.copies(Kind.PUBLISH, Kind.RECEIVE)
     last = facts.before(rows).find(facts.copy(rows), rows)

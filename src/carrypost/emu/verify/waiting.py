@@ -5,6 +5,18 @@ Once all of that is delivered or dead it has to be delivered, at that very insta
 the run. Only where nothing disturbs it, though: crashes, slow or full disks and wrong clocks take or hold back what
 rows do not tell. A message is filed under one of those that it waits for, and looked at when that one comes or dies.
 """
+# The difficulty is to see what did not happen. A delivery out of order shows in two rows, but a
+# message that a host forgets in its waiting room leaves no row at all. So this module keeps a
+# waiting room of its own, with the same messages and none of the host's code, and asks at the end
+# of every instant: who could have gone?
+#
+# To ask that of all waiting messages at every instant would be quadratic. A message is therefore
+# filed under one of those that it waits for, and looked at again when that one is delivered or
+# dies. It does not matter which one: as long as that one is missing the message must wait, whatever
+# happened to the others.
+#
+# An instant has to be over before it is judged. Rows with the same time are in some order, and a
+# delivery that is told after the death that freed it is not late.
 
 from __future__ import annotations
 
@@ -27,9 +39,10 @@ _PRESENCE = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
 
 
 def expired_while_it_waited(facts: Facts) -> Found:
-    """Only what was received and not delivered expires, once per reception, and is not delivered afterwards.
+    """Check that messages expire once per reception, while they wait, and are not delivered afterwards.
 
-    After a crash it may be told again, even of a copy that was dropped: on the disk that copy may still have been.
+    After a crash an expiry may be told again, even of a copy that was dropped: that copy may still have been on the
+    disk.
     """
     log = facts.log
     rows = log.rows(Kind.EXPIRE)
@@ -76,7 +89,7 @@ def _dropped_instead(facts: Facts) -> Found:
 
 
 def nothing_waits_in_vain(facts: Facts) -> Found:
-    """Whatever waits has something before it that is alive and was not delivered there."""
+    """Check that each waiting message has something before it that is alive and was not delivered there."""
     log = facts.log
     if not _steady(facts):
         return
@@ -99,8 +112,8 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
 def nothing_is_hurried(facts: Facts) -> Found:
     """Check that a delivered message has waited for all that it has to wait for, whether that ever comes or not.
 
-    With delta-causal order that is whatever is before it and alive, with causal order whatever is before it: and it is
-    given up early only where something of that died undelivered.
+    With delta-causal order that is whatever is before it and alive. With causal order it is whatever is before it, and
+    a message is given up early only where something before it died undelivered.
     """
     if not _steady(facts) or len(rows_with_order(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
@@ -170,7 +183,7 @@ class _WaitingRoom:
         """Places and messages to be examined when the instant is over."""
 
     def advance(self, t_us: int) -> list[tuple[int, int]]:
-        """All rows before `t_us` were told: the rows of those that wait in vain, and since when."""
+        """Move on to `t_us`, before which all rows were told; return the rows that wait in vain, and since when."""
         if t_us <= self._t_us:
             return []
         found = self._conclude(self._t_us)
@@ -180,7 +193,7 @@ class _WaitingRoom:
         return found
 
     def attend(self, node: int, *, there: bool) -> None:
-        """A node joins, and does what fell due; or it leaves."""
+        """Note that a node joins, and does what fell due meanwhile; or that it leaves."""
         if not there:
             self._there.discard(node)
             return
@@ -215,7 +228,7 @@ class _WaitingRoom:
                 self._open.add((place, each))
 
     def _conclude(self, t_us: int) -> list[tuple[int, int]]:
-        """The instant is over: whoever died in it is dead, and whatever had to be delivered was."""
+        """End an instant: apply its deaths, and return the messages that had to be delivered and were not."""
         while self._deaths and self._deaths[0][0] <= t_us:
             _, bit = heapq.heappop(self._deaths)
             self._alive &= ~bit
@@ -228,6 +241,8 @@ class _WaitingRoom:
                 continue
             missing = self._pasts.past[message] & self._alive & ~self._over[place]
             if missing:
+                # The lowest bit of `missing` is the message that this one is filed under; any other
+                # would do.
                 self._files[missing & -missing].setdefault(place, []).append(message)
             else:
                 del self._waiting[place][message]

@@ -8,6 +8,19 @@ messages.
 New records are broadcast together, at most every `acked_s`. Lists are compared when a contact begins
 (`gossip.acked.comparison`), so a host that missed a broadcast, or was elsewhere, gets all records that are still valid.
 """
+# Why records and not a mark in each message. A message that has reached all its recipients is
+# useless, yet carriers would keep it until its deadline. Only a recipient knows that it has the
+# message, and carriers far away must believe it without having met it, so that it signs. The attack
+# to fear is a purge: whoever could acknowledge for others could erase their messages from the
+# network. A record therefore counts only for messages that list its author as a recipient.
+#
+# Why a record is made late. A recipient that acknowledged a message and then lost it in a crash
+# would have lost it for good, as all carriers drop it. So a record is signed after the message is
+# durable here and no commit can be undone.
+#
+# Why lists are bounded in time and number. Records travel to everybody, and each costs a signature
+# check. They are packed with many ids, sent at a pace that neighbours can check, and forgotten
+# after a day at most; a host that missed a record only keeps its copy longer.
 
 from __future__ import annotations
 
@@ -198,6 +211,8 @@ class Acked(Layer):
 
         Full records are signed as they come: thousands of messages at a time would keep this host from everything else.
         """
+        # A record for each message would fill the lists of all hosts (`STRAIGHT_US`); full records
+        # may go at any time.
         if self._straight_after_us <= now:
             self._straight_us, self._straight_after_us = NEVER, now + STRAIGHT_US
             self._sign(now)
@@ -225,6 +240,8 @@ class Acked(Layer):
                 found[peer, private] = None
         for peer, record in found:
             link = self._links.get(peer)
+            # Reminders have a budget of their own: a neighbour that asks again and again would have
+            # this host repeat all day.
             if link is not None and link.usable and link.budgets.reminders.try_spend(1, now):
                 link.send((record,))
 
@@ -329,6 +346,7 @@ class Acked(Layer):
     def _receive_record(self, link: Link, record: AckRecord, now: int) -> bool:
         """Handle a record; raises `RemoteError`. Cheap checks come first, the signature last."""
         fingerprint = signed.fingerprint(record)
+        # Cheapest check first. The same record arrives from several neighbours.
         if fingerprint in self.known:
             if fingerprint in self._fresh:
                 self._fresh[fingerprint] |= self._reached_by(link)
@@ -341,6 +359,8 @@ class Acked(Layer):
         if record.until_us > now + self._until_us_max:
             raise LimitError("deadline")
         concerns = self._written_by(record) != UNKNOWN
+        # A stranger acknowledges messages that are here and not addressed to it: a purge that must
+        # not be passed on.
         if not concerns and all(self._cache.get(message) is not None for message in record.messages):
             raise RemoteError("purge-authority")
         if self._identity.signed:

@@ -1,9 +1,9 @@
 """Files that scenarios name, on their way to executors that may run anywhere.
 
-A file is known by the hash of its bytes. It travels as a broadcast, and is unpacked once for all the processes of an
-executor, into a folder of this user alone in the one that Spark gives to that executor and removes with it. What is
-unpacked is there whole or not at all. A scenario finds its files by `Unpacked`, wherever they were and whatever they
-are called: beside it, above it or at the root.
+A file is known by the hash of its bytes. It travels as a broadcast, and is unpacked once for all processes of an
+executor, into a folder of this user alone inside the folder that Spark gives to that executor and removes with it. A
+file is unpacked completely or not at all. A scenario finds its files by `Unpacked`, wherever they were and whatever
+their names: beside it, above it or at the root.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Named(NamedTuple):
 
     key: str
     name: str
-    """As the scenario calls it."""
+    """Name of the file in the scenario."""
     path: str
     """Path on the driver's machine."""
     parts: tuple[Part, ...]
@@ -51,7 +51,7 @@ class Named(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of the bytes of a file; of the names and bytes of a folder's files."""
+        """Hash of the bytes of a file; of the names and bytes of a folder's files."""
         if not self.folder:
             return self.parts[0].digest
         told = "".join(f"{Path(each.path).name}\0{each.digest}\n" for each in self.parts)
@@ -134,7 +134,7 @@ def executor_folder() -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True if its contents are this user's: what others can write to is not trusted."""
+    """Return True if its contents are this user's: a folder that others can write to is not trusted."""
     found = folder.lstat()
     return (
         stat.S_ISDIR(found.st_mode)
@@ -145,7 +145,7 @@ def _is_ours(folder: Path) -> bool:
 
 @cache
 def _own_folder(pid: int) -> Path:
-    """By process: one that was forked makes its own, and removes no other."""
+    """Return the folder of a process: a forked one makes its own, and removes no other."""
     made = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}-"))
 
     def end() -> None:

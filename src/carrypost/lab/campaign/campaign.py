@@ -1,10 +1,10 @@
 """Campaigns: many runs of the emulator, each a task of Spark, wherever that runs.
 
 A run is one task and one partition, and so is a window of a population's run; its record is the same wherever, and
-beside whatever, it was made. What fails is a row of the table `failures` and ends nothing. A campaign that is begun
-again does what is missing, failed or changed; what there is of these runs goes before they start, so that all records
-are of the campaign as it is now. The driver looks into the folder to tell how far it is, so the tasks have nobody to
-report to and none waits.
+beside whatever, it was made. A failure is a row of the table `failures` and ends nothing. A campaign that is begun
+again does what is missing, failed or changed; what exists of these runs is removed before they start, so that all
+records are of the present campaign. The driver reads the progress from the folder, so tasks report to nobody and none
+waits.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class CampaignProgress(NamedTuple):
     done: int
     failed: int
     todo: int
-    """Of all that were to be done when it began."""
+    """Number of runs that were to be done when it began."""
     windows: int = 0
-    """Of runs that are done window by window, how many windows are done."""
+    """Number of windows that are done, of runs that are done window by window."""
     windows_todo: int = 0
-    """Of how many."""
+    """Number of windows in all."""
 
 
 Watch = Callable[[CampaignProgress], None]
@@ -58,19 +58,19 @@ class Found(NamedTuple):
     """The existing results of a campaign."""
 
     done: list[State]
-    """As it is now: what is still to be done again does not count."""
+    """States of the runs that are done; those that have to be done again do not count."""
     failed: list[State]
     new: int
     """Number of runs that ended in this campaign, well or not."""
 
     @property
     def rows(self) -> int:
-        """Of all records."""
+        """Number of rows of all records."""
         return sum(state.rows or 0 for state in self.done)
 
     @property
     def cpu_s(self) -> float:
-        """Of all runs."""
+        """CPU time of all runs."""
         return sum(state.cpu_s or 0.0 for state in self.done)
 
 
@@ -93,7 +93,7 @@ class Campaign:
         return [run for run in self.grid.runs if run.name in self.plan.todo]
 
     def conduct(self, engine: Engine, watch: Watch = lambda _: None) -> list[State]:
-        """Do what is to be done; how these runs ended. Ctrl-C leaves what is done by then."""
+        """Do the runs that are due, and return their states. Ctrl-C leaves what is done by then."""
         runs = self.todo
         if not runs:
             return self.ended
@@ -119,7 +119,7 @@ class Campaign:
     def _looking(
         self, runs: Sequence[CampaignRun], watch: Watch, *, windowed: bool = False
     ) -> Callable[[int, int], None]:
-        """Return what tells how far these runs are: it looks into the folder, and is told of windows."""
+        """Return a function that reports the progress of these runs: it reads the folder, and is told of windows."""
         pending = {run.name: self.place.state(run) for run in runs}
         counts = {DONE: 0, FAILED: 0}
 
@@ -134,7 +134,7 @@ class Campaign:
         return look
 
     def begin(self) -> None:
-        """Everything is ready: what there is of runs that are to be done goes, so that old and new never mix."""
+        """Remove what exists of the runs that are to be done, so that old and new never mix."""
         self.began = True
         for run in self.todo:
             self.place.forget(run.stem, state=self.plan.todo[run.name] != FAILED)  # Failures are told until mended.
@@ -142,7 +142,7 @@ class Campaign:
             self.place.forget(stem)
 
     def close(self) -> None:
-        """Remove what was not finished, and make the tables of what was, if there is anything."""
+        """Remove unfinished files, and write the tables of finished runs, if there are any."""
         self.place.clear()
         if not self.began and not self.place.states_there():
             return

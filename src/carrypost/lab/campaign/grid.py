@@ -269,13 +269,13 @@ class _CampaignReader:
 
 
 class _Read:
-    """Files that were read to find mistakes, by what they are; of each is kept whom it names."""
+    """Files that were read to find mistakes, by their kind; for each the nodes that it names are kept."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, Path], frozenset[str]] = {}
 
     def check(self, scenario: Scenario) -> None:
-        """Read what the scenario names and nobody has read yet."""
+        """Read the files that the scenario names and that were not read yet."""
         known: frozenset[str] | None = None
         if scenario.nodes.file:
             path = scenario.path(scenario.nodes.file)
@@ -305,7 +305,7 @@ class _Read:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Keys with dots; whoever left out the quotes gave tables in tables, and means the same."""
+    """Yield keys with dots; a user that left out the quotes gave tables in tables, and means the same."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")

@@ -23,7 +23,7 @@ class NamedSettings:
     name: str
     changes: Mapping[str, object]
     label: str
-    """The choice as a plan tells it."""
+    """The choice in a plan."""
     scenario: str = ""
     """Scenario that it is for; empty: that of the experiment."""
 

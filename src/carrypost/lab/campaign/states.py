@@ -1,9 +1,9 @@
-"""States of the runs of a campaign: a small file for each, and the tables that are made of them.
+"""States of the runs of a campaign: a small file for each, and the tables made of them.
 
 The folder of a campaign holds ``records`` (a Parquet file for each run that is done), ``runs`` and ``failures``; the
-states are in ``.runs``. A state is written after its record, so a run that has one is over; a record without a state is
-one whose process died in between, and is made again. Every file is there whole or not at all. A state tells the hash of
-its record: one that was damaged or overwritten since is made again.
+states are in ``.runs``. A state is written after its record, so a run that has one is over; a record without a state
+belongs to a process that died in between, and is made again. Every file is complete or absent. A state contains the
+hash of its record: a record that was damaged or overwritten since is made again.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     fingerprint: str
     token: str = ""
-    """Of the campaign that it was part of, when it ended."""
+    """Token of the campaign that it was part of when it ended."""
     rows: int | None = None
     size: int | None = None
     """Bytes of the record."""
     sha256: str | None = None
-    """Of the record; without one nobody knows whether it is whole."""
+    """Hash of the record; without one it is not known whether the record is complete."""
     cpu_s: float | None = None
     elapsed_s: float | None = None
     record: str | None = None
@@ -155,7 +155,7 @@ class Place:
         return found
 
     def clear(self) -> None:
-        """Remove what dead processes left half-written. Only for whoever holds the lock."""
+        """Remove half-written files of dead processes. Only for the holder of the lock."""
         for folder in (self.records, self.states):
             for left in folder.glob(f".*{_PARTIAL}"):
                 if left.is_dir():
@@ -204,7 +204,7 @@ class CampaignPlan:
 
 
 def plan(runs: Sequence[CampaignRun], place: Place) -> CampaignPlan:
-    """Return the plan of what is to be done."""
+    """Return the plan of the runs to do."""
     there = place.states_there()
     todo = {}
     for run in runs:

@@ -1,8 +1,8 @@
 """One run of a campaign, as an executor does it.
 
-`play` never raises: what goes wrong is the state of the run. It answers with the state too, for a driver that does not
-find it in the folder. A record is written where nobody else writes, and gets its name if the campaign still has the
-folder by then. A process is used for many runs, one after the other, and nothing of one is left for the next.
+`play` never raises: an error becomes the state of the run. It returns the state, too, for a driver that does not find
+it in the folder. A record is written where nothing else writes, and gets its name if the campaign still has the folder
+by then. A process is used for many runs, one after the other, and nothing of one is left for the next.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ def failure(context: TaskContext, run: CampaignRun, error: Exception, moved: Map
 
 
 def kept(context: TaskContext, place: Place, run: CampaignRun, state: State, written: Path | None = None) -> State:
-    """Name the record and write the state; a run of which one cannot be kept has failed.
+    """Name the record and write the state; a run whose record or state cannot be kept has failed.
 
-    What failed has no record, not even an old one.
+    A failed run has no record, not even an old one.
     """
     if not belongs(place, context.token):  # Another campaign may have begun meanwhile: what is there is that one's.
         return failed(run, context.token, unseen(context), kept=False)

@@ -1,8 +1,9 @@
 """Runs of population mode that are done window by window: a task is a (run, window).
 
 There are three stages. A task for each run finds its contacts and cuts it; a task for each window plays it; a task for
-each run joins its windows to the record, by time, kind, hops, node and message. What they hand on is in a hidden folder
-beside the states, which ends with the run. No stage raises: what goes wrong with one window is the state of its run.
+each run joins its windows to the record, by time, kind, hops, node and message. Intermediate results are in a hidden
+folder beside the states, which is removed with the run. No stage raises: an error in one window becomes the state of
+its run.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def conduct(engine: Engine, context: TaskContext, runs: Sequence[CampaignRun], w
 def _guarded(
     context: TaskContext, do: Callable[[Unpacked, CampaignRun, Path], _Answer], run: CampaignRun
 ) -> tuple[_Answer, float] | State:
-    """Do something for a run, in its folder: what came of it, and its processor time; or how it failed."""
+    """Do something for a run, in its folder; return its result and processor time, or the failed state."""
     place, begun_s = Place(Path(context.root)), time.process_time()
     if not belongs(place, context.token):
         return failed(run, context.token, unseen(context), kept=False)

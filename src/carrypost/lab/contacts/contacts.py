@@ -1,13 +1,22 @@
-"""Contacts out of positions on Spark: exact on piecewise-linear motion, the same to the last bit as in one process.
+"""Contacts from positions on Spark: exact on piecewise-linear motion, bit for bit the same as in one process."""
 
-Samples are sent to the slabs of time that they belong to, once; each slab is searched by the emulator's own kernel;
-parts of contacts that touch at the edges of slabs are joined again, then over the gap that does not count, and what is
-then too short is left out. `contacts_here.found_here` does it in one process. Both count time in whole microseconds,
-handle each scenario on its own, and refuse the same input.
-
-Positions are rows of POSITIONS in any order. A node is where its samples say, and moves between two of them in a
-straight line unless they are further apart than the longest gap; a node with one sample meets nobody.
-"""
+# The problem. Who met whom is a join of all samples with all samples by time and place. Sampling
+# the positions every second and comparing them, as trace tools do, misses short contacts and
+# depends on the phase of the samples.
+#
+# The way chosen. A node moves in a straight line between two samples, so the times at which a pair
+# is within range are roots of a quadratic: exact. Time is divided into slabs (`slabs`), samples are
+# sent to the slabs that they belong to, once, and each slab is searched by the emulator's own
+# kernel. Parts of contacts that touch at the edges of slabs are joined again, then over the gap
+# that does not count, and contacts that are then too short are left out. `contacts_here.found_here`
+# does it in one process.
+#
+# What must hold: slabs and partitions change the cost, never the result. Both engines count time in
+# integer microseconds, handle each scenario separately, and refuse the same input.
+#
+# Positions are rows of POSITIONS in any order. A node is at its samples, and moves between two of
+# them in a straight line unless they are further apart than the longest gap; a node with one sample
+# meets nobody.
 
 from __future__ import annotations
 
@@ -28,9 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TASKS = 64
-"""At least so many if there are as many slabs; more where there are more samples."""
+"""Least number of tasks, if there are as many slabs; more samples give more."""
 _STAYS_MAX = 5_000_000
-"""Of nodes in slabs: up to so many are told to all tasks, rather than all samples be sent to where these are."""
+"""Number of stays of nodes in slabs up to which they are broadcast to all tasks, rather than all samples moved."""
 _FOREVER_US = 2**62
 _BY_PAIR = ("scenario", "a", "b")
 
@@ -38,10 +47,10 @@ _BY_PAIR = ("scenario", "a", "b")
 def found(
     positions: DataFrame, rules: Rules, *, slab_us: int | None = None, partitions: int | None = None
 ) -> DataFrame:
-    """POSITIONS to CONTACTS, sorted by scenario, start, a, b.
+    """Return CONTACTS from POSITIONS, sorted by scenario, start, a, b.
 
-    It looks through the positions at once to see who is there and when; the search itself runs when the result is
-    used. `slab_us` and `partitions` (of the search) change the cost, never the result.
+    The positions are read at once to find out which nodes are present and when; the search itself runs when the result
+    is used. `slab_us` and `partitions` (of the search) change the cost, never the result.
     """
     samples = POSITIONS.conform(positions)
     plan = planned(_lives(samples), slab_us)
@@ -130,7 +139,7 @@ def _slab(edge: str, beyond: str) -> Column:
 
 
 def _joined(pieces: DataFrame, rules: Rules) -> DataFrame:
-    """Parts of contacts that touch, or are near enough, as one; a pair's parts are disjoint."""
+    """Join parts of contacts that touch, or are near enough; a pair's parts are disjoint."""
     along = Window.partitionBy(*_BY_PAIR).orderBy("start_us")
     apart = F.col("start_us") - F.lag("end_us").over(along) > F.lit(rules.merge_gap_us)
     begun = pieces.withColumn("begins", F.coalesce(apart, F.lit(True)).cast("int"))

@@ -20,9 +20,9 @@ from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS
 
 SAMPLES_HERE_MAX = 2_000_000
-"""Up to so many samples this process is done before Spark has started."""
+"""Number of samples up to which this process is done before Spark has started."""
 SECONDS_MAX = 2.0**53 / 1e6
-"""Beyond, a float no longer tells microseconds apart."""
+"""Longest time that a float can represent with microseconds."""
 
 
 def found_here(positions: pa.Table, rules: Rules, *, slab_us: int | None = None) -> pa.Table:
@@ -43,14 +43,14 @@ def found_here(positions: pa.Table, rules: Rules, *, slab_us: int | None = None)
 
 
 def _tracks(samples: pa.Table) -> Tracks:
-    """Samples of one scenario; nodes in order of names."""
+    """Return the samples of one scenario as tracks; nodes in order of names."""
     names, rank = ranked(samples["node"])
     t_us, x, y = microseconds(samples["t"].to_numpy()), samples["x"].to_numpy(), samples["y"].to_numpy()
     return Tracks.gathered(tuple(names.to_pylist()), rank.astype(np.int32), t_us, x, y)
 
 
 def nameless(rows: pa.Table) -> None:
-    """Refuse samples of nobody."""
+    """Refuse samples without a node."""
     for name in ("scenario", "node"):
         if rows[name].null_count:
             raise LocalError(f"positions: a sample has no {name}; give every row one")

@@ -1,7 +1,7 @@
-"""From a table of positions on disk to one of contacts, and on demand to what these tell; either engine, same tables.
+"""From a table of positions on disk to one of contacts, and on demand to their statistics, by either engine.
 
-Each table is there whole or not at all, and the manifest tells how it was made. Statistics go to a folder of their own,
-as tables of `lab.metrics.families` whose `run` is the name of the scenario.
+Each table is complete or absent, and the manifest describes its origin. Statistics go to a folder of their own, as
+tables of `lab.metrics.families` whose `run` is the name of the scenario.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Slabs of time of a trace, and the work on one: the part of the contact search that tasks run.
 
-Time is divided into cells of one length, of which consecutive ones make a slab, so that slabs hold about as many
-samples as each other. Where the cuts are changes what the search costs, and never what it finds: a task gets every
-sample of its slabs, and of each node the nearest ones before and after, so that it knows all segments that reach in; it
-clips to whole microseconds what it finds; and what touches is joined once all is there.
+Time is divided into cells of one length, of which consecutive ones make a slab, so that slabs hold about the same
+number of samples. The cuts change the cost of the search, and never its result: a task gets every sample of its slabs,
+and of each node the nearest ones before and after, so that it knows all segments that reach in; it clips its findings
+to whole microseconds; and parts that touch are joined at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carrypost.emu.traces.in_range import TimeWindow
 from carrypost.emu.traces.tracks import Tracks
 
 SAMPLES_PER_SLAB = 250_000
-"""About so many: few enough for a task's memory, and enough that its start does not count."""
+"""Approximate number of samples: few enough for a task's memory, and enough that its start does not matter."""
 _SAMPLES_PER_NODE = 4
 """In a slab, at least: nodes that are seldom sampled would otherwise be sent to many slabs without a sample."""
 _CELLS_PER_SLAB = 8
@@ -68,12 +68,12 @@ class SlabPlan:
 
     @property
     def samples(self) -> int:
-        """Of all nodes."""
+        """Number of samples of all nodes."""
         return sum(span.samples for span in self.nodes)
 
     @property
     def stays(self) -> int:
-        """Of nodes in slabs, at most."""
+        """Largest number of stays of nodes in slabs."""
         cells = {each.scenario: each for each in self.cells}
         found = 0
         for span in self.nodes:
@@ -103,7 +103,7 @@ def planned(spans: Iterable[SampleSpan], slab_us: int | None = None) -> SlabPlan
 
 
 def _cut(spans: Sequence[SampleSpan], slab_us: int | None) -> tuple[int, int, Ints]:
-    """Start, length of a cell, and the slab of each cell, for one scenario."""
+    """Return start, length of a cell, and the slab of each cell, for one scenario."""
     count = np.array([span.samples for span in spans], dtype=np.float64)
     first = np.array([span.first_us for span in spans])
     last = np.array([span.last_us for span in spans])

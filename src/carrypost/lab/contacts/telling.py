@@ -1,7 +1,7 @@
 """Metrics of contacts of traces alone: families whose `run` is the name of a scenario.
 
-Each scenario is a piece of work of its own. Who was there when, a trace does not say: a node is, from a first sample to
-a last one, broken where samples are further apart than what is bridged by a line.
+Each scenario is a separate piece of work. A trace does not say when nodes were present: a node is, from a first sample
+to a last one, interrupted where samples are further apart than what a line bridges.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def make(
 
 
 def tables_of(order: Order) -> dict[str, pa.Table]:
-    """A task: the tables of a scenario, by name."""
+    """Return the tables of a scenario, by name. Runs as a task."""
     places = _rows(order.positions, order.scenario, ["node", "t"])
     stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
     rows = _rows(order.contacts, order.scenario, ["a", "b", "start", "end"])
@@ -79,7 +79,7 @@ def tables_of(order: Order) -> dict[str, pa.Table]:
 
 
 def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:
-    """Columns of one scenario."""
+    """Return columns of one scenario."""
     parts = []
     for file in files:
         with refusing(f"{file} cannot be read", pa.ArrowException):

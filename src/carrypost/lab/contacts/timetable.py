@@ -23,13 +23,13 @@ from carrypost.lab.schemas import POSITIONS
 from carrypost.model.times import MICROSECONDS
 
 STEP_US_MAX = 60 * MICROSECONDS
-"""Samples of a node are at most so far apart."""
+"""Longest time between two samples of a node."""
 
 
 def positions(
     path: Path, *, day: str, shapes: bool = True, route_types: Sequence[str] = ()
 ) -> tuple[pa.Table, dict[str, object]]:
-    """Rows node, t, x, y, sorted by node and t, and what the manifest tells of the feed and of the day."""
+    """Return rows node, t, x, y, sorted by node and t, and the description of feed and day for the manifest."""
     try:
         dt.date.fromisoformat(day)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Ingest in one process: for what is small, where starting Spark would take longer than the work.
+"""Ingest in one process: for small inputs, where starting Spark would take longer than the work.
 
 Blocks are read one after the other, rows kept, and all of them assembled at once. `Work` and `Ingested` are those of
 both engines, whose tables are equal.
@@ -31,14 +31,14 @@ Tell = Callable[[str, float], None]
 
 
 class Work(NamedTuple):
-    """A request, how the lines of each of its files read, and who is told how far it is."""
+    """A request, the rules for the lines of each of its files, and the observer of its progress."""
 
     request: IngestRequest
     rules: Sequence[LineRule]
     on_progress: Tell | None
 
     def report(self, what: str, share: float) -> None:
-        """Say how far it is."""
+        """Report the progress."""
         if self.on_progress is not None:
             self.on_progress(what, share)
 

@@ -20,7 +20,7 @@ from carrypost.security.identity import Identity
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
 SMALL_BYTES = 256 << 20
-"""Of text, of which one process needs about seven times as much memory; up to there it is also quicker."""
+"""Bytes of text up to which one process is faster; it needs about seven times as much memory."""
 OPTIONS = (
     "interval_s", "distance_m", "columns", "node_from_name", "time_unit", "date", "overlaps", "unsorted", "both_ways",
     "same_time",
@@ -48,7 +48,7 @@ class IngestRequest:
 
     @property
     def small(self) -> bool:
-        """True if one process has read it before Spark has started; of a timetable nothing is done on Spark."""
+        """True if one process has read it before Spark has started; a timetable never uses Spark."""
         if self.name == GTFS or not all(path.is_file() for path in self.paths):
             return False
         return sum(path.stat().st_size for path in self.paths) <= SMALL_BYTES
@@ -119,7 +119,7 @@ def _check_times(options: Options) -> None:
 
 
 def check_file_names(paths: Sequence[Path]) -> None:
-    """Files of one node each must have names that tell nodes apart, and that nodes can have."""
+    """Check that the names of files of one node each are distinct, and are valid names of nodes."""
     files: dict[str, Path] = {}
     for path in paths:
         node = node_of(str(path))

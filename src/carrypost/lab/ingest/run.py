@@ -1,7 +1,7 @@
-"""`lab ingest`: which engine, what may be asked of which format, and what the manifest is told.
+"""`lab ingest`: chooses the engine, checks the options of a format, and writes the manifest.
 
-A table that is there is replaced, whole, by one of the same scenario; one of another scenario is left alone. Whatever
-is wrong is found before anything is written.
+An existing table is replaced, as a whole, by one of the same scenario; one of another scenario is left alone. Mistakes
+are found before anything is written.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Report:
     facts: dict[str, Any]
     """As in the manifest."""
     said: list[str]
-    """For people: what was assumed, bad lines, warnings."""
+    """Remarks for people: assumptions, bad lines, warnings."""
 
 
 def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
-    """Read traces into a table, and note in the manifest where it is from."""
+    """Read traces into a table, and record its origin in the manifest."""
     if not request.paths:
         raise LocalError("no file is named")
     for path in request.paths:

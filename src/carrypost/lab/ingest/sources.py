@@ -1,7 +1,7 @@
-"""Files as blocks of whole lines: plain or packed, read once from front to back, or in parts by byte ranges.
+"""Files as blocks of whole lines: plain or compressed, read once from front to back, or in parts by byte ranges.
 
-What a file is packed with is known from its first bytes, whatever it is called: gzip, xz, or zip with one file in it.
-Parts of a file are ranges of bytes that begin after a line end and end with one; all of them together are the file.
+The compression is recognized by the first bytes, whatever the name: gzip, xz, or zip with one file in it. Parts of a
+file are ranges of bytes that begin after a line end and end with one; all of them together are the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEAD_BYTES = 1 << 20
 BLOCK_BYTES = 16 << 20
 LINE_BYTES_MAX = 1 << 20
 LONG_BYTES = 1 << 30
-"""Longer texts need not be told apart."""
+"""Length beyond which texts need not be distinguished."""
 _ENCRYPTED = 1
 """Flag of a file in a zip file."""
 _READ_BYTES = 1 << 20
@@ -35,7 +35,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise a sentence for what cannot be read."""
+    """Raise a sentence for a file that cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -101,7 +101,10 @@ def facts(path: Path) -> dict[str, Any]:
 
 
 def text_bytes(path: Path) -> int:
-    """Return the length of the text. A compressed one is read until it is known to be long: little may hold much."""
+    """Return the length of the text.
+
+    A compressed one is read until it is known to be long: a small file may hold much.
+    """
     if not packing(path):
         with explained(path):
             return path.stat().st_size

@@ -210,7 +210,7 @@ def _facts_of(rows: pa.Table, found: Assembled) -> dict[str, Any]:
 
 
 def _gathered(found: Sum, options: Options, notes: list[dict[str, Any]]) -> Ingested:
-    """Put together what tasks told. Their nodes add up for positions only: there each is in one task's hands."""
+    """Combine the results of tasks. Their nodes add up for positions only: there each is in one task."""
     counts: Counter[str] = Counter()
     for note in notes:
         counts.update(note["counts"])

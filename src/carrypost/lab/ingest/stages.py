@@ -42,7 +42,7 @@ def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
 
 
 def usable(names: list[str], faults: list[FileFault], counts: dict[str, int], rows: int) -> None:
-    """An error if what was assembled must not be written."""
+    """Raise if the assembled rows must not be written."""
     if (fault := first(faults)) is not None:
         raise fault.error(names)
     if not rows and (one_way := counts.get("one_way_contacts")):

@@ -1,8 +1,8 @@
-"""The metrics of the papers, as tables that are made from records.
+"""The metrics of the papers, as tables made from records.
 
-Every metric is made of parts of one run's rows, without Spark (`carrypost.lab.metrics.parts`); `FAMILIES` says how.
-`tables` makes those of one run, `carrypost.lab.metrics.making` those of many, each a task of its own. Percentiles are
-of the nearest rank. What a crash brought a second time is never counted.
+Every metric is made of parts of one run's rows, without Spark (`carrypost.lab.metrics.parts`); `FAMILIES` defines how.
+`tables` makes those of one run, `carrypost.lab.metrics.making` those of many, each a task of its own. Percentiles use
+the nearest rank. Repetitions after a crash are never counted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.EVENT_LATENCY: Family(Latencies.of, Latencies.columns),
     }
 )
-"""Families, and what makes them: all that there are, in the order in which documents and commands list them."""
+"""Families and their functions: all of them, in the order of documents and commands."""
 
 
 def chosen(names: Sequence[str]) -> list[Table]:
@@ -86,7 +86,7 @@ def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S
 
 
 def joined(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
-    """Return the results of two slices of a run, of each of which parts are known."""
+    """Join the results of two slices of a run."""
     return [mine.joined(yours) for mine, yours in zip(one, other, strict=True)]
 
 
@@ -97,7 +97,7 @@ def finished(run: str, found: Sequence[Part], wanted: Sequence[Table]) -> dict[s
 
 
 def tables(run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> dict[str, pa.Table]:
-    """By name, the tables of one run out of its rows."""
+    """Return the tables of one run from its rows, by name."""
     chosen = list(wanted)
     return finished(run, parts(rows, chosen, window_s=window_s), chosen)
 

@@ -22,7 +22,7 @@ from carrypost.lab.metrics.parts import Slice, Tally, listed, ratio
 from carrypost.model.times import MICROSECONDS
 
 CELLS = 60
-"""Of a grid, either way, at least a third of it."""
+"""Number of cells of a grid in either direction; at least a third of them are used."""
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
 _CELL_US_MIN = 1_000
 _NICE = (1, 2, 5, 10)
@@ -79,7 +79,7 @@ class Delays:
 
     @classmethod
     def of(cls, of: Slice) -> Delays:
-        """Of the copies of a slice."""
+        """Compute the delays of the copies of a slice."""
         found = {name: delay_us[known] for name, (known, delay_us) in of.copies.delays.items()}
         moments = {name: Moments.of(each) for name, each in found.items()}
         counts = {name: Counts.of(milliseconds(each)) for name, each in found.items()}
@@ -128,7 +128,7 @@ class Grid:
 
     @classmethod
     def of(cls, copies: Copies, moments: Mapping[str, Moments]) -> Grid:
-        """Of the copies that have both."""
+        """Count the copies that have both."""
         (known, tdelay), (delivered, ltcy) = copies.delays[TDELAY], copies.delays[LTCY]
         both = known & delivered
         most = moments[TDELAY].most, moments[LTCY].most
@@ -136,14 +136,14 @@ class Grid:
         return cls(most, *_counted_pairs(places, np.ones(len(places), np.int64)))
 
     def joined(self, other: Grid) -> Grid:
-        """Of both, in the wider cells."""
+        """Return the grid of this part and another, in the wider cells."""
         most = max(self.most_us[0], other.most_us[0]), max(self.most_us[1], other.most_us[1])
         widths = [_power_us(each) for each in most]
         places = np.concatenate([self.places(widths), other.places(widths)])
         return Grid(most, *_counted_pairs(places, np.concatenate([self.copies, other.copies])))
 
     def places(self, widths_us: list[int]) -> Ints:
-        """Of the cells, in wider ones."""
+        """Return the places of the cells, in wider ones."""
         times = [wide // _power_us(most) for wide, most in zip(widths_us, self.most_us, strict=True)]
         found: Ints = self.cells // np.array(times)
         return found

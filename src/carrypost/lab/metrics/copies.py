@@ -1,13 +1,13 @@
-"""Copies of messages, out of the rows of a run: one for each message at each node that it reached.
+"""Copies of messages, from the rows of a run: one for each message at each node that it reached."""
 
-What metrics count is decided here: the first reception that is not marked `again`, the first delivery that is not
-marked `redelivered`, the first expiry (CAUSAL §VI-A d). The publication that a copy is of is the last one before it:
-where a crash took a message before it was stored, its id is given anew.
-
-Node, message, kind and row of each reception, delivery and so on are packed into one number, and the numbers sorted
-once: the first of each copy and kind then stands before the others. A sort of plain numbers is several times quicker
-than one of rows by three columns.
-"""
+# What metrics count is decided here: the first reception that is not marked `again`, the first
+# delivery that is not marked `redelivered`, the first expiry (CAUSAL §VI-A d). The publication of a
+# copy is the last one before it: if a crash took a message before it was stored, its id is assigned
+# again.
+#
+# How it is found. Node, message, kind and row of each reception, delivery and so on are packed into
+# one number, and the numbers sorted once: the first of each copy and kind then precedes the others.
+# A sort of plain numbers is several times faster than one of rows by three columns.
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from carrypost.record import AGAIN, REDELIVERED, Kind
 NEVER = np.iinfo(np.int64).min
 """In place of a time that there is none of."""
 ENDLESS = (1 << 62) - 1
-"""The deadline of what has none."""
+"""The deadline of messages that have none."""
 HOPS_MAX = (1 << 12) - 1
 TOLD = (Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE)
-"""Kinds of rows that tell of copies."""
+"""Kinds of rows about copies."""
 _KIND_BITS = 2
 _BITS = 63
 
 
 @dataclass(frozen=True, eq=False)
 class Publications:
-    """Of messages, by message and time."""
+    """Publications, by message and time."""
 
     row: Ints
     message: Codes
@@ -64,11 +64,11 @@ class Publications:
 
     @cached_property
     def first(self) -> Ints:
-        """Of each message that was published, the place of its first publication."""
+        """Place of the first publication of each message."""
         return np.flatnonzero(np.diff(self.message, prepend=MISSING))
 
     def matching(self, message: Codes, at_us: Ints, messages: int) -> Ints:
-        """For these copies, each with a time, the place of the publication it is of; -1: there is none."""
+        """Return the place of the publication of each of these copies at its time; -1: there is none."""
         place = np.full(messages, -1, np.int64)
         place[self.message[self.first]] = self.first
         found = place[message]
@@ -100,7 +100,7 @@ class Copies:
     delivered_us: Ints
     expired_us: Ints
     hops: Codes
-    """Of the first reception; 0: not known."""
+    """Hops of the first reception; 0: not known."""
     publication: Ints
     """Index of the publication; -1: there is none."""
 
@@ -158,7 +158,7 @@ class Copies:
 
     @cached_property
     def delays(self) -> dict[str, tuple[Flags, Ints]]:
-        """The three delays: which copies have one, and how long it is of each; none at authors."""
+        """The three delays: flags of the copies that have one, and its length for each; none at authors."""
         received = ~self.own & (self.received_us != NEVER)
         known, delivered = received & self.published, received & (self.delivered_us != NEVER)
         tdelay, ltcy = self.received_us - self.published_us, self.delivered_us - self.received_us
@@ -166,7 +166,7 @@ class Copies:
 
 
 def _counted(rows: Rows) -> Ints:
-    """Rows that count: what a crash brought a second time does not, nor does what overlays tell each other."""
+    """Return the rows that count: neither repetitions after a crash nor messages between overlays."""
     parts = [rows.of(Kind.PUBLISH, Kind.EXPIRE)]
     for kind, but in ((Kind.RECEIVE, AGAIN), (Kind.DELIVER, REDELIVERED)):
         at = rows.of(kind)
@@ -177,7 +177,7 @@ def _counted(rows: Rows) -> Ints:
 
 
 def _first(rows: Rows, at: Ints) -> tuple[Ints, Ints]:
-    """Of each copy and kind the first row, in order of copies: node, message and kind as one number, and the row."""
+    """Return the first row of each copy and kind, in order: node, message and kind as one number, and the row."""
     order = np.zeros(max(1, len(rows.kinds)), np.int64)
     for code, name in enumerate(rows.kinds.to_pylist()):
         order[code] = TOLD.index(name) if name in TOLD else 0

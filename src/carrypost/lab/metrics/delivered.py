@@ -31,7 +31,7 @@ _UNKNOWN = "unknown"
 
 @dataclass(frozen=True, eq=False)
 class Delivered:
-    """Of each message its class, its life and how many others got it meanwhile; and who was there when."""
+    """Of each message its class, its life and the number of others that got it meanwhile; and the presence of nodes."""
 
     lives: pa.Table
     ages: Tally
@@ -40,7 +40,7 @@ class Delivered:
 
     @classmethod
     def of(cls, of: Slice) -> Delivered:
-        """Of the messages of a slice."""
+        """Collect the messages of a slice."""
         copies, rows, publications = of.copies, of.rows, of.copies.publications
         first = publications.first
         message = publications.message[first]
@@ -64,7 +64,7 @@ class Delivered:
         return cls(pa.table(columns), _ages(copies, got, message, mode), Presence.of(of))
 
     def joined(self, other: Delivered) -> Delivered:
-        """Of both: they have no message in common."""
+        """Return the messages of this part and another, which have none in common."""
         lives = pa.concat_tables([self.lives, other.lives])
         return Delivered(lives, self.ages.joined(other.ages), self.presence.joined(other.presence))
 
@@ -183,11 +183,11 @@ def _recipients(lives: pa.Table, presence: Presence) -> Ints:
 
 
 def _there(lives: pa.Table, presence: Presence) -> Ints:
-    """By message, nodes other than its author that were there while it lived.
+    """Return, by message, the number of nodes other than its author that were present while it lived.
 
-    Of each node the stay counts that is the first to end after the publication, if it begins before the deadline: so
-    a node that comes back counts once. Those that begin before the deadline are counted, then those taken away that
-    had ended by the publication, and those that are not their node's first by then.
+    Of each node the stay counts that is the first to end after the publication, if it begins before the deadline: so a
+    node that comes back counts once. Stays that begin before the deadline are counted, less those that had ended by the
+    publication, and those that are not their node's first by then.
     """
     stays = presence.stays()
     (node, author), _ = coded(stays.node, lives["source"])
@@ -206,7 +206,7 @@ def _there(lives: pa.Table, presence: Presence) -> Ints:
 
 
 def _authors_there(author: Ints, born_us: Ints, dead_us: Ints, stays: tuple[Ints, Ints, Ints]) -> Ints:
-    """By message, 1 where its author was there while it lived."""
+    """Return, by message, 1 if its author was present while it lived."""
     node, start_us, end_us = stays
     if not len(node):
         return np.zeros(len(author), np.int64)

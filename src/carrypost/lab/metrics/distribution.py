@@ -18,7 +18,7 @@ from carrypost.emu.arrays import Flags, Ints
 from carrypost.model.times import MICROSECONDS
 
 Columns = Mapping[str, Any]
-"""Of a table, by name: arrays of numpy or Arrow, or lists."""
+"""Columns of a table, by name: arrays of numpy or Arrow, or lists."""
 MILLISECOND_US = 1_000
 RANKS = 1_000
 """Points of a distribution that are kept."""
@@ -26,11 +26,11 @@ _BLOCK = 1_024
 _HALF_BITS = 26
 """Values have at most twice as many bits: µs of 142 years. So the products of halves in a block add up to 62."""
 _DENSE = 4
-"""Values that spread over at most so many times their number are counted in an array, not sorted."""
+"""Values that spread over at most this many times their number are counted in an array, not sorted."""
 
 
 def milliseconds(us: Ints) -> Ints:
-    """Whole ones, rounded half to even."""
+    """Return integer milliseconds, rounded half to even."""
     found: Ints = np.rint(us / MILLISECOND_US).astype(np.int64)
     return found
 

@@ -1,8 +1,8 @@
-"""Tables of single runs, and how they become tables of many.
+"""Tables of single runs, and their combination to tables of many.
 
-A task leaves the tables of its run in a file, and whoever started it appends them, run by run, to the tables of all:
-each run is a row group there, so that readers skip those of others by their statistics. Beside the rows stands, run by
-run, the digest of what they were made of: a run whose digest is the same is not looked at again.
+A task leaves the tables of its run in a file, and the driver appends them, run by run, to the tables of all: each run
+is a row group there, so that readers skip those of others by their statistics. Beside the rows is, run by run, the
+digest of their inputs: a run whose digest is unchanged is not read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIGESTS = b"carrypost.runs"
 
 
 def write(path: Path, tables: Mapping[str, pa.Table]) -> None:
-    """Tables as one file, whole or not there."""
+    """Write tables as one file, complete or absent."""
     with staged(path) as written, pa.OSFile(str(written), "wb") as file:
         for name, table in tables.items():
             with pa.ipc.new_stream(file, named(table, name)) as stream:
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, pa.Table]:
 
 
 class KeptTable:
-    """A table of many runs, as it is."""
+    """A table of many runs on disk."""
 
     def __init__(self, folder: Path, table: Table) -> None:
         self._table = table

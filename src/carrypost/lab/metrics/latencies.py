@@ -1,7 +1,7 @@
 """Latencies of events: the time from an event to the delivery of its result (OVERLAY §4.3).
 
-The event of a result is the one that it passes on or, where a modulator made it, the last one that it covers. Events
-and results are different messages, and may be in different slices of a run. They meet when the table is made.
+The event of a result is the one that it passes on or, if a modulator made it, the last one that it covers. Events and
+results are different messages, and may be in different slices of a run. They are joined when the table is made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Latencies:
 
     @classmethod
     def of(cls, of: Slice) -> Latencies:
-        """Of the messages of a slice."""
+        """Collect the messages of a slice."""
         rows, at = of.rows, of.rows.of(Kind.PUBLISH)
         number, covers = numbers(rows.attribute("event", at)), rows.attribute("covers", at)
         event, result = np.isfinite(number), covers.is_valid().to_numpy(zero_copy_only=False)

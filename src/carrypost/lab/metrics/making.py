@@ -1,9 +1,9 @@
-"""From a folder of records to a folder of metrics: each run by itself, by either engine.
+"""From a folder of records to a folder of metrics: each run separately, by either engine.
 
 The driver knows which files hold which runs, and nothing of their rows. A task reads the rows of one run, makes its
 tables and leaves them in a file (`kept`); the driver appends them. Families go to ``metrics`` beside the records, each
-whole or not at all, and the manifest there tells where from. Runs of which a family is there, made of the same record
-in the same way, are not looked at again; nor are those that were done when the command was killed.
+complete or absent, and the manifest there describes their origin. Runs whose family is there, made of the same record
+in the same way, are not read again; nor are those that were done when the command was killed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 METRICS = "metrics"
 SMALL_BYTES = 64 << 20
-"""Records of at most so many bytes are done in one process before Spark has started."""
+"""Size of records up to which one process is done before Spark has started."""
 _PARTS = ".parts"
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A file of lines that is to be one of Parquet."""
+    """A file of JSON lines to convert to Parquet."""
 
     lines: str
     target: str
@@ -79,10 +79,10 @@ def make(
     unreadable: Callable[[int], None] = lambda _: None,
     remark: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Make these families of the records that are there; gives the folder they are in.
+    """Make these families of the records in a folder; return the folder that they are in.
 
-    `told`: how many runs are done, of how many; `unreadable`: how many lines are no rows of a record; `remark`: what is
-    to be said of runs of population mode.
+    `told`: called with the number of runs done, and of all; `unreadable`: with the number of lines that are no rows of
+    a record; `remark`: with remarks about runs of population mode.
     """
     home = wanted.out or (source.path.parent if source.path.is_file() else source.path) / METRICS
     parts = home.absolute() / _PARTS

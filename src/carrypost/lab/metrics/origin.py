@@ -1,7 +1,7 @@
-"""The first row of a record: by which mode of the emulator its run was made, and what that leaves unknown.
+"""The first row of a record: the mode of the emulator that made its run, and what that leaves unknown.
 
-A run of population mode has no rows of hosts: nobody sent anything, and no neighbour was found. Families that are made
-of such rows have nothing of it, which is told wherever they are shown.
+A run of population mode has no rows of hosts: no frames were sent, and no neighbours were found. Families made of such
+rows have nothing of it, which is remarked wherever they are shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEEDS = {
     f.TRAFFIC: "traffic", f.REGISTRIES: "registry", f.REGISTRY_SIZES: "registry", f.PATH_LENGTHS: "path",
     f.BROKER_TRAFFIC: "registry", f.LOAD: "load",
 }  # fmt: skip
-"""Families that are made of rows that only hosts write, and of which rows."""
+"""Families made of rows that only hosts write, and these rows."""
 
 
 class Origin(NamedTuple):
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
     mode: str
     """Empty: not known, or real nodes."""
     calibration: str
-    """Of population mode: what its delays were measured on."""
+    """Of population mode: the origin of its delays."""
     counted: bool
     """True if rows were not kept, so that only its counts are known."""
 
@@ -63,7 +63,7 @@ def origin(first: dict[str, str]) -> Origin:
 
 
 def remarks(origins: Iterable[Origin], wanted: Iterable[Table]) -> list[str]:
-    """Return what is to be said of runs of population mode: what they are, and which families know nothing of them."""
+    """Return remarks about runs of population mode: what they are, and which families know nothing of them."""
     found = [each for each in origins if each.of_population]
     if not found:
         return []

@@ -1,8 +1,8 @@
 """Parts of families: a part of each slice, parts joined to one, and the table at the end.
 
-A `Part` is what some rows of a run come to, small beside them, and two of them join to what the rows of both come to,
-whatever the order. A `Family` says which part it is made from and makes its table of it; families that share a part
-share the work. So a run that is looked at whole and one that is cut into slices have the same tables.
+A `Part` is the summary of some rows of a run, small beside them, and two of them join to the summary of the rows of
+both, in any order. A `Family` defines the part that it is made from and makes its table of it; families that share a
+part share the work. So a run that is processed as a whole and one that is cut into slices have the same tables.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from carrypost.model.times import MICROSECONDS
 
 
 class Slice:
-    """Rows of a run, and what several parts need of them, made once. All rows about a message are in one slice."""
+    """Rows of a run, and values that several parts need, made once. All rows about a message are in one slice."""
 
     def __init__(self, rows: Rows, *, window_s: float) -> None:
         self.rows = rows
@@ -54,7 +54,7 @@ class Family(NamedTuple):
 
 
 def made(table: Table, run: str, columns: Columns) -> pa.Table:
-    """Columns of one run as a table."""
+    """Return columns of one run as a table."""
     known = dict(columns)
     count = len(next(iter(known.values())))
     return pa.table({"run": pa.repeat(run, count), **known}).select(table.names).cast(table.arrow)
@@ -76,7 +76,7 @@ class Tally:
 
     @classmethod
     def of(cls, columns: Columns, keys: Sequence[str], **how: str) -> Tally:
-        """Of rows in which keys may be equal."""
+        """Make a tally of rows in which keys may be equal."""
         return _reduced(cls(pa.table(dict(columns)), tuple(keys), how))
 
     def joined(self, other: Tally) -> Tally:

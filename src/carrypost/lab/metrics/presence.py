@@ -30,14 +30,14 @@ _SIZES = (*ORDERED, CACHE)
 # --- who was there --------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """Comings and goings, contacts, and when the run ended, as far as some rows tell."""
+    """Arrivals and departures, contacts, and the end of the run, as far as some rows tell."""
 
     moves: pa.Table
     """Node, t_us, leaves."""
     meetings: Meetings
     last_us: int | None
     duration_us: int | None
-    """As the scenario says."""
+    """Duration in the scenario."""
     window_us: int
 
     @classmethod
@@ -61,7 +61,7 @@ class Presence:
         )
 
     def stays(self) -> Stays:
-        """From each coming to the next going; whoever does not leave is there to the end."""
+        """Return the stays: from each arrival to the next departure; a node that does not leave stays to the end."""
         (node,), names = statistics.coded(self.moves["node"])
         t_us = self.moves["t_us"].to_numpy()
         leaves = self.moves["leaves"].to_numpy()
@@ -85,7 +85,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _duration_us(rows: Rows) -> int | None:
-    """Return the length of the scenario, where a row tells."""
+    """Return the length of the scenario, if a row tells it."""
     found = None
     for text in rows.attribute("defaults", rows.of(Kind.RUN)).to_pylist():
         if text is not None and (told := _DURATION.search(text)):

@@ -1,7 +1,8 @@
-"""Files of records, which runs are in them, and the rows of a run.
+"""Files of records, the runs in them, and the rows of a run.
 
 Records are Parquet, as `lab campaign` and `emu run` write them, or lines of JSON, as real nodes do and as `emu run`
-writes to a file that ends so. Which run a file is of, its statistics tell; only where they do not is it looked into.
+writes to a file with that ending. The run of a file is taken from its statistics; only if they do not tell it is the
+file read.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Source:
 
     @property
     def nbytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(file.stat().st_size for file in self.files)
 
 
@@ -60,7 +61,7 @@ def _files_of_lines(path: Path) -> list[Path]:
 
 
 class RowGroup(NamedTuple):
-    """A row group of a file, and from when to when its rows are, as far as its statistics tell."""
+    """A row group of a file, and the time span of its rows, as far as its statistics tell."""
 
     file: str
     number: int
@@ -93,7 +94,7 @@ class RunFiles:
 
     run: str
     names: tuple[str, ...]
-    """Names of the run in the files: one, except for real nodes that are taken as one run."""
+    """Names of the run in the files: one, except for real nodes that are combined to one run."""
     files: tuple[str, ...]
     """Paths of Parquet files."""
     shared: bool

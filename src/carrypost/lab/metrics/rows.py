@@ -1,8 +1,8 @@
-"""Rows of one run as arrays of numbers: what every part of a family is made from.
+"""Rows of one run as arrays of numbers: the input of every part of a family.
 
-Texts are the codes that Parquet and Arrow keep them as, so that none is looked at twice; times are whole microseconds.
-Columns are decoded when they are first asked for, and attributes only for the rows that somebody asks about. Rows are
-in order of time: where those of a record are not, as in what several real nodes wrote, they are put in order.
+Texts are the codes under which Parquet and Arrow keep them, so that none is read twice; times are integer microseconds.
+Columns are decoded on demand, and attributes only for the rows in question. Rows are in order of time: a record that is
+not, such as one of several real nodes, is sorted.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Rows:
 
     @cached_property
     def _by_kind(self) -> dict[str, Ints]:
-        """By kind, its rows: put in order once, by a code of 16 bits, for which that takes one pass."""
+        """Rows by kind: sorted once, by a code of 16 bits, which takes one pass."""
         names = self.kinds.to_pylist()
         edges = np.cumsum(np.bincount(self.kind, minlength=len(names)))[:-1]
         order = np.argsort(self.kind.astype(np.int16), kind="stable")
@@ -133,7 +133,7 @@ class Rows:
 
 
 def encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
-    """Codes and what they stand for."""
+    """Return codes and their meanings."""
     if not pa.types.is_dictionary(column.type):
         column = column.cast(pa.string()).dictionary_encode()
     array = combined(column.cast(CODES).unify_dictionaries(), CODES)
@@ -142,6 +142,6 @@ def encoded(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
 
 
 def microseconds(seconds: Floats) -> Ints:
-    """Whole ones, the nearest."""
+    """Return integer microseconds, the nearest."""
     found: Ints = np.rint(seconds * MICROSECONDS).astype(np.int64)
     return found

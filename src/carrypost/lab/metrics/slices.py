@@ -1,10 +1,15 @@
-"""Runs that are too large for one task, cut into slices by the time of publication.
+"""Runs that are too large for one task, cut into slices by the time of publication."""
 
-All rows about a message are in the slice in which it was first published; every other row is in the slice of its time.
-A first look at times and messages alone tells, message by message, from when to when it is heard of, so a slice knows
-which row groups it needs, whatever the clocks of nodes, and skips the others by their statistics of `t`. Where messages
-live so long that slices would read most of the file again and again, the rows are written out once instead, by slice.
-"""
+# The problem. A metric needs all rows about a message together, and they are spread over the whole
+# record: published in the first hour, received in the last. A shuffle by message would move every
+# row of the record.
+#
+# The way chosen. All rows about a message are in the slice in which it was first published; every
+# other row is in the slice of its time. A first pass over times and messages alone finds, message
+# by message, the span in which it occurs, so a slice knows which row groups it needs, whatever the
+# clocks of nodes, and skips the others by their statistics of `t`. If messages live so long that
+# slices would read most of the file again and again, the rows are written out once instead, by
+# slice.
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ from carrypost.lab.metrics.rows import MISSING, TEXTS, encoded, microseconds
 from carrypost.record import Kind
 
 SLICE_ROWS = 5_000_000
-"""Of which a task holds about 1 GB."""
+"""Number of rows of a slice; a task needs about 1 GB for them."""
 AGAIN_MAX = 2.0
 """Number of times that each row may be read, on average, before rows are written out by slice."""
 _BATCH_ROWS = 1_000_000
@@ -48,7 +53,7 @@ class Order:
 
     @property
     def folder(self) -> Path:
-        """For what slices have to know, and for rows that are written out."""
+        """Folder for intermediate results, and for rows that are written out."""
         return Path(f"{self.target}.slices")
 
 
@@ -60,7 +65,7 @@ class SliceOrder:
     """The run that it is of."""
     number: int
     from_us: int
-    """From here on it has rows that are not about messages."""
+    """Time from which on it has rows that are not about messages."""
     before_us: int
     groups: tuple[RowGroup, ...]
     """Row groups that it reads; none: its rows were written out."""
@@ -90,7 +95,7 @@ def measured(order: SliceOrder) -> list[Part]:
 
 @dataclass(eq=False)
 class _Messages:
-    """Of each message: rows, from when to when it is heard of, and when it was published."""
+    """Of each message: rows, the span in which it occurs, and its publication."""
 
     names: list[str]
     rows: Ints
@@ -167,7 +172,7 @@ def _batches(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
 
 
 def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
-    """By row, its slice."""
+    """Return the slice of each row."""
     told, _, code, names = _message_rows(table)
     known = np.array([slice_of.get(name, 0) for name in names.to_pylist()] or [0], np.int64)
     by_time = np.searchsorted(cuts, microseconds(table["t"].to_numpy()), side="right") - 1
@@ -217,7 +222,7 @@ def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
 
 
 def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
-    """With numbers in place of texts, new ones for those that have none yet."""
+    """Return rows with numbers in place of texts, new ones for those that have none yet."""
     for name, known in numbers.items():
         codes, names = encoded(table[name])
         mine = [known.setdefault(text, len(known)) for text in names.to_pylist()]

@@ -1,11 +1,11 @@
-"""Statistics of contacts and presences alone: counts, durations, times between, neighbours, activity.
+"""Statistics of contacts and presences alone: counts, durations, intervals, neighbours, activity.
 
-Both are half open; contacts of a pair do not overlap, nor do the stays of a node. Functions give the columns of tables
-of `lab.metrics.families`, of a run or of a trace.
+Both are half-open; contacts of a pair do not overlap, nor do the stays of a node. Functions return the columns of
+tables of `lab.metrics.families`, of a run or of a trace.
 
-All sums are of whole microseconds, so nothing depends on the order of work. Means over time are by events: +1 where
-something begins and -1 where it ends, summed up; never by looking every so often. Neighbours are counted only while a
-node is there, whatever contacts say.
+All sums are of integer microseconds, so that nothing depends on the order of work. Means over time are computed by
+events: +1 where something begins and -1 where it ends, accumulated; never by sampling. Neighbours are counted only
+while a node is present, whatever contacts say.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from carrypost.model.times import MICROSECONDS
 
 @dataclass(frozen=True, eq=False)
 class Meetings:
-    """Contacts: who, with whom, from when to when."""
+    """Contacts: the two nodes, begin and end."""
 
     a: pa.Array
     b: pa.Array
@@ -56,7 +56,7 @@ class Stays:
 
 
 def coded(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
-    """Numbers for the texts of some columns, by order of texts, and the texts that they stand for."""
+    """Return numbers for the texts of some columns, by order of texts, and the texts."""
     chunks = [each for column in columns for each in (column.chunks if hasattr(column, "chunks") else [column])]
     names, codes = ranked(pa.chunked_array([chunk.cast(pa.string()) for chunk in chunks], pa.string()))
     return np.split(codes, np.cumsum([len(column) for column in columns])[:-1]), names
@@ -92,7 +92,7 @@ def inter_contact_cdf(met: Meetings) -> Columns:
 
 # --- neighbours -----------------------------------------------------------------------------------------------
 class Levels(NamedTuple):
-    """From when to when some node that is there has how many neighbours."""
+    """Intervals in which some present node has a number of neighbours."""
 
     start_us: Ints
     end_us: Ints
@@ -100,7 +100,7 @@ class Levels(NamedTuple):
 
 
 def levels(met: Meetings, stays: Stays) -> Levels:
-    """Of all nodes, while they are there."""
+    """Return the levels of all nodes, while they are present."""
     (there, a, b), _ = coded(stays.node, met.a, met.b)
     node = np.concatenate([there, there, a, b, a, b])
     t_us = np.concatenate([stays.start_us, stays.end_us, met.start_us, met.start_us, met.end_us, met.end_us])
@@ -201,5 +201,5 @@ def stays_of_contacts(met: Meetings) -> Stays:
 
 
 def _row(figures: Columns, *, there: bool) -> Columns:
-    """Columns of one row, or of none."""
+    """Return columns of one row, or of none."""
     return {name: [value] if there else [] for name, value in figures.items()}

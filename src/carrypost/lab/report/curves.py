@@ -111,7 +111,7 @@ def over_time(seeds: Sequence[Steps], width_s: float) -> Curve | None:
 
 
 def merged(lines: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Curves by name; one for all where they are the same, as contacts are unless settings change them."""
+    """Return curves by name; one for all if they are equal, as contacts are unless settings change them."""
     made = dict(lines)
     first = next(iter(made.values()), None)
     if first is None or len(made) == 1 or not all(first.same(each) for each in made.values()):
@@ -120,7 +120,7 @@ def merged(lines: Mapping[str, Curve]) -> dict[str, Curve]:
 
 
 def changes(x: Floats, y: Floats) -> Curve:
-    """Of a curve of steps, the points where it changes, and the last."""
+    """Return the points where a curve of steps changes, and the last one."""
     if not len(x):
         return Curve(x, y)
     new = np.append(True, y[1:] != y[:-1])
@@ -145,7 +145,7 @@ def _at(steps: Steps, values: Floats, before: float) -> Floats:
 
 
 def _thinned(x: Floats, lines: Sequence[Floats], extent: Extent) -> Curve:
-    """Only the points that can be seen, of the line or of an edge of its band."""
+    """Return only the points that can be seen, of the line or of an edge of its band."""
     kept = np.zeros(len(x), np.bool_)
     for line in lines:
         kept |= _corners(*extent.pixels(x, line))
@@ -153,7 +153,7 @@ def _thinned(x: Floats, lines: Sequence[Floats], extent: Extent) -> Curve:
 
 
 def _corners(x: Floats, y: Floats) -> Flags:
-    """Points between which straight lines stay as near to the curve as the eye can tell (Douglas and Peucker)."""
+    """Return flags of points between which straight lines stay invisibly near to the curve (Douglas and Peucker)."""
     kept = np.zeros(len(x), np.bool_)
     kept[[0, -1]] = True
     parts = [(0, len(x) - 1)]

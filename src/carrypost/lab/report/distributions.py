@@ -135,7 +135,7 @@ def _cut(every: Sequence[Steps], most_s: float) -> str:
 
 
 def shares(title: str) -> Axis:
-    """From none to all."""
+    """Return an axis from none to all."""
     return Axis(title, plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
 
 

@@ -31,7 +31,7 @@ _SHORT = 24
 
 
 def joined(pieces: Iterable[Piece], between: str = "") -> Markup:
-    """Several pieces as one; plain texts are escaped."""
+    """Join several pieces to one; plain texts are escaped."""
     return Markup(
         between.join(piece.text if isinstance(piece, Markup) else escape(piece, quote=False) for piece in pieces)
     )
@@ -88,7 +88,7 @@ def _of_columns(line: TableRow, columns: Sequence[int]) -> TableRow:
 
 
 def _parts(widths: Sequence[int], spans: Sequence[int], kept: int) -> list[list[int]]:
-    """Columns by table: as many as have room, those below one head together, after those that all tables have."""
+    """Return columns by table: as many as fit, those below one head together, after those that all tables have."""
     starts = list(accumulate((0, *spans)))
     units = [list(range(start, min(start + span, len(widths)))) for start, span in zip(starts, spans, strict=False)]
     first = list(range(kept))

@@ -49,7 +49,7 @@ class Interval(NamedTuple):
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Of the figures of all seeds; None: there are none."""
+    """Return the interval of the figures of all seeds; None: there are none."""
     if not values:
         return None
     mean, half = over_rows(np.asarray(values, np.float64)[:, None])
@@ -57,9 +57,9 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 
 def over_rows(figures: Floats) -> tuple[Floats, Floats]:
-    """Means and half intervals of columns, a row for each seed.
+    """Return means and half intervals of columns, a row for each seed.
 
-    Where a seed has no figure (NaN) it does not count; a half of one figure is NaN.
+    A seed without a figure (NaN) does not count; a half of one figure is NaN.
     """
     count = np.count_nonzero(~np.isnan(figures), axis=0)
     known = np.where(np.isnan(figures), 0.0, figures)

@@ -25,7 +25,7 @@ class Quad:
 
     @classmethod
     def read(cls, text: str) -> Quad:
-        """Of four times with strokes between them."""
+        """Read four times with strokes between them."""
         return cls(*(seconds(each) for each in text.split("/")))
 
 

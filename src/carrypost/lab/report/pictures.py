@@ -49,7 +49,7 @@ class Figure:
     """The figure of the paper that it stands for."""
 
     def markup(self, number: int) -> Markup:
-        """For the page."""
+        """Return the figure for the page."""
         parts: list[Markup] = []
         for half, picture in self._halves():
             of = f"{half} {picture[0]}".strip()

@@ -60,7 +60,7 @@ def alone(svg: str) -> str:
 
 
 def _named(svg: str, title: str) -> str:
-    """Names inside the picture that are its own: pictures of one page share them, and Vega counts on and on."""
+    """Return the picture with names of its own: pictures of one page share them, and Vega continues to count."""
     names = list(dict.fromkeys(_CLIP.findall(svg)))
     plain = _CLIP.sub(lambda match: f"c{names.index(match[0])}", svg)
     own = f"{zlib.crc32((title + plain).encode()):x}"
@@ -81,7 +81,7 @@ def _as_path(line: re.Match[str]) -> str:
 
 
 def _joined(svg: str) -> str:
-    """Paths that follow each other and differ in nothing but their shape as one."""
+    """Join consecutive paths that differ only in their shape."""
     parts: list[str] = []
     shapes: list[str] = []
     looks, at = "", 0

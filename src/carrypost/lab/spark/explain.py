@@ -1,7 +1,7 @@
 """Explanations of Spark's failures, in a sentence.
 
-Spark tells a failure as pages of two languages' stack traces. Nearly always one line among them is what people need: a
-disk that is full, a file that is no Parquet, what our own code in an executor found wrong. `explained` finds it.
+Spark reports a failure as pages of two languages' stack traces. Nearly always one line among them is what people need:
+a full disk, a file that is not Parquet, an error of our own code in an executor. `explained` finds it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIRST_MAX = 500
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Failures of Spark as one of our errors."""
+    """Turn failures of Spark into one of our errors."""
     from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 - loaded only where Spark is
     from pyspark.errors import PySparkException  # noqa: PLC0415
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
 Watch = Callable[[int, int], None]
-"""Is told now and then how many tasks are done, of how many."""
+"""Function that is called at intervals with the number of tasks done, and of all."""
 _LOOK_S = 0.25
 
 

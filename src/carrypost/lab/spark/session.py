@@ -1,11 +1,9 @@
-"""Spark for everything in the laboratory: one place that starts it, and that ends it.
+"""Spark for everything in the laboratory: the one place that starts it, and ends it.
 
-On its own it runs on all processors of this machine and listens on loopback only; `master` moves the same work to a
-cluster. Times are UTC. What the JVM has to say goes to a file in the session's scratch folder, and to people only where
-Spark cannot be started; the folder goes when the session does. Executors run the interpreter that runs this, and on
-anything but `local` they get this very package.
-
-A session that is there already is used as it is, and stays.
+By default it runs on all processors of this machine and listens on loopback only; `master` moves the same work to a
+cluster. Times are UTC. The output of the JVM goes to a file in the session's scratch folder, and to people only if
+Spark cannot be started; the folder is removed with the session. Executors run the interpreter of this process, and on
+anything but `local` they get this very package. An existing session is used as it is, and stays.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ class SparkOptions:
     master: str = LOCAL
     """Address of the master; see Spark's documentation for how clusters are written."""
     memory: str = ""
-    """Of the driver, as 4g; empty: a quarter of this machine's, from 1 to 8 GiB."""
+    """Memory of the driver, such as 4g; empty: a quarter of this machine's, from 1 to 8 GiB."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Any of Spark's own settings; they win."""
     name: str = "carrypost"
@@ -143,7 +141,7 @@ def defaults(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
-    """Spark while the block lasts; the session that is there already, if there is one."""
+    """Yield Spark while the block lasts; the existing session, if there is one."""
     needs_extra()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
 
@@ -194,7 +192,7 @@ def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
 
 
 def _home(scratch: Path) -> Path:
-    """Spark as it is installed, but its workers of `local-cluster`, which heed no setting, write elsewhere."""
+    """Return the installed Spark, except that workers of `local-cluster`, which ignore the setting, write elsewhere."""
     import pyspark  # noqa: PLC0415 - loaded only where Spark is started
 
     installed = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
@@ -270,7 +268,7 @@ def _cause(error: Exception, log: IO[bytes]) -> str:
 
 
 def needs_extra() -> None:
-    """Say how to install what is missing, rather than which module is."""
+    """Raise with the command that installs what is missing, rather than the name of a module."""
     try:
         import pyspark  # noqa: F401, PLC0415 - only to see whether it is there
     except ImportError:

@@ -1,8 +1,8 @@
 """Live tables of a stream of records: small tables that batches are merged into.
 
-Rows of `timeline` and `nodes` come as what they are by now, so merging is replacing, and a batch that comes again
-changes nothing. Delays come as counts of what is new; how far they were counted is written with them, in one file, and
-a batch that was counted is not counted again. So whatever is killed in between goes on without loss or repetition.
+Rows of `timeline` and `nodes` come with their present values, so merging is replacing, and a repeated batch changes
+nothing. Delays come as counts of what is new; the progress of counting is written with them, in one file, and a batch
+that was counted is not counted again. So a stream that is killed at any moment goes on without loss or repetition.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Live:
             folders.write_arrow(self.nodes, self._folder, NODES)
 
     def update_delays(self, rows: pa.Table, batch: int) -> None:
-        """Counts of what is new; those of a batch that was told before are passed over."""
+        """Add counts of what is new; those of a batch that was added before are skipped."""
         if batch <= self._batch or not rows.num_rows:
             return
         with self._lock:
@@ -157,7 +157,7 @@ def _counted(path: Path) -> tuple[pa.Table, int]:
 
 
 def _replaced(old: pa.Table, new: pa.Table, table: Table, keys: list[str]) -> pa.Table:
-    """New rows, and those old ones that they do not replace."""
+    """Return new rows, and those old ones that they do not replace."""
     new = new.select(table.names).cast(table.arrow)
     kept = old.join(new.select(keys), keys=keys, join_type="left anti") if old.num_rows else old
     joined = pa.concat_tables([kept.select(table.names).cast(table.arrow), new])

@@ -1,15 +1,19 @@
-"""Live telemetry: Structured Streaming over the records that real nodes write, to the metrics of the laboratory.
+"""Live telemetry: Structured Streaming over the records that real nodes write, to the metrics of the laboratory."""
 
-Nodes write their records as JSON lines, in files that are whole once they have their name. Three queries read them:
-what happened in which window, what each node has told so far, and delays, by joining publications with receptions and
-deliveries elsewhere. A row that comes later than the watermark is not counted in windows; a message that comes more
-than the horizon after its publication is not in the delays. All nodes together are one run, for a message is published
-at one and received at others.
-
-Every query has a checkpoint, and `carrypost.lab.stream.live` merges what they tell: a stream that was killed goes on
-where it was. What a node tells that cannot be, or that its clock has far ahead, is counted and passed over: one line,
-or one clock, must not silence all others.
-"""
+# Nodes write their records as JSON lines, in files that are complete once they have their name.
+# Three queries read them: the events of each window, the totals of each node so far, and delays, by
+# joining publications with receptions and deliveries elsewhere. A row that comes later than the
+# watermark is not counted in windows; a message that arrives more than the horizon after its
+# publication is not in the delays. All nodes together are one run, because a message is published
+# at one and received at others.
+#
+# Why unbelievable rows are dropped before the watermark. Spark's watermark follows the latest time
+# that it sees, of any node. A single clock that is a year ahead would advance it by a year, and
+# every other node's rows would be late for ever. So rows that cannot be true, or whose clock is far
+# ahead, are counted and skipped: one line, or one clock, must not silence all others.
+#
+# Every query has a checkpoint, and `carrypost.lab.stream.live` merges their results: a stream that
+# was killed goes on where it was.
 
 from __future__ import annotations
 
@@ -67,7 +71,7 @@ class StreamOptions:
     horizon_s: float = 3_600.0
     """Messages that come later than this after their publication are not counted among delays."""
     skew_s: float = 60.0
-    """By how much clocks of nodes may differ: a reception may seem to be so much before its publication."""
+    """Largest difference of nodes' clocks: a reception may seem to be this much before its publication."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -84,7 +88,7 @@ def follow(
     every_s: float | None,
     told: Callable[[Live], None],
 ) -> None:
-    """Read what is there and, unless `every_s` is None, look for more every so many seconds until interrupted.
+    """Read what is there and, unless `every_s` is None, look for more every `every_s` seconds until interrupted.
 
     `told` is called whenever there is something new.
     """
@@ -119,7 +123,7 @@ def follow(
 
 
 def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
-    """Until all are done, or one failed."""
+    """Wait until all are done, or one failed."""
     for query in itertools.cycle(queries):
         if all(not each.isActive for each in queries):
             break
@@ -158,7 +162,7 @@ def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
 
 
 def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:
-    """Rows of a record, all of one run, with the time that a watermark follows."""
+    """Return the rows of a record, all of one run, with the time that a watermark follows."""
     told = frame.where(F.col(READABLE) & ~F.col(AHEAD)).withColumn("run", F.lit(LIVE))
     time = F.timestamp_micros(F.rint(F.col("t") * MICROSECONDS).cast("long"))
     return told.withColumn(TIME, time).withWatermark(TIME, f"{watermark_s} seconds")

@@ -40,9 +40,9 @@ B = TypeVar("B")
 SEPARATOR = "/"
 _AT = "@"
 _BY_KIND = (Kind.QUEUE, Kind.TOPIC)
+"""Contexts that every device has: all that it knows of one kind, by their own names."""
 _UNOWNED = (f"{Kind.TOPIC}/", f"{Kind.CHANNEL}/")
 """Prefixes of destinations that belong to no node."""
-"""Contexts that every device has: all that it knows of one kind, by their own names."""
 _SHOWN_MAX = 10
 
 

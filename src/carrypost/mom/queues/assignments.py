@@ -4,6 +4,15 @@ An assignment is held from the moment that it is heard of, whether its message i
 was acknowledged, when no program here takes it, or with the message's life. One that was given back is remembered until
 then, because the assignment may arrive again.
 """
+# The manager of a queue and the consumer may never be in contact at the same time, so that an
+# assignment, its message and the answer travel alone, out of order, and more than once. Rounds sort
+# that out: each time a manager assigns a message anew, the round grows, and an answer names the
+# round that it is for. An answer of an old round is of no use to anybody.
+#
+# What must hold. A message that was given back is not taken again because an old assignment arrives
+# late: released rows stay until the message's life is over. An answer tells how often the message
+# was handed over (`count`), so that the next consumer knows that it is not the first. An
+# acknowledgement is sent after it is durable here.
 
 from __future__ import annotations
 
@@ -108,6 +117,8 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
 
     def runs(self, now: int) -> bool:
         """Return True if it may be handed over: its manager has not reassigned it."""
+        # A lease that ended does not take a message away from a program that has it; it only keeps
+        # this node from a new hand-over.
         return self.stands and not 0 < self.lease_us <= now
 
     @property
@@ -131,6 +142,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
 
     def undone(self, count: int) -> None:
         """Undo `done`, because the commit that acknowledged it was lost."""
+        # Only a commit can be lost. What was released or dead in between is decided, and stays so.
         if self.state is Held.ACKNOWLEDGED:
             self.state, self.owed = Held.HELD, 0
             self.keep(count, self.place, 0)
@@ -213,6 +225,7 @@ class Assignments:
         """
         if self._counts[destination] >= most:
             theirs = [each for each in self._all.values() if each.queue == destination]
+            # Rows whose answer is still owed stay: without them the manager would never hear it.
             for each in [each for each in theirs if not each.stands and not each.owed]:
                 self.forget(each)
         return self._counts[destination] < most
@@ -222,9 +235,12 @@ class Assignments:
         message, manager = MessageId(item.message), _manager_of(destination)
         known = self._all.get((manager, message))
         if known is not None and known.round >= item.round:
+            # The manager did not hear the answer and asks again for the same round.
             if item.again and known.round == item.round and not known.stands and not known.owed:
                 self.answer(known, known.state)
             return None
+        # The message's own row remembers that it was consumed, long after the assignment was
+        # forgotten.
         if consumed:
             self._answer_again(item, destination)
             return None
@@ -275,6 +291,8 @@ class Assignments:
         self._note_need(assignment)
         self.write(assignment)
         self._post.add(assignment.manager, assignment, until_us=assignment.until_us)
+        # An acknowledged copy stays pinned until the acknowledgement cannot be undone any more
+        # (`finish`).
         if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
             self._cache.unpin((assignment.copy,), QUEUES)
 
@@ -296,6 +314,8 @@ class Assignments:
     def keep(self, assignment: Assignment) -> None:
         """Write one again that was perhaps forgotten, unless its manager reassigned the message since."""
         known = self._all.get(assignment.key)
+        # A batch was lost, and meanwhile the manager assigned the message anew: the old answer is
+        # void.
         if known is not None and known is not assignment:
             assignment.owed = 0
             return

@@ -75,6 +75,8 @@ class Room(Usage):
 
     def holds(self, messages: int, nbytes: int) -> bool:
         """Return True if this much in all is within the bounds; one message alone always is."""
+        # One message alone always fits, or a message longer than the whole room could never be
+        # consumed.
         return messages <= 1 or (messages <= self._messages_max and nbytes <= self._bytes_max)
 
     def admits(self, author: Author, nbytes: int, *, own: bool) -> bool:
@@ -83,6 +85,8 @@ class Room(Usage):
         mine = self._authors.get(author)
         if not self.holds(messages, total):
             return False
+        # The share counts only in the upper half: a lone author may use half of an empty queue, as
+        # nobody else needs it.
         if own or mine is None or (messages * 2 <= self._messages_max and total * 2 <= self._bytes_max):
             return True
         return (
@@ -130,6 +134,8 @@ class Bounds:
         """Return True if a message fits; `moved`: it moves here from another queue of this node."""
         self._came |= self._invited.pop(copy.id, None) is not None
         author, nbytes = copy.descriptor.author, copy.descriptor.length
+        # A message that moves between queues of this node is in the room of all already: to count
+        # it twice would refuse it.
         rooms = (self._room(queue),) if moved else (self._room(queue), self._all)
         return all(room.admits(author, nbytes, own=copy.own) for room in rooms)
 
@@ -199,6 +205,8 @@ class Bounds:
     def expire(self, now: int) -> None:
         """Invite others, also in place of those that were invited and do not come."""
         if not self._came:
+            # Invitations that nobody answered for a whole interval hold their places for nothing:
+            # carriers may have dropped them.
             self._invited = {}
         self._came = False
         self._invite()
@@ -211,6 +219,8 @@ class Bounds:
     def _invite(self) -> None:
         """Invite as much as there is room for, beside earlier invitations; one of each author in turn."""
         self._freed = Usage()
+        # Plan with copies of the rooms: invitations are no reservations, and nothing may leak from
+        # a plan into the counts.
         everything = self._all.copy()
         rooms = {queue: self._room(queue).copy() for queue in self._away}
         for queue, author, nbytes in self._invited.values():
@@ -218,6 +228,8 @@ class Bounds:
             if queue in rooms:
                 rooms[queue].enter(author, nbytes)
         found: list[MessageId] = []
+        # One message of each author in turn: otherwise whoever sent most before would fill the
+        # freed room again.
         turns = deque((queue, deque(authors)) for queue, authors in self._away.items())
         while turns and everything.has_place:
             queue, authors = turns.popleft()

@@ -122,6 +122,8 @@ class Demands:
         if queue is None:
             return
         key = queue.number, node, asked.number
+        # A withdrawn demand may arrive again with a copy of its message; it must not come back to
+        # life.
         if key in self._withdrawn or asked.deadline_us <= now:
             return
         known = self._standing.get(key) or self._begin(key, queue, asked.selector, now)
@@ -129,6 +131,8 @@ class Demands:
             return
         demand = known[1]
         demand.grant(asked.credit)
+        # The count that a node says it heard of is bounded by what was assigned to it: it is the
+        # other side's claim.
         demand.heard = max(demand.heard, min(asked.heard, demand.taken))
         self._gaps.heard(demand, (1, demand.heard))
         until_us = admission.deadline_us(asked.deadline_us, now, self._skew_us)
@@ -166,8 +170,12 @@ class Demands:
         _, node, number = key
         life = life_of(number)
         self._end_earlier_lives(node, life)
+        # Lives are compared because messages overtake each other: a demand of an earlier life may
+        # arrive after its restart.
         if any(life_of(other) > life for _, _, other in self._by_node.get(node, ())):
             return None  # An earlier life asked, and comes late.
+        # The work is paid for before a selector is parsed: parsing is what a flood of demands would
+        # cost this manager.
         if not self._accounts.pay(node, admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(selector), now):
             self._outputs.refuse("requests", node)
             return None
@@ -188,6 +196,8 @@ class Demands:
             return True
         if not self._accounts.pay(node, weight * len(queue.waiting) // admission.STEPS_PER_UNIT, now):
             return False
+        # The heaviest node gives way first, and only to a lighter one: two nodes cannot push each
+        # other out in turns.
         while not queue.is_restricted and self._weights.total() + weight > admission.WEIGHT_MAX:
             heaviest = max(self._weights, key=self._weights.__getitem__)
             if self._weights[heaviest] <= self._weights[node] + weight:
@@ -202,6 +212,8 @@ class Demands:
         Another is forgotten for it if there are too many.
         """
         mine = self._by_node.get(node, {})
+        # Of its own demands a node may lose withdrawn ones alone: open ones are waited for by its
+        # programs.
         if len(mine) >= admission.REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
             return False
         if queue.is_restricted or sum(map(len, self._shared.values())) < admission.REQUESTS_MAX:
@@ -257,6 +269,7 @@ class Demands:
             if self._gaps.add(queue.asked.name, demand, entry.number, now):
                 self.write(queue, demand)
             return False
+        # A program here may have seen it: the credit is used, although no answer came.
         if entry.count > entry.before:
             return False
         demand.give_back()

@@ -1,9 +1,9 @@
-"""Formats of traces that people bring: how their lines read, and what the rows come to.
+"""Formats of traces: the syntax of their lines, and the contacts or movements that the rows result in.
 
 Reading has two steps, both on columns of many rows at once. A rule, made from the beginning of a file (`Format.begin`),
-turns blocks of lines into rows, wherever they stand and in any order. `Format.assemble` turns all rows of some nodes or
-pairs into places or contacts. The emulator's readers and the laboratory use the same rules; what differs is how bad
-lines are dealt with: here one is enough for an error, there a share of them is tolerated.
+turns blocks of lines into rows, wherever they are in the file and in any order. `Format.assemble` turns all rows of
+some nodes or pairs into places or contacts. The emulator's readers and the laboratory use the same rules. They differ
+in the treatment of bad lines: here one is enough for an error, there a share of them is tolerated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Format:
     log: bool = False
     """True if its lines are in order of time, all together."""
     symmetric: bool = False
-    """True if a line stands for both directions in plans in which no pair has lines of both."""
+    """True if a line stands for both directions, in plans in which no pair has lines of both."""
     stays: bool = False
     """True if its nodes are there until the end of all."""
 
@@ -83,12 +83,12 @@ FORMATS = {
                _SEEN, _TIMED | {"columns", "overlaps"}),
     )
 }  # fmt: skip
-"""By name; GTFS, which has no lines of one kind, is not among them."""
+"""Formats by name, without GTFS, whose lines are not of one kind."""
 ALIASES = {"csv": "gps-csv"}
 
 
 def read_whole(format_: Format, content: str, name: str, options: Options) -> tuple[LineRule, pa.Table]:
-    """Places or contacts of a text of which every line must be right; what is wrong is told with file and line."""
+    """Return the places or contacts in a text without any bad line; errors name file and line."""
     data = content.encode()
     rule = format_.begin(data, name, options)
     parsed = rule.parse(cut(data), 0)

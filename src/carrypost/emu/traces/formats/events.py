@@ -33,7 +33,7 @@ class OneConnections:
     """The ONE's connection events."""
 
     hosts: Mapping[str, str] = field(default_factory=dict)
-    """Names by number, as our own writer tells them in comments."""
+    """Names by number, from comments that our own writer adds."""
     unsorted: bool = False
     said: str = ""
 
@@ -185,7 +185,7 @@ _ABSOLUTE = r"^\d{4}/\d\d/\d\d-\d\d:\d\d:\d\d$"
 
 
 class ContactPlan(Headless):
-    """A contact plan of ION, or one for CORE: contacts one way each."""
+    """A contact plan of ION, or one for CORE: each contact is for one direction."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Contacts with the kind FORTH, from the lower name to the other, or BACK."""

@@ -43,14 +43,14 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "step": ("time_step", "step"),
     "distance": ("distance_m", "distance"),
 }  # fmt: skip
-"""Names of each column; case, spaces, hyphens and underscores do not tell them apart."""
+"""Names of each column. Case, spaces, hyphens and underscores do not matter."""
 _TIMES = ("t", "start", "end", "first", "last")
 _UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _OTHER_UNITS = {
     "days", "mm", "cm", "km", "ft", "feet", "mi", "miles", "yd", "rad", "radians",
     *(name for unit, each in UNITS.items() if unit != "s" for name in each.called),
 }  # fmt: skip
-"""A column in one of these is not the one that its name without the unit would be."""
+"""Units of other quantities: a column with one of them is not the column that its name alone would suggest."""
 _HEADER_SHOWN = 400
 _HINT = "; if columns have other names, tell all of them in the order of the file: --columns"
 
@@ -83,7 +83,7 @@ def first_line(head: bytes, name: str) -> tuple[int, str]:
 def find(
     head: bytes, name: str, wanted: Sequence[Sequence[str]], options: Options, *, usual: bool = True, hint: str = _HINT
 ) -> Header:
-    """The columns of one of the sets in `wanted`, the first that is there; `usual`: without a header, in that order."""
+    """Return the columns of the first set in `wanted` that is present; `usual`: their order if there is no header."""
     number, line = first_line(head, name)
     separator = separator_of(line)
     cells = words_of(line, separator)
@@ -105,7 +105,7 @@ def find(
 
 
 def _as_told(options: Options, wanted: Sequence[Sequence[str]], first: Line, line: str) -> Header:
-    """The columns that the user tells; a first line without any number among them is a header, and passed over."""
+    """Return the columns that the user named; a first line without any number in them is a header, and skipped."""
     named = _positions(options.columns, wanted, "--columns", options.time_unit)
     if named is None:
         raise LocalError(f"--columns must name {_or(wanted)}, not {','.join(options.columns)}")
@@ -121,7 +121,7 @@ def _as_told(options: Options, wanted: Sequence[Sequence[str]], first: Line, lin
 def _missing(
     options: Options, wanted: Sequence[Sequence[str]], first: Line, cells: Sequence[str], hint: str
 ) -> LocalError:
-    """Return the error for what a header lacks, of the set of which most is there: with a latitude, x is not missed."""
+    """Return the error for a header without some columns, of the set that is most complete."""
     nearest = max(wanted, key=lambda names: sum(bool(_at(cells, column, options.time_unit)) for column in names))
     missing = [column for column in nearest if not _at(cells, column, options.time_unit)]
     lacks = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
@@ -155,7 +155,7 @@ def _in_unit(cell: str, unit: str) -> str:
 
 
 def _at(cells: Sequence[str], column: str, unit: str) -> list[int]:
-    """Return the places of a column; one of times that names the unit of times comes before others."""
+    """Return the positions of a column; a column of times that names the unit comes before others."""
     if column in _TIMES and unit != "s":
         found = [index for index, cell in enumerate(cells) if _in_unit(cell, unit) in _BARE[column]]
         if found:

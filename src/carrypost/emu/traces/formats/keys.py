@@ -1,4 +1,4 @@
-"""Rows by key: nodes or pairs as numbers in the order of their names, and what is computed within each.
+"""Rows by key: nodes or pairs as numbers in the order of their names, and computations within each key.
 
 Names are compared by their bytes, as Arrow, Spark and Python (for whole characters) all do.
 """
@@ -62,7 +62,7 @@ class Pairs(NamedTuple):
         return self.names_a.take(pa.array(a)), self.names_b.take(pa.array(b))
 
     def label(self, key: int) -> str:
-        """The names of a pair, for people."""
+        """Return the names of a pair, for people."""
         (a,), (b,) = self.names(np.array([key]))
         return f"{a} and {b}"
 
@@ -80,7 +80,7 @@ def rank_within(key: Ints) -> Ints:
 
 
 def joined(key: Ints, start: Ints, end: Ints, *, touching: bool = True) -> tuple[Ints, Ints, Ints]:
-    """Intervals of each key: those that overlap, and those that are `touching`, are one. Sorted by key and start."""
+    """Return the intervals of each key, sorted by key and start; those that overlap, or are `touching`, are joined."""
     order = np.lexsort((end, start, key))
     key, start, end = key[order], start[order], end[order]
     if not len(key):

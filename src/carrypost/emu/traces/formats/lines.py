@@ -25,9 +25,9 @@ from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
 _NAME_WITHOUT = r"[\p{C}\x{FFFD}]"
 _RESPELT = "[:-]"
-"""Names with one of these may become one and the same name."""
+"""Characters that are replaced in names, so that two names may become equal."""
 _BLANKS = " \r\n\v\f"
-"""A tab at either end of a line may stand beside an empty cell."""
+"""Blanks that are trimmed. A tab at either end of a line may stand beside an empty cell."""
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = 10
 _UNIT = "\x1f"
@@ -35,13 +35,13 @@ _UNIT = "\x1f"
 
 
 class Lines(NamedTuple):
-    """Lines that say something, trimmed, and where in the file they stand."""
+    """Lines with contents, trimmed, and their numbers in the file."""
 
     text: pa.Array
     number: Ints
 
     def where(self, kept: Flags) -> Lines:
-        """Only these lines."""
+        """Return only these lines."""
         return self if kept.all() else Lines(self.text.filter(pa.array(kept)), self.number[kept])
 
 
@@ -107,7 +107,7 @@ class Checks:
         return f"must read {form}, not {self.shown(row)!r}"
 
     def shown(self, row: int) -> str:
-        """Return a line as it is quoted."""
+        """Return a line as it is quoted in errors."""
         return str(self.lines.text[row].as_py()).strip()
 
     def why(self, row: int) -> str:
@@ -152,7 +152,7 @@ class Cells(Checks):
         return pc.replace_with_mask(joined, pa.array(left), pa.array(kept, pa.string()))
 
     def text(self, index: int) -> pa.Array:
-        """Return a column; none where the line is too short."""
+        """Return a column; none where a line is too short."""
         short = self.count <= index
         taken = np.where(short, 0, self._first + index)
         if len(self._cells) == 0:
@@ -161,11 +161,11 @@ class Cells(Checks):
         return found if self._separator is None else pc.ascii_trim_whitespace(found)
 
     def miscounted(self, wrong: Flags, told: str) -> None:
-        """Mark lines that have too few or too many cells; {} in `told` stands for how many they have."""
+        """Mark lines with too few or too many cells; {} in `told` stands for their number."""
         self.mark(wrong, lambda row: told.format(self.count[row]))
 
     def word(self, index: int, row: int) -> str:
-        """Return one cell; empty where the line is too short."""
+        """Return one cell; empty if the line is too short."""
         return self.text(index)[row].as_py() or ""
 
     def number(
@@ -187,7 +187,7 @@ class Cells(Checks):
         return whole(t_us)
 
     def _no_number(self, wrong: Flags, index: int, what: str, why: Callable[[str], str]) -> None:
-        """Mark lines whose cell is no number, or one that cannot be; `why` tells the latter of a word."""
+        """Mark lines whose cell is no number, or an impossible one; `why` returns the reason for the latter."""
 
         def told(row: int) -> str:
             word = self.word(index, row)
@@ -220,5 +220,5 @@ class Cells(Checks):
 
 
 def plain_names(names: pa.Array) -> pa.Array:
-    """Names as nodes can have them, as `plain_name` has one."""
+    """Return names that nodes can have, made as `plain_name` makes one."""
     return pc.replace_substring(names, ":", "-")

@@ -1,7 +1,7 @@
-"""Contacts, out of rows: events up and down, sightings, plans for each direction, contacts as they are.
+"""Contacts from rows: events up and down, sightings, plans for each direction, and complete contacts.
 
-Every function takes all rows of some pairs and gives ``a, b, start_us, end_us``, sorted by start, a and b; contacts are
-half open, those that last no time are dropped and counted, and those of one pair never overlap.
+Every function takes all rows of some pairs and returns ``a, b, start_us, end_us``, sorted by start, a and b. Contacts
+are half open, those that last no time are dropped and counted, and those of one pair never overlap.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def _assembled(
 
 
 def merged(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as all formats
-    """Sightings: what overlaps or touches is one contact."""
+    """Return contacts from sightings: those that overlap or touch are joined."""
     return _merged(rows, joined)
 
 
 def sampled(rows: pa.Table, options: Options) -> Assembled:
-    """Samples: rows that follow each other are one contact; those that overlap only if asked for."""
+    """Return contacts from samples: successive rows are joined, and overlapping ones only if that is requested."""
     return _merged(rows, joined if options.overlaps else _consecutive)
 
 
@@ -81,7 +81,7 @@ def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, I
 
 
 def exact(rows: pa.Table, options: Options) -> Assembled:
-    """Contacts as they are; that two of a pair overlap is an error, unless those are to be one."""
+    """Return the rows as contacts; two of a pair that overlap are an error, unless they are to be joined."""
     pairs = Pairs.of(rows)
     key, at = pairs.key, column(rows, "at")
     start_us, end_us = column(rows, "t_us"), column(rows, "until_us")
@@ -112,7 +112,7 @@ def _overlap(pairs: Pairs, intervals: tuple[Ints, Ints, Ints], at: Ints) -> list
 
 
 def events(rows: pa.Table, options: Options) -> Assembled:
-    """Links that come up and go down; one that does not go down lasts to the end."""
+    """Return contacts from links that come up and go down; a link that does not go down lasts to the end."""
     pairs = Pairs.of(rows)
     at, t_us = column(rows, "at"), column(rows, "t_us")
     order = np.lexsort((at, t_us, pairs.key)) if options.unsorted else np.lexsort((at, pairs.key))
@@ -157,7 +157,7 @@ def plan(rows: pa.Table, options: Options) -> Assembled:
 
 
 def _met(ways: tuple[Ints, Ints, Ints], found: tuple[Ints, Ints, Ints]) -> int:
-    """In how many of these intervals one of the others begins, of the same key."""
+    """Return the number of these intervals in which one of the others begins, of the same key."""
     keys, key = np.unique(np.concatenate((ways[0], found[0])), return_inverse=True)
     times, t_us = np.unique(np.concatenate((ways[1], ways[2], found[1])), return_inverse=True)
     assert len(keys) * len(times) < np.iinfo(np.int64).max

@@ -1,8 +1,8 @@
-"""Orders carried out: where nodes are that were told where to go (ns-2; KTH's walkers).
+"""Orders carried out: positions of nodes that were sent somewhere (ns-2, KTH's walkers).
 
 A new order ends the one before, wherever the node is; between its ways a node stands still. Orders are carried out for
 all nodes at once: the first of each, then the second, and so on. A walker that is destroyed and created again is
-another node, ``NAME.2``: it must not be joined by a line to what it was. A node of ns-2 is there throughout.
+another node, ``NAME.2``: no line may join its positions before and after. A node of ns-2 is present throughout.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Arrivals = Callable[[Ints, Floats], Ints]
 
 
 def _obeyed(starts: Samples, until_us: Ints, orders: Samples, arrivals: Arrivals) -> Samples:
-    """Samples of nodes that do as they are told, sorted by node and time.
+    """Return the samples of nodes that follow their orders, sorted by node and time.
 
-    `starts` says where each node is first, `until_us` when it is gone (_NEVER: when its last way ends). `orders` say
-    where to go next; they are sorted by node and time.
+    `starts` has the first position of each node, and `until_us` the time when it is gone (_NEVER: when its last way
+    ends). `orders` have the next positions; they are sorted by node and time.
     """
     rank = rank_within(orders.node)
     last = np.append(begins(orders.node)[1:], True)[: len(rank)]
@@ -102,7 +102,7 @@ def ns2(rows: pa.Table, options: Options) -> Assembled:
 
 
 def resting(rows: pa.Table, end_us: int) -> pa.Table:
-    """Places, with each node at its last one until the end."""
+    """Return the places, with each node at its last one until the end."""
     _, node = ranked(rows["node"])
     last = np.flatnonzero(np.append(begins(node)[1:], True)[: len(node)])
     last = last[column(rows, "t_us")[last] < end_us]

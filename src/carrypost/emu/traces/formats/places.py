@@ -1,8 +1,8 @@
-"""Places of nodes at times, out of rows: sorted and checked.
+"""Places of nodes at times, from rows: sorted and checked.
 
-What is given has one place for each node and time, sorted: ``node, t_us, x, y``. It is an error if a node is in two
-places at once, or if its time goes back. Degrees become metres on the plane that touches the Earth in the middle of all
-places: at their median, which a few that are far off do not move.
+The result has one place for each node and time, sorted: ``node, t_us, x, y``. A node that is in two places at once, or
+whose time goes back, is an error. Degrees become metres on the plane that touches the Earth at the median of all
+places: a few places that are far off do not move it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Samples(NamedTuple):
     at: Ints
 
     def where(self, kept: Flags | Ints) -> Samples:
-        """Only these samples, or all of them in another order."""
+        """Return only these samples, or all of them in another order."""
         return Samples(self.node[kept], self.t_us[kept], self.x[kept], self.y[kept], self.at[kept])
 
 

@@ -1,10 +1,10 @@
-"""Rules of formats: input and output are the rows of lines, and the faults of some of them.
+"""Rules of formats: a rule turns lines into rows, and reports faults of lines.
 
-A rule knows how the lines of one file read, its header included, and nothing of other lines: blocks of a file can be
-read in any order and anywhere. What concerns several lines is found when all rows of a node or a pair are together; see
-`places` and `meetings`. Rows of all formats have the same columns, of which each format uses some.
+A rule knows the syntax of one file's lines, its header included, and nothing of other lines: blocks of a file can be
+read in any order and anywhere. Faults that concern several lines are found when all rows of a node or a pair are
+together; see `places` and `meetings`. Rows of all formats have the same columns, of which each format uses some.
 
-A line is known by `at`: the number of its file among those read together, and its own number in it.
+A line is identified by `at`: the number of its file among those read together, and its number in that file.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ ROWS = pa.schema(
 
 
 def at(file: int, line: int) -> int:
-    """Return the number that stands for a line of one of the files."""
+    """Return the number that stands for a line of a file."""
     return (file << _FILE_SHIFT) + line
 
 
 def where(place: int) -> tuple[int, int]:
-    """Return the file and the line that such a number stands for."""
+    """Return the file and the line that a number stands for."""
     return place >> _FILE_SHIFT, place & ((1 << _FILE_SHIFT) - 1)
 
 
@@ -66,14 +66,14 @@ class Bad(NamedTuple):
 
 
 class FileFault(NamedTuple):
-    """A fault that makes a file as a whole useless; {other} in the message stands for another line."""
+    """A fault that makes a whole file useless; {other} in the message stands for another line."""
 
     at: int
     message: str
     other: int = -1
 
     def error(self, names: list[str]) -> LocalError:
-        """The error to raise, given what the files are called."""
+        """Return the error to raise, with the names of the files."""
         file, line = where(self.at)
         message = self.message
         if self.other >= 0:
@@ -92,11 +92,11 @@ class Options:
     distance_m: float | None = None
     """Rows of nodes further apart are left out."""
     overlaps: bool = False
-    """Rows of a pair that overlap are one contact, not only those that follow each other to the instant."""
+    """True if overlapping rows of a pair are joined, not only those that follow each other exactly."""
     columns: tuple[str, ...] = ()
     """In place of a header."""
     node_from_name: bool = False
-    """Each file is of one node, which is called what the file is called."""
+    """True if each file is about one node, whose name is that of the file."""
     time_unit: str = "s"
     """Unit of numbers that are times."""
     date: str = ""
@@ -106,13 +106,13 @@ class Options:
     unsorted: bool = False
     """Rows may come in any order."""
     both_ways: bool = False
-    """A line of a contact plan stands for both directions."""
+    """True if a line of a contact plan stands for both directions."""
     same_time: Literal["error", "first", "last"] = "error"
-    """Choice among several places of a node for one time."""
+    """Choice among several places of a node at one time."""
     returns: bool = True
-    """A node that is destroyed may be created again, and is another one then."""
+    """True if a node that is destroyed may be created again, as another node."""
     end_us: int = 0
-    """End of contacts of which no line tells the end."""
+    """End of contacts whose end is missing."""
     origin: tuple[float, float] | None = None
     """Degrees north and east of where most places are, where these are degrees."""
     middle: float = 0.0
@@ -125,11 +125,11 @@ class Options:
 
 
 class Sum(msgspec.Struct):
-    """Knowledge of lines besides their rows. Blocks add up to the same, in whatever order they were read."""
+    """Facts about lines besides their rows. Sums of blocks are the same in whatever order these are read."""
 
     lines: int = 0
     passed: int = 0
-    """Of these, such that say nothing of concern."""
+    """Number of lines without anything of interest."""
     left_out: int = 0
     """Rows that an option leaves out."""
     made: int = 0
@@ -146,7 +146,7 @@ class Sum(msgspec.Struct):
     orders: list[tuple[int, int, int, int]] = []
     """Of blocks of event logs: line and time of the first row and of the last."""
     spelt: dict[str, int] = {}
-    """Names with colons or hyphens as lines have them, and the first line of each: two may have become one."""
+    """Names with colons or hyphens, as in the file, and the first line of each: two of them may have become one."""
 
     def join(self, other: Sum) -> Sum:
         """Add other lines; returns this sum."""
@@ -170,7 +170,7 @@ class Parsed(Sum, kw_only=True):
 
 
 class LineRule(Protocol):
-    """The reading of the lines of one file."""
+    """The syntax of one file's lines."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Return the rows of these lines, without the header."""
@@ -266,14 +266,14 @@ def _rows(lines: Lines, wrong: Flags, file: int, columns: Mapping[str, NDArray[A
 
 
 def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
-    """Names of pairs, the lower one first; and where both are one."""
+    """Return the names of pairs, the lower one first, and flags of pairs of a node with itself."""
     swapped = pc.greater(a, b)
     same = flags(pc.equal(a, b))
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
 
 
 def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
-    """Return the fault of the first wrong row, in order of lines; `other`: the row, from there, that {other} is."""
+    """Return the fault of the first wrong row, in order of lines; `other`: offset of the row that {other} is."""
     found = np.flatnonzero(wrong)
     if not len(found):
         return []

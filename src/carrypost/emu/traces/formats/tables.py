@@ -28,11 +28,11 @@ _PLACE = ("t", "node", "x", "y")
 _GEOGRAPHIC = ("t", "node", "lat", "lon")
 _DEGREES = {"lat": 90.0, "lon": 360.0}
 _LOOKED_AT = 1000
-"""Lines among which one must have a place, or longitudes are counted from 0."""
+"""Number of lines among which one must have a place; otherwise longitudes are counted from 0."""
 CELLS_A_DEGREE = 100
 _PACKED = re.compile(r"\.(?:gz|xz|zip)$", re.IGNORECASE)
 _ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,4}$")
-"""Not a number: trace.1 and trace.2 are two."""
+"""Ending of a file name. It is not a number: trace.1 and trace.2 are two names."""
 
 
 def _without(lines: Lines, header: int) -> Lines:
@@ -40,7 +40,7 @@ def _without(lines: Lines, header: int) -> Lines:
 
 
 def node_of(called: str) -> str:
-    """Return the node of a file of one node: what the file is called, less folder and endings."""
+    """Return the node that a file is about: its name without folder and endings."""
     return _ENDING.sub("", _PACKED.sub("", Path(called).name))
 
 
@@ -57,7 +57,7 @@ class _TableRule:
         return self.header.said
 
     def _cells(self, lines: Lines) -> Cells:
-        """The rows below the header; those with another number of cells are wrong, as every cell may be another one."""
+        """Return the rows below the header; rows with another number of cells are wrong, as any cell may be missing."""
         header = self.header
         cells = Cells(_without(lines, header.line), header.separator)
         for column, index in header.positions.items():
@@ -82,7 +82,7 @@ class Positions(_TableRule):
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Positions:
-        """By the first lines of the file."""
+        """Return a rule made from the first lines of the file."""
         if options.metres:
             header = headers.find(head, called, (("node", "t", "x", "y"),), options, usual=False, hint="")
             return cls(header=header, clock=options.clock)
@@ -129,7 +129,7 @@ def _spread(degrees_: Floats) -> dict[int, int]:
 
 
 def median(spread: Mapping[int, int]) -> float:
-    """Return the degree, to a hundredth, of which half lies on either side."""
+    """Return the median degree, to a hundredth."""
     cells = sorted(spread)
     seen = np.cumsum([spread[cell] for cell in cells])
     return cells[int(np.searchsorted(seen, (seen[-1] + 1) // 2))] / CELLS_A_DEGREE
@@ -147,7 +147,7 @@ class OneMovement:
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneMovement:  # noqa: ARG003 - as all formats
-        """By the first lines of the file."""
+        """Return a rule made from the first lines of the file."""
         number, line = headers.first_line(head, called)
         words = line.split()
         if len(words) not in _ONE_HEADER or not all(map(is_number, words)):
@@ -168,7 +168,7 @@ class OneMovement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings(_TableRule):
-    """Pairs of nodes, and when they were seen together; to be joined."""
+    """Pairs of nodes and the times at which they were seen together; to be joined."""
 
     kind: str
     interval_us: int
@@ -237,7 +237,7 @@ class ContactIntervals(_TableRule):
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> ContactIntervals:
-        """By the first line of the file."""
+        """Return a rule made from the first line of the file."""
         header = headers.find(head, called, (("a", "b", "start", "end"),), options, usual=False)
         return cls(header=header, clock=options.clock)
 

@@ -1,7 +1,7 @@
-"""Words of a line as numbers and times, a column at a time; and what is wrong with one that is none.
+"""Words of a line as numbers and times, a column at a time; and the faults of words that are neither.
 
-Times become microseconds here, rounded once. A `Clock` says how a file writes them: as numbers in some unit, as dates,
-which need no telling, or as times of day, of which somebody has to say the day.
+Times become microseconds here, rounded once. A `Clock` knows how a file writes them: as numbers in some unit, as dates,
+which are recognised, or as times of day, for which the user has to give the day.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Unit(NamedTuple):
     """A unit of time."""
 
     us: float
-    """So many microseconds."""
+    """The number of microseconds."""
     called: tuple[str, ...]
     """By headers; the first for people."""
 
@@ -58,13 +58,13 @@ class Clock:
     """The format of times in a file."""
 
     unit: str = "s"
-    """Of numbers, by its name in `UNITS`."""
+    """Unit of numbers, by its name in `UNITS`."""
     date: str = ""
     """The day that times of day are of, as 2014-06-03; empty: there are none."""
     dates: bool = False
     """True if dates are times, too."""
     optional: bool = False
-    """True if users may say otherwise; then they are told how."""
+    """True if users may choose otherwise; errors then tell them how."""
 
     def microseconds(self, text: pa.Array) -> Floats:
         """Times as microseconds that may have a fraction; nan where they are none."""
@@ -175,7 +175,7 @@ def is_time_of_day(word: str) -> bool:
 
 
 def no_number(word: str, what: str) -> str:
-    """Why a word is no number at all; nothing if it is one, finite or not."""
+    """Return the reason why a word is no number at all; empty if it is one, finite or not."""
     if not word:
         return f"{what} must not be empty"
     return "" if is_number(word) or word.lower() in {"nan", "inf", "-inf"} else f"{what} must be a number, not {word!r}"
