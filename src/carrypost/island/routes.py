@@ -4,6 +4,13 @@ A path names hosts by four bytes each, as heard-lists do. A host that shares its
 no path, and has none. Edges over which something could not pass lately are avoided for a minute, or until they are
 gone: a reported link may be gone, or false.
 """
+# Paths are computed at the source and written into each datagram. With routing tables at every
+# relay two hosts with different views of the island could send a datagram in circles; a path that
+# names no host twice cannot.
+#
+# The search is lazy. Links change many times a minute, and most hosts are never written to: after a
+# change nothing is computed before somebody asks for a path, and then no further than to the host
+# that is asked for (`_edge`).
 
 from __future__ import annotations
 
@@ -43,6 +50,8 @@ def distances(graph: Graph, origin: NodeId) -> dict[NodeId, int]:
     edge, hops = [origin], 0
     while edge:
         hops += 1
+        # Sorted, so that hosts with the same view choose the same paths, and runs of the emulator
+        # can be repeated.
         edge = sorted(set().union(*map(graph.neighbours_of, edge)) - found.keys())
         found.update(dict.fromkeys(edge, hops))
     del found[origin]
@@ -116,6 +125,8 @@ class Routes:
             return
         self._avoided[edge] = now + AVOIDED_US
         if len(self._avoided) > _AVOIDED_MAX:
+            # Edges are avoided on the word of others (`broken`), so their number is limited: memory
+            # must not grow with claims.
             del self._avoided[next(iter(self._avoided))]
         self._until_us = 0
 
@@ -153,6 +164,7 @@ class Routes:
             for other in sorted(set(graph.neighbours_of(node)) - before.keys()):
                 if avoided and frozenset((node, other)) in avoided:
                     continue
+                # With four bytes for two hosts a relay could not know which one is meant.
                 if unclear and named.get(node_prefix(other)) is None:
                     continue
                 before[other] = node

@@ -4,6 +4,12 @@ Replies come to one queue of this node, whose full address every request has as 
 directory. The correlation id assigns replies to requests. An open request is recorded on the node before it is sent,
 until its reply was received or its time is over.
 """
+# A reply may come days later, when the program that asked has been restarted. So a request is a row
+# on the node, recorded before it is sent: a reply to a request that nobody remembers would be lost,
+# while a row without a request only waits for its deadline.
+#
+# All requests of all programs on a node share one queue of replies, and each takes its own by a
+# selector on the correlation id. A temporary queue for each request would be gone after a restart.
 
 from __future__ import annotations
 
@@ -57,12 +63,12 @@ class Request:
 
     @property
     def correlation_id(self) -> str:
-        """By which its reply is known, and `Context.open_request` finds it after a restart."""
+        """The correlation id of the reply, by which `Context.open_request` finds the request after a restart."""
         return self._correlation_id
 
     @property
     def deadline(self) -> float:
-        """Until when a reply counts, in seconds since 1970."""
+        """The time until which a reply counts, in seconds since 1970."""
         return self._deadline_us / MICROSECONDS
 
     @property
@@ -87,6 +93,8 @@ class Request:
             self._reply = await self._requestor.wait_for_reply(
                 self._correlation_id, self._deadline_us, limit_s, self._sent
             )
+            # Shielded: a cancelled caller must not leave a reply that is acknowledged and a request
+            # that is still open.
             await asyncio.shield(asyncio.ensure_future(self._requestor.finish(self._correlation_id, self._reply)))
         finally:
             self._waiting = False
@@ -149,6 +157,8 @@ class Requestor:
         await provider.remember_request(correlation, deadline_us)
         try:
             sent = await session.send(destination, body, sending)
+        # A cancelled task may have sent the request, so that it stays recorded; an error means that
+        # it was not sent.
         except JMSException:  # Who is cancelled may have sent it.
             await provider.forget_request(correlation)
             raise
@@ -172,6 +182,8 @@ class Requestor:
         if given is None:
             self._count += 1
             provider = self._connection.opened.provider
+            # The time is part of the id, as counts begin anew after a restart and an old reply must
+            # not fit a new request.
             return f"{provider.place.node}-{provider.now_us():x}-{self._connection.opened.number}-{self._count}"
         found = headers.text_or_none("correlation_id", given)
         if not found:
@@ -194,6 +206,7 @@ class Requestor:
         session = await self._session()
         left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
+        # One message at a time: further replies stay in the queue, and are not handed over in vain.
         wanted = Wanted(destination=await self._replies(), selector=selector, prefetch=1)
         consumer = Consumer(session, await session.consume(wanted))
         try:
@@ -211,6 +224,7 @@ class Requestor:
 
     async def finish(self, correlation: str, reply: Message) -> None:
         """Consume a reply and close its request, in one batch."""
+        # Both calls in one turn of the loop, so that the node writes them in one batch.
         await asyncio.gather(reply.acknowledge(), self._connection.opened.provider.forget_request(correlation))
 
 

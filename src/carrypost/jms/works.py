@@ -38,7 +38,7 @@ class SessionWorks:
         self._closed = ""
 
     def close(self, reason: str) -> None:
-        """From now on there are no works, for this reason."""
+        """Refuse works from now on, for this reason."""
         self._closed = reason
 
     def check(self) -> None:
@@ -85,6 +85,8 @@ class SessionWorks:
         try:
             return await performed.sent
         except asyncio.CancelledError:
+            # The node goes on with the work; whoever calls next waits for its outcome first
+            # (`ready`).
             self._abandon(performed.done)
             raise
 
@@ -109,6 +111,8 @@ class SessionWorks:
             self._follow(task)
             self._abandon(task)
             raise
+        # After a failure `ending` waits for the node again, and may be cancelled there; a task of
+        # its own cannot.
         if done.cancelled() or done.exception() is not None:
             await self.outcome(asyncio.ensure_future(ending()))
         else:
@@ -126,16 +130,16 @@ class SessionWorks:
             await waiter
 
     def _abandon(self, done: asyncio.Future[None]) -> None:
-        """The task that waited was cancelled."""
+        """Note that the task that waited was cancelled."""
         self._abandoned.add(done)
         self.leave(done)
 
     async def settled(self) -> None:
-        """Wait until the node has done, and told, what it was asked for so far."""
+        """Wait until the node has done what it was asked for so far, and has reported it."""
         await self.outcome(self.perform((), Durability.NORMAL).done)
 
     async def ready(self) -> None:
-        """Wait for the outcome of calls that were cancelled, then see whether the session is open."""
+        """Wait for the outcome of cancelled calls, then raise unless the session is open."""
         while self._abandoned:
             await asyncio.wait(self._abandoned)
             self._abandoned = {each for each in self._abandoned if not each.done()}

@@ -1,4 +1,7 @@
-"""One blocking call: what a thread asks for, and waits for."""
+"""One blocking call of a thread, from its request to its outcome."""
+# `concurrent.futures.Future` would do the same, with a condition variable and callbacks. A lock
+# that is held until the call has ended is the cheapest thing that a thread can wait for, and Ctrl-C
+# can interrupt.
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Call(Generic[T]):
 
 @types.coroutine
 def resumed(coroutine: Coroutine[Any, Any, T], awaited: object) -> Generator[Any, Any, T]:
-    """Go on with a coroutine that has begun, and waits for something."""
+    """Continue a coroutine that has begun, and waits for something."""
     try:
         while True:
             try:

@@ -3,6 +3,14 @@
 A call is a hop: the thread that makes it waits while the loop does the work. Ctrl-C ends the wait and cancels the work.
 When the program ends, what is still open is closed within five seconds.
 """
+# Blocking programs could have had a node of their own design, with locks. Instead they use the same
+# asynchronous classes in one thread with an event loop, and each call is a hop to that thread. So
+# there is one implementation to test, and programs with many threads need no locks: all state
+# belongs to the loop.
+#
+# The price is the hop. Three things keep it small: eager work runs without a task as long as it
+# waits for nothing, a lock takes the place of a future (`Call.ended`), and messages that were read
+# ahead are taken without any hop (`batches`).
 
 from __future__ import annotations
 
@@ -34,6 +42,8 @@ class Loop:
         """Messages that threads take on their own: what they took is told before anything else is done."""
         self._contexts: list[ContextSessions] = []
         self._began = threading.Event()
+        # A daemon thread: a program that ends by an exception must not hang, and `atexit` closes
+        # what is open.
         self._thread = threading.Thread(target=asyncio.run, args=(self._serve(),), name="carrypost loop", daemon=True)
         self._thread.start()
         self._began.wait()
@@ -52,8 +62,9 @@ class Loop:
     ) -> T:
         """Do something in the thread of the loop, and wait for the outcome; raises what that raises.
 
-        If a signal handler raises meanwhile, as Ctrl-C does, the work is cancelled. What it achieved all the same is
-        given to `undo`. Eager work needs no task until it waits for something: that spares a turn of the loop.
+        If a signal handler raises meanwhile, as Ctrl-C does, the work is cancelled, and a result that it had
+        nevertheless is passed to `undo`. Eager work needs no task until it waits for something, which saves a turn of
+        the loop.
         """
         call = Call(begin, eager=eager)
         try:
@@ -77,11 +88,14 @@ class Loop:
             raise
 
     def _begin(self, call: Call[Any]) -> None:
+        # Messages that threads took since must be known before anything else: an acknowledgement
+        # covers what was taken.
         if self.batches:
             for batch in self.batches:
                 batch.report()
             self.batches = [each for each in self.batches if not each.is_over]
         if call.abandoned:
+            # Ctrl-C came before the loop began with it.
             return
         work: Coroutine[Any, Any, None] = call.perform()
         if call.eager:
@@ -103,10 +117,11 @@ class Loop:
     # --- the end -------------------------------------------------------------------------------------------
 
     def add(self, context: ContextSessions) -> None:
-        """Close one more context when the program ends, unless it is closed by then."""
+        """Close this context when the program ends, unless it is closed by then."""
         self._contexts = [*(each for each in self._contexts if each.is_open), context]
 
     def _end(self) -> None:
+        # A forked child inherits the handler, but neither the thread nor the contexts.
         if os.getpid() == self.pid:
             with suppress(IllegalStateException):
                 self.run(self._close)
@@ -114,7 +129,7 @@ class Loop:
             self._thread.join(_JOIN_S)
 
     async def _close(self) -> None:
-        """Close what is open; listeners that do not end in time are left to themselves."""
+        """Close all open contexts; listeners that do not end in time are left alone."""
         for limit_s in (_CLOSE_S, _CUT_OFF_S):
             closing = [asyncio.ensure_future(each.close()) for each in self._contexts]
             if not closing or not (await asyncio.wait(closing, timeout=limit_s))[1]:

@@ -25,7 +25,7 @@ def running() -> Loop:
 
 
 def post(function: Callable[[], object]) -> None:
-    """Have a function called by the loop, if that runs, and in this process. Generators that end call it anywhere."""
+    """Have the loop call a function, if it runs, and in this process. May be called by ending generators, anywhere."""
     if _begun[0].pid == os.getpid():
         with suppress(IllegalStateException):
             _begun[0].post(function)
@@ -33,6 +33,8 @@ def post(function: Callable[[], object]) -> None:
 
 def loop() -> Loop:
     """Return the loop of this process; raises `IllegalStateException` where it cannot be waited for."""
+    # Waiting here would block the very loop that others in this thread need, so that it is refused,
+    # not merely slow.
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -43,6 +45,7 @@ def loop() -> Loop:
             "are awaited, or call this by asyncio.to_thread"
         )
     if not _begun:
+        # Checked again under the lock: two threads may make their first call at the same time.
         with _beginning:
             if not _begun:
                 _begun.append(Loop())

@@ -1,4 +1,8 @@
 """`Worker`: a thread that calls the functions of one session, so that they may block."""
+# A listener of a blocking program may sleep or call back into `carrypost.sync`. In the thread of
+# the loop either would stop all contexts of the process, and the second would wait for itself for
+# ever. So each session with listeners has a thread of its own, which calls them one at a time, in
+# order.
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ class MessageListener(Protocol):
     """A listener as an object."""
 
     def on_message(self, message: Message) -> object:
-        """Take a message. Raising means that it was not taken."""
+        """Handle a message; raise if that failed, and the message comes again."""
 
 
 class _Job(NamedTuple):
-    """A function that is to be called."""
+    """A function to call."""
 
     context: Context
-    """Says in the thread, too, that this is inside a listener."""
+    """Context variables, which tell the thread as well that this is inside a listener."""
     function: Callable[..., object]
     given: tuple[object, ...]
     done: asyncio.Future[object]
@@ -64,7 +68,7 @@ class Worker(Caller):
 
 
 def _serve(jobs: SimpleQueue[_Job | None]) -> None:
-    """Call one function after the other, until the thread is to end."""
+    """Call one function after the other, until the thread has to end."""
     with suppress(RuntimeError):  # The loop is closed: the program ends.
         while (job := jobs.get()) is not None:
             result, error = _outcome(job)
@@ -84,7 +88,7 @@ def _outcome(job: _Job) -> tuple[object, Exception | None]:
 
 
 def _raisable(error: BaseException) -> Exception:
-    """Return what a task may raise: neither the end of the program nor that of an iteration."""
+    """Return an exception that a task may raise: neither the end of the program nor that of an iteration."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     made = RuntimeError(f"a function that carrypost called raised {error!r}")

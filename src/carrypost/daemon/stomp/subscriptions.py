@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     """A subscription as its client asks for it."""
 
     id: str
-    """By which the client knows it."""
+    """The client's id of the subscription."""
     wanted: Subscribe | Receive
     mode: str
     """Acknowledgement mode: `auto`, `client` or `client-individual`."""
@@ -74,6 +74,7 @@ class Subscription:
         """Return the messages that an ACK or NACK of this number is about: in mode `client` all up to it."""
         if self.mode == INDIVIDUAL:
             return [self._held[number]]
+        # In mode `client` an acknowledgement is cumulative, as STOMP has it.
         return [each for each in self._held.values() if each.number <= number]
 
     def ack(self, handed: Iterable[Handed]) -> Ack:
@@ -128,7 +129,7 @@ class Subscriptions:
         return self._by_consumer.get(subscription.consumer) is subscription
 
     def check_stands(self, subscription: Subscription) -> None:
-        """Raise if a subscription has ended, whose messages a transaction acknowledges."""
+        """Raise if a subscription whose messages a transaction acknowledges has ended."""
         if not self.has(subscription):
             raise IllegalArgumentException(
                 f"the subscription {subscription.id[:60]!r} has ended, and with it messages went back that the "
@@ -143,6 +144,7 @@ class Subscriptions:
         """Return the subscription and the number of the message that an ACK or NACK names."""
         ack = headers.get("id")
         if ack is not None:
+            # Numbers of any length would be converted here, which takes quadratic time.
             number = int(ack) if ack.isascii() and ack.isdigit() and len(ack) <= 2 * _DIGITS_MAX else 0
             candidates = [(each, number) for each in self if each.holds(number)]
         else:

@@ -10,6 +10,9 @@ At each of them it may choose another cloud. Hosts are faster than clouds, so th
 
 Clouds and hosts draw from streams of their own: an additional host does not change the ways of the others.
 """
+# A host that walks to where a place of its cloud is now would always be late, as the cloud moves
+# on. It has to aim ahead, and the aim depends on how long the way takes, which depends on the aim:
+# hence the iteration (`_TRIES`).
 
 from __future__ import annotations
 

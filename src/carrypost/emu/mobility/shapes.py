@@ -6,6 +6,10 @@ ways to place the stops in their order along the shape, at the points closest to
 squared distances is chosen. So loops, and shapes that pass a stop twice, are no problem; between equally good ways the
 times decide. If some stop has no point of the shape near enough, the shape does not fit, and belongs to another trip.
 """
+# Why not the nearest point of the shape for each stop. Buses drive loops and pass the same street
+# in both directions, so that the nearest point is often the wrong passage, and stops would come out
+# of order. The order of stops is certain, so it is a constraint, and dynamic programming finds the
+# best placement that keeps it.
 
 from __future__ import annotations
 

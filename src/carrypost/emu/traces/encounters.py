@@ -6,6 +6,10 @@ segments that reach into each window, is the whole once what touches is joined.
 
 A distance of exactly the range is in range. A touch of no length is no contact.
 """
+# A long trace has more segments than memory holds. So the search goes window by window, and the
+# laboratory divides windows among tasks. That is possible only because results do not depend on the
+# division: every piece of a contact is found with whole microseconds, and pieces that touch are
+# joined afterwards.
 
 from __future__ import annotations
 

@@ -8,6 +8,14 @@ The invariant: a root is computed from its two segments alone, counted from the 
 microsecond once; slabs and windows only clip whole microseconds. Whether a pair is in range at the end of a segment is
 asked of the same two positions as at the start of the next one, so no contact is torn where a segment ends.
 """
+# The obvious way samples positions every second and compares distances. It misses short contacts,
+# cuts long ones at the samples, and costs the square of the nodes at every step. Here the ends of
+# contacts are exact, whatever the speed.
+#
+# Exactness needs care with rounding. A pair that stays in range while one of them passes from one
+# segment to the next must not lose the contact for a microsecond there. Hence the rule that both
+# sides ask about the same two positions, and that each root is rounded once, from numbers that do
+# not depend on how the work was divided.
 
 from __future__ import annotations
 

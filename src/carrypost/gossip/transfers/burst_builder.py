@@ -112,6 +112,8 @@ class BurstBuilder:
             burst.append(self._send(link, job, job.pop(), now))
             if job.left and not recovery.open:
                 outbox.put_back(job)
+                # The rest waits in this neighbour's outbox, but neighbours that followed the
+                # broadcast need not wait for its window.
                 job.release_followers(fast=True)
                 return
 
@@ -121,6 +123,8 @@ class BurstBuilder:
         frames = cls._arranged(burst, body_bytes_max)
         final = frames[-1]
         if isinstance(final, OpenParcel | Data | StoredData | BlankData):
+            # Without this mark the receiver would delay its acknowledgement, hoping that more
+            # frames of the burst come.
             frames[-1] = msgspec.structs.replace(final, last=True)
         return frames
 
@@ -131,6 +135,7 @@ class BurstBuilder:
         A frame does not span datagrams: one by one, such descriptors would cost as many datagrams as the payloads.
         """
         frames: list[Frame] = [unit[0] for unit in burst]
+        # Most bursts are of one frame per message, and need no arranging.
         if sum(map(len, burst)) == len(frames):
             return frames
         frames = []
@@ -229,6 +234,8 @@ def _bulky(unit: Unit, body_bytes_max: int) -> int:
 def _passed_on(copy: Copy, now: int) -> tuple[int, int]:
     """Return hops and age of a message as the next host sees them."""
     hops, age_ms = copy.hops + 1, copy.age_ms
+    # The age is summed up by hosts, each with its own clock: no host has to trust the date of
+    # another.
     if now > copy.received_us:
         age_ms += (now - copy.received_us) // 1000
     if hops > HOPS_MAX or age_ms > AGE_MS_MAX:

@@ -3,6 +3,13 @@
 A checked frame has the types and numbers that its class declares. Anything longer than `Limits` allows raises
 `LimitError`, and anything that no host of ours writes raises `DecodeError`, before any other code reads the frame.
 """
+# Frames are checked once, at the border, so that no other code has to ask whether a list is too
+# long or a path has circles. Each check answers an attack on memory or time: a bitmap of megabytes
+# for a message of one piece, a list with the same fingerprint a thousand times, a part with no
+# bytes out of a million.
+#
+# Lists have to be in ascending order. That proves that they have no duplicates without a set, and
+# gives every list one encoding only.
 
 from __future__ import annotations
 
@@ -91,7 +98,10 @@ def _check_digest(frame: f.Digest, limits: Limits) -> None:
     require(sound=frame.part < frame.parts)
     numbers = len(frame.wanted) + 2 * len(frame.buckets)
     for bucket in frame.buckets:
+        # All numbers of a digest count together: many buckets with few members cost as much as one
+        # with many.
         numbers += len(bucket.fingerprints) + len(bucket.members or ())
+        # A prefix longer than its depth would put the bucket outside of the tree.
         require(sound=not bucket.prefix >> bucket.depth)
     allow(numbers, limits.digest_members_max)
 
@@ -157,6 +167,7 @@ def _check_summary(frame: f.Summary, limits: Limits) -> None:
 def _check_relay(frame: f.Relay, _limits: Limits) -> None:
     """Check that a path leads through no host twice; relays decide how long it may be."""
     hosts = hops(frame.path)
+    # A circle would let one datagram use the air of the same relays again and again.
     require(sound=len(frame.path) % PREFIX_BYTES == 0 and frame.position < len(hosts) == len(set(hosts)))
     require(sound=len(frame.broken) in (0, 2 * PREFIX_BYTES) and bool(frame.broken or frame.body))
 

@@ -15,6 +15,9 @@ Every token is looked at once. Only parentheses, NOT and signs nest, and no deep
 this nor the evaluation of a stranger's selector can use up the stack. Types are checked as soon as they are known,
 while it is known where they stand.
 """
+# Selectors come from strangers. To translate them to Python and compile that would be quicker to
+# write, but a stranger's text would then be one forgotten case away from being run as code. A
+# parser of its own has a bound on depth, and errors that name the place.
 
 from __future__ import annotations
 
