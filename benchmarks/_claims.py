@@ -20,7 +20,7 @@ from carrypost.events import Delivered, Event, Handed
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.security.identity import Identity
 
 CLAIMS: Final = 100_000
@@ -104,7 +104,7 @@ def _acknowledging(*, durable: bool) -> float:
         nonlocal number
         if isinstance(event, Handed):
             number += 1
-            host.perform(Work(number, acks=(Ack(session, (event.number,)),)), 0)
+            host.perform(UnitOfWork(number, acks=(Ack(session, (event.number,)),)), 0)
 
     start_s = time.process_time()
     asked = Subscribe(entry("topic"), name="all" if durable else "", durable=durable)

@@ -24,7 +24,7 @@ from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
 from carrypost.journal import META
-from carrypost.local.post import Post, Said
+from carrypost.local.control_outbox import ControlOutbox, UnstoredItem
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
@@ -33,7 +33,7 @@ from carrypost.mom import commands
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
 from carrypost.mom.control import CONTROL, Withdraw
 from carrypost.mom.names.namespace import Entry, Namespace
-from carrypost.mom.queues.calls import REPLIES
+from carrypost.mom.queues.open_requests import REPLIES
 from carrypost.mom.state import Backlog, Claim, Subscription
 from carrypost.security.identity import Identity
 
@@ -72,14 +72,14 @@ def post(size: int) -> Work:
     ground = HostContext(
         Identity.plain(_HERE), settings, holdings, outputs, OwnInterests(settings, _HERE), Links(settings, outputs)
     )
-    made = Post(ground, CONTROL)
+    made = ControlOutbox(ground, CONTROL)
     journal = outputs.journal
 
     def work() -> None:
         serials = []
         for number in range(size):
             journal.put((META, b"row", number), b"")
-            made.add(NodeId(f"n{number}"), Said(Withdraw("queue", number)))
+            made.add(NodeId(f"n{number}"), UnstoredItem(Withdraw("queue", number)))
             batch = journal.pop_batch()
             assert batch is not None
             made.batched(batch.serial)
@@ -159,11 +159,11 @@ def replies(size: int) -> Work:
                 Draft(queue, b"", headers=Headers(correlation=f"c{number}"))
                 for number in range(first, min(first + _STEP, size))
             )
-            host.perform(commands.Work(next(_numbers), sends=drafts), 0)
+            host.perform(commands.UnitOfWork(next(_numbers), sends=drafts), 0)
             _drain(host, take)
         assert len(taken) == size
         for consumer, number in zip(consumers, taken, strict=True):
-            host.perform(commands.Work(next(_numbers), acks=(Ack(session, (number,)),)), 0)
+            host.perform(commands.UnitOfWork(next(_numbers), acks=(Ack(session, (number,)),)), 0)
             messaging.close_consumer(consumer, 0)
             _drain(host, take)
 

@@ -27,7 +27,7 @@ from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, OpenParcel, Req
 from carrypost.gossip.wire.frames import Ack as AckFrame
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-from carrypost.mom.commands import Ack, Declare, Receive, Work
+from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.mom.control import items_of
 
 SIZE_BYTES: Final = 100
@@ -60,7 +60,7 @@ class Member(Side):
 
     def send(self, drafts: Iterable[Draft], now: int) -> list[MessageId]:
         """In one step; returns their ids."""
-        return [sent.id for sent in self.host.perform(Work(next(_numbers), sends=tuple(drafts)), now)]
+        return [sent.id for sent in self.host.perform(UnitOfWork(next(_numbers), sends=tuple(drafts)), now)]
 
     def _take(self, event: Event, now: int) -> None:
         if isinstance(event, Handed):
@@ -69,7 +69,7 @@ class Member(Side):
             if self._taken * 2 >= self._prefetch:
                 self.host.messaging.credit(self._consumer, self._taken, 0, now)
                 self._taken = 0
-            self.host.perform(Work(next(_numbers), acks=(Ack(self._session, (event.number,)),)), now)
+            self.host.perform(UnitOfWork(next(_numbers), acks=(Ack(self._session, (event.number,)),)), now)
 
     def descriptor(self, message: MessageId) -> Descriptor:
         """Of a message that this host has."""

@@ -18,7 +18,7 @@ from carrypost.config import Settings
 from carrypost.events import Event, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
-from carrypost.mom.commands import Declare, Receive, Work
+from carrypost.mom.commands import Declare, Receive, UnitOfWork
 from carrypost.security.identity import Identity
 
 MANY: Final = (10_000, 100)
@@ -68,7 +68,7 @@ def _fill(host: Host, queue: str, messages: int, kinds: int) -> None:
             Draft(queue, b"", attributes={"kind": number % kinds})
             for number in range(first, min(first + _STEP, messages))
         )
-        host.perform(Work(next(_numbers), sends=drafts), 0)
+        host.perform(UnitOfWork(next(_numbers), sends=drafts), 0)
         _drain(host)
 
 

@@ -12,7 +12,7 @@ from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom import receipts as rows
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 from carrypost.mom.control import DELIVERED, Outcome
 
 NEWS = "topic/news"
@@ -44,7 +44,7 @@ class Author(OneNode):
         return message
 
     def send_all(self, *drafts: Draft) -> list[MessageId]:
-        made = self.host.perform(Work(self.next_number(), drafts), self.now)
+        made = self.host.perform(UnitOfWork(self.next_number(), drafts), self.now)
         return [each.id for each in made]
 
     @property

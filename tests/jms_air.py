@@ -9,8 +9,8 @@ import msgspec
 from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
 from carrypost.jms.destinations import Destination, Topic
+from carrypost.jms.mapping import Sending, from_handed, to_draft
 from carrypost.jms.messages import Message
-from carrypost.jms.passage import Sending, from_handed, to_draft
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 
 M = TypeVar("M", bound=Message)

@@ -15,8 +15,8 @@ import msgspec
 from carrypost import testing
 from carrypost.errors import LocalError
 from carrypost.jms.attached import AttachedProvider
-from carrypost.jms.native import Native, Served
 from carrypost.jms.provider import Provider
+from carrypost.jms.socket_service import SocketProgram, SocketService
 from carrypost.node.control import calls
 from carrypost.node.control.line import Line
 
@@ -108,10 +108,10 @@ class SocketTransport(asyncio.Transport):
 class NodeSide(Line):
     """The node's end of a line."""
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: SocketService) -> None:
         super().__init__(calls.decode_call, calls.ReplyPart)
         self.parts.bytes_max = native.parts_bytes_max
-        self._guest: Served = native.join(self)
+        self._guest: SocketProgram = native.join(self)
 
     def receive(self, frame: calls.AnyCall) -> None:
         assert isinstance(frame, calls.Call)
@@ -139,7 +139,7 @@ class VirtuallyAttached(AttachedProvider):
     @classmethod
     def to(cls, inner: Provider) -> VirtuallyAttached:
         """Attach to a provider."""
-        made, native = cls(Path("virtual")), Native(inner, system_us=None)
+        made, native = cls(Path("virtual")), SocketService(inner, system_us=None)
         made.inner = inner
         made.begin(calls.Welcome(calls.VERSION, "", msgspec.Raw(native.place), inner.now_us(), inner.now_us()))
         node = NodeSide(native)

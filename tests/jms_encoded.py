@@ -14,7 +14,7 @@ from carrypost import testing
 from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
-from carrypost.jms.values import CALLS, NEWS, Asking, Call, Fault, decode_place, encode_place
+from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_place, encode_place
 
 
 def raised(error: JMSException) -> JMSException:
@@ -64,7 +64,7 @@ class EncodedNetwork(testing.Network):
         return EncodedProvider.of(super().provider(node))
 
 
-class EncodedProvider(Asking):
+class EncodedProvider(RemoteProvider):
     """Another provider, behind its encoding."""
 
     def __init__(self, inner: Provider) -> None:

@@ -14,7 +14,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.security.identity import Identity
 
 S = 1_000_000
@@ -131,7 +131,7 @@ class OneNode:
 
     def work(self, *sends: Draft | int, acks: Sequence[Ack] = ()) -> int:
         number = self.next_number()
-        self.host.perform(Work(number, sends, tuple(acks)), self.now)
+        self.host.perform(UnitOfWork(number, sends, tuple(acks)), self.now)
         return number
 
     def acknowledge(self, session: int, *handed: Handed) -> int:

@@ -10,7 +10,7 @@ from carrypost import testing
 from carrypost.events import Event, Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Declare, Receive, Subscribe, Work
+from carrypost.mom.commands import Ack, Declare, Receive, Subscribe, UnitOfWork
 from carrypost.mom.programs import MessagingCommands
 
 PLENTY = 1_000_000
@@ -77,7 +77,7 @@ class Program:
         self.consumer = 0
 
     def acknowledge(self, *numbers: int) -> None:
-        self._host.perform(Work(next(_numbers), acks=(Ack(self.session, numbers),)), self.now)
+        self._host.perform(UnitOfWork(next(_numbers), acks=(Ack(self.session, numbers),)), self.now)
 
     def _take(self, seconds: float, node: str, event: Event) -> None:
         if not isinstance(event, Handed) or (node, event.consumer) != (self.node, self.consumer):

@@ -28,7 +28,7 @@ from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Work
+from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, UnitOfWork
 from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
@@ -320,7 +320,7 @@ class QueueWorld:
 
         def perform() -> None:
             asked = (Ack(acks[0][0].session, tuple(numbers)),) if acks else ()
-            sent = self.net.host(node).perform(Work(number, tuple(drafts), asked), self.now)
+            sent = self.net.host(node).perform(UnitOfWork(number, tuple(drafts), asked), self.now)
             for letter, descriptor in zip(letters, sent, strict=True):
                 letter.id = descriptor.id
 
@@ -537,7 +537,7 @@ class QueueWorld:
         self.jobs[number] = Job(seat.node, seat.life, [], [(seat, hand)], self.now)
         del seat.held[hand.number]
         hand.letter.acked = max(hand.letter.acked, Truth.PERHAPS, key=lambda each: each.value)
-        self.net.host(seat.node).perform(Work(number, acks=(Ack(seat.session, (hand.number,)),)), self.now)
+        self.net.host(seat.node).perform(UnitOfWork(number, acks=(Ack(seat.session, (hand.number,)),)), self.now)
         seat.credit += 1
         self.messaging(seat.node).credit(seat.consumer, 1, 10, self.now)
 

@@ -32,8 +32,8 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry, entry
 from carrypost.mom import control
-from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Subscribe, Work
-from carrypost.mom.lives import LIFE_BITS
+from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
+from carrypost.mom.incarnations import INCARNATION_BITS
 from carrypost.mom.names.namespace import Bind
 from carrypost.security.identity import Identity
 
@@ -175,7 +175,9 @@ class Scrambled:
             return self._altered(self.chance.choice(self.said[-20:]))
         pick = self.chance.choice
         count = pick([0, 1, 2, 5, 1_000])
-        request = pick([0, 1, 2, 3, 1 << LIFE_BITS | 1, 1 << LIFE_BITS | 2, 2 << LIFE_BITS | 1, 2**53 - 1])
+        request = pick(
+            [0, 1, 2, 3, 1 << INCARNATION_BITS | 1, 1 << INCARNATION_BITS | 2, 2 << INCARNATION_BITS | 1, 2**53 - 1]
+        )
         queue = pick(["q", "q", "DLQ.q", "none", "a/b", "all"])
         t_us = pick([0, 1, self.now(), self.now() + S, self.now() + 1_000 * S, 2**53 - 1])
         makers: list[Callable[[], control.Item]] = [
@@ -252,7 +254,7 @@ class Scrambled:
 
     def publish(self) -> None:
         draft = self.draft()
-        self.command(self.node(), lambda host, now: host.perform(Work(self.next(), (draft,)), now))
+        self.command(self.node(), lambda host, now: host.perform(UnitOfWork(self.next(), (draft,)), now))
 
     def subscribe(self) -> None:
         node, chance = self.node(), self.chance
@@ -309,13 +311,13 @@ class Scrambled:
         through = max(mine, default=0)
 
         def work(ack: Ack) -> Callable[[Host, int], object]:
-            return lambda host, now: host.perform(Work(self.next(), tuple(sends), (ack,)), now)
+            return lambda host, now: host.perform(UnitOfWork(self.next(), tuple(sends), (ack,)), now)
 
         drafted = self.draft()
         call = chance.choice([
             work(Ack(session, numbers)), work(Ack(session, numbers)), work(Ack(session, through=through)),
             lambda host, now: self.drafts.append((node, host, host.draft(session, drafted, now)[0])),
-            lambda host, now: host.perform(Work(self.next(), tuple(sends)), now),
+            lambda host, now: host.perform(UnitOfWork(self.next(), tuple(sends)), now),
             lambda _, now: messaging.recover(session, now, unread=numbers),
             lambda _, now: messaging.rollback(session, now),
             lambda _, now: messaging.release(self.next(), session, numbers, now, dead=chance.random() < 0.5),

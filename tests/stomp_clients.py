@@ -19,7 +19,7 @@ from tests.nodes import COMMAND, PATIENCE_S, QUICK
 from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, Version
 from carrypost.daemon.stomp.server import Server, serve
-from carrypost.jms.serving import ServedNode
+from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import NodeSettings, parse
 
 

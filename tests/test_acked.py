@@ -15,7 +15,7 @@ from carrypost.events import Acknowledged
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.acked.comparison import _pages
-from carrypost.gossip.acked.known import ALL_PARTS, UNKNOWN, Known, part_of
+from carrypost.gossip.acked.known_acks import ALL_PARTS, UNKNOWN, KnownAcks, part_of
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
@@ -58,7 +58,7 @@ def holders(net: testing.Network, message: MessageId, names: str = "abcd") -> st
 def give(net: testing.Network, node: str, identity: Identity, *messages: MessageId, seconds: float = 3_600) -> None:
     """Let a host know an acknowledgement, whoever brought it."""
     host, now = net.host(node), round(net.now * 1e6)
-    identity = identity if host._ground.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
+    identity = identity if host._host_context.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
     made = records.made(identity, now + round(seconds * 1e6), messages)
     with host.step(now):
         acked(net, node)._keep(signed.fingerprint(made), made, set())  # noqa: SLF001 - as if a neighbour had brought it
@@ -380,18 +380,18 @@ def record(number: int, until_us: int = 100) -> AckRecord:
 
 
 def test_the_oldest_record_gives_way() -> None:
-    known = Known(8, lambda _: "anna")
+    known = KnownAcks(8, lambda _: "anna")
     gone = [known.add(number << 40, record(number)) for number in range(12)]
     assert gone == [[]] * 8 + [[number << 40] for number in range(4)]
     assert known.in_parts(ALL_PARTS) == [number << 40 for number in range(4, 12)]
 
 
 def test_the_author_with_most_records_gives_way_first_and_of_equals_the_oldest() -> None:
-    known = Known(8, lambda each: "anna" if int(each.author[1:]) < 3 else "mallory")
+    known = KnownAcks(8, lambda each: "anna" if int(each.author[1:]) < 3 else "mallory")
     for number in (0, 1, *range(3, 500), 2):
         known.add(number, record(number))
     assert known.in_parts(ALL_PARTS) == [0, 1, 2, 495, 496, 497, 498, 499]
-    many = Known(8, lambda each: each.author.decode())
+    many = KnownAcks(8, lambda each: each.author.decode())
     for number in range(12):
         many.add(number, record(number))
     assert many.in_parts(ALL_PARTS) == list(range(4, 12))
@@ -399,7 +399,7 @@ def test_the_author_with_most_records_gives_way_first_and_of_equals_the_oldest()
 
 def test_records_of_unknown_messages_displace_each_other_only() -> None:
     true = set(range(8))
-    known = Known(8, lambda each: "anna" if int(each.author[1:]) in true else UNKNOWN)
+    known = KnownAcks(8, lambda each: "anna" if int(each.author[1:]) in true else UNKNOWN)
     for number in range(6):
         known.add(number, record(number))
     for number in range(100, 1_100):
@@ -412,7 +412,7 @@ def test_records_of_unknown_messages_displace_each_other_only() -> None:
 
 
 def test_parts_are_listed_whole_and_every_part_once() -> None:
-    known = Known(1_000, lambda _: "anna")
+    known = KnownAcks(1_000, lambda _: "anna")
     numbers = [number * 0x9E3779B97F4A7C15 % 2**64 for number in range(1, 900)]
     for number in numbers:
         known.add(number, record(number))

@@ -11,7 +11,7 @@ import pytest
 from carrypost import testing
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import LASTS_US, Acked
-from carrypost.gossip.acked.known import Known
+from carrypost.gossip.acked.known_acks import KnownAcks
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
@@ -43,7 +43,7 @@ class Scene:
         return "".join(name for name in "abm" if self.net.host(name).state_of(self.message) in here)
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownAcks:
         (acked,) = [each for each in self.net.host("b")._layers._all if isinstance(each, Acked)]  # noqa: SLF001
         return acked.known
 
@@ -52,7 +52,7 @@ class Scene:
         return len(self.known)
 
     def identity(self, name: str) -> Identity:
-        return self.net.host(name)._ground.identity  # noqa: SLF001
+        return self.net.host(name)._host_context.identity  # noqa: SLF001
 
     def record(self, by: Identity, *messages: MessageId, lasts_us: int = HOUR_US) -> AckRecord:
         return records.made(by, self.now + lasts_us, messages or (self.message,))

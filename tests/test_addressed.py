@@ -23,7 +23,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.deliveries import Deliveries
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 
 TO_ALL = [entry("queue/.*"), entry("control/.*")]
 
@@ -85,7 +85,7 @@ def test_a_node_wants_something_as_long_as_there_is_anything_that_it_does_not_te
     with testing.network("a", seed=1) as net:
         carry(net, "a")
         net.advance(5)
-        own = net.host("a")._ground.interests  # noqa: SLF001
+        own = net.host("a")._host_context.interests  # noqa: SLF001
         before = own.wants_something
         number = want(net, "a", "queue/a/.*")
         meanwhile = own.wants_something
@@ -205,18 +205,18 @@ def test_messages_between_nodes_push_nothing_else_out_of_a_carrier_and_are_not_f
 
 
 def carried(net: testing.Network, node: str) -> list[str]:
-    return [each.descriptor.label for each in net.host(node)._ground.holdings.pop_carried()]  # noqa: SLF001
+    return [each.descriptor.label for each in net.host(node)._host_context.holdings.pop_carried()]  # noqa: SLF001
 
 
 def copy_of(net: testing.Network, node: str, message: MessageId) -> Copy:
-    copy = net.host(node)._ground.holdings.cache.get(message)  # noqa: SLF001
+    copy = net.host(node)._host_context.holdings.cache.get(message)  # noqa: SLF001
     assert copy is not None
     return copy
 
 
 def watched(net: testing.Network, node: str, payload: bytes, label: str) -> MessageId:
     message = net.publish(node, "news", payload, label=label)
-    net.host(node)._ground.holdings.watch(copy_of(net, node, message))  # noqa: SLF001
+    net.host(node)._host_context.holdings.watch(copy_of(net, node, message))  # noqa: SLF001
     return message
 
 
@@ -255,8 +255,8 @@ def test_a_neighbour_that_offers_a_message_has_it() -> None:
         message = net.publish("a", "news", b"x", label="watched")
         net.advance(5)
         net.unlink("a", "b")
-        net.host("a")._ground.holdings.watch(copy_of(net, "a", message))  # noqa: SLF001
-        entry = net.host("b")._ground.holdings.entry_of(copy_of(net, "b", message))  # noqa: SLF001
+        net.host("a")._host_context.holdings.watch(copy_of(net, "a", message))  # noqa: SLF001
+        entry = net.host("b")._host_context.holdings.entry_of(copy_of(net, "b", message))  # noqa: SLF001
         net.inject("a", [Offer(1, (structs.replace(entry, pieces=b"\x01"),))], "b")
         assert carried(net, "a") == []
         net.inject("a", [Offer(2, (entry,))], "b")
@@ -303,7 +303,7 @@ def test_fragments_of_a_large_message_that_is_declined_do_not_go_out() -> None:
 def test_what_is_not_watched_any_more_is_not_told() -> None:
     with testing.network("a", "b", seed=1) as net:
         net.subscribe("b", "news")
-        holdings = net.host("a")._ground.holdings  # noqa: SLF001
+        holdings = net.host("a")._host_context.holdings  # noqa: SLF001
         first, second, _ = [watched(net, "a", b"x", label) for label in ("first", "second", "third")]
         holdings.unwatch(copy_of(net, "a", first))
         net.link("a", "b")
@@ -317,7 +317,7 @@ def test_a_slot_that_was_freed_is_watched_no_more() -> None:
         net.subscribe("b", "news")
         for number in range(40):  # Slots of what expired are freed together.
             message = net.publish("a", "news", b"x", lifetime_s=5 + number / 1_000)
-            net.host("a")._ground.holdings.watch(copy_of(net, "a", message))  # noqa: SLF001
+            net.host("a")._host_context.holdings.watch(copy_of(net, "a", message))  # noqa: SLF001
         net.advance(10)
         for _ in range(40):
             net.publish("a", "news", b"x")
@@ -334,7 +334,7 @@ SECRET, OTHER = Draft("control/m", b"", label="one"), Draft("control/m", b"", la
 
 
 def sent(node: OneNode, *drafts: Draft) -> list[MessageId]:
-    made = node.host.perform(Work(node.next_number(), drafts), node.now)
+    made = node.host.perform(UnitOfWork(node.next_number(), drafts), node.now)
     return [each.id for each in made]
 
 
@@ -346,8 +346,8 @@ def test_what_is_withheld_leaves_when_its_batch_is_durable() -> None:
         net.link("a", "b")
         net.advance(5)
         host, now = net.host("a"), round(net.now * 1e6)
-        host.perform(Work(1, (SECRET, OTHER)), now)
-        host.perform(Work(2, (structs.replace(SECRET, label="alone"),)), now)
+        host.perform(UnitOfWork(1, (SECRET, OTHER)), now)
+        host.perform(UnitOfWork(2, (structs.replace(SECRET, label="alone"),)), now)
         net.advance(2.5)
         assert came.at("b") == ["alone"]
         net.advance(2.5)

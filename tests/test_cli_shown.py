@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carrypost.cli import _shown
-from carrypost.jms.passage import from_browsed
+from carrypost.jms.mapping import from_browsed
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 

@@ -182,7 +182,7 @@ def test_what_is_remembered_of_declined_offers_is_bounded_and_ends_with_the_cont
         scene.says(Offer(page + 1, tuple(entries)))
         answers = [frame for frame in scene.settle() if kind(frame) == "Request"]
         assert len(answers) == 1
-    link, memories = scene.host._links["b"], scene.host._ground.holdings.cache.memories  # noqa: SLF001
+    link, memories = scene.host._links["b"], scene.host._host_context.holdings.cache.memories  # noqa: SLF001
     assert len(memories.offers(link)) == 50
     scene.passes(600)
     assert len(memories.offers(link)) == 0

@@ -11,7 +11,7 @@ from tests.islands import Islands, S
 
 from carrypost.gossip.layer import Draft
 from carrypost.model.ids import MessageId
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 
 SIZES = (0, 100, 900, 1_000, 5_000, 100_000)
 
@@ -286,7 +286,7 @@ def test_messages_that_must_be_durable_first_go_straight_then() -> None:
         net.subscribe("c", "news")
         draft = Draft("news", b"x", withheld=True, recipients=(islands.id("c"),))
         host = net.host("a")
-        host.perform(Work(1, (draft,)), round(net.now * S))
+        host.perform(UnitOfWork(1, (draft,)), round(net.now * S))
         net.advance(0.1)
         assert net.sent("a").frames["Relay"] == 0
         net.advance(2)

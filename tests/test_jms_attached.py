@@ -30,11 +30,11 @@ from carrypost import (
 )
 from carrypost.errors import NodeError, NoNodeError, RunningError, StateError
 from carrypost.events import Handed
-from carrypost.jms import flow, telling
+from carrypost.jms import flow, program_outbox
 from carrypost.jms.attached import AttachedProvider
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
-from carrypost.jms.serving import ServedNode
+from carrypost.jms.served_node import ServedNode
 from carrypost.mom.commands import Receive
 from carrypost.node.control.client import Client
 from carrypost.node.runtime import Node
@@ -484,7 +484,7 @@ async def test_of_a_program_that_does_not_read_what_waits_for_it_nothing_more_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind the messages that wait for it wait answers, up to a bound; when it reads, it gets all of them."""
-    for module in (flow, telling):
+    for module in (flow, program_outbox):
         monkeypatch.setattr(module, "WAITING_MAX", 100)
     asked: list[int] = []
 

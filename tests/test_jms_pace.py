@@ -13,10 +13,10 @@ from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Perform
-from carrypost.jms.works import SessionWorks
+from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 from carrypost.testing import run
 
 DRAFT = Draft("topic/news", b"")
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_command_is_told_as_an_error_of_jms_and_leaves_noth
     run(scene)
 
 
-class Works(SessionWorks):
+class Works(SessionUnitsOfWork):
     """The works of a session that keeps what is reported."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def test_the_messages_of_one_work_are_numbered_one_after_the_other_whatever_thei
     node = OneNode()
     causal = Draft("causal", b"", ordering=Ordering.CAUSAL)
     number, _ = node.host.draft(0, DRAFT, node.now)
-    sent = node.host.perform(Work(1, (DRAFT, causal, number, causal, DRAFT)), node.now)
+    sent = node.host.perform(UnitOfWork(1, (DRAFT, causal, number, causal, DRAFT)), node.now)
     first = sent[2].sequence
     assert [each.sequence - first for each in sent] == [1, 2, 0, 3, 4]
     assert [[each.sequence for each in one.barrier] for one in sent] == [[], [], [], [first + 2], []]

@@ -16,7 +16,7 @@ from carrypost import (
     Topic,
 )
 from carrypost.events import Done, Handed
-from carrypost.jms.passage import Sending, from_handed, stamp, to_draft
+from carrypost.jms.mapping import Sending, from_handed, stamp, to_draft
 from carrypost.journal import PIECE
 
 NEWS = Topic("news")

@@ -61,8 +61,8 @@ class Bells(Layer):
 
     kind = "bells"
 
-    def __init__(self, ground: HostContext) -> None:
-        self._node, self._links, self._outputs = str(ground.node), ground.links, ground.outputs
+    def __init__(self, context: HostContext) -> None:
+        self._node, self._links, self._outputs = str(context.node), context.links, context.outputs
         self.awaited: dict[str, tuple[str, ...]] = {}
         """The paths of rings that did not come back yet, by their targets."""
 

@@ -17,7 +17,7 @@ from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.headers import Covers, Headers
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 from carrypost.security.identity import Identity
 from carrypost.testing import network
 
@@ -57,17 +57,17 @@ def test_events_of_a_work_are_numbered_without_gaps_when_they_are_sent() -> None
     host = counted(Counting)
     first, draft = host.draft(0, Draft("channel/x", b""), 0), Draft("channel/x", b"")
     assert first[1] is None, "its number comes with the work"
-    sent = host.perform(Work(1, (draft, Draft("channel/y", b""), first[0], Draft("topic/z", b""))), 0)
+    sent = host.perform(UnitOfWork(1, (draft, Draft("channel/y", b""), first[0], Draft("topic/z", b""))), 0)
     assert [event_of(each.headers) for each in sent] == [1, 1, 2, 0]
     settle(host)
     with pytest.raises(PayloadError):
-        host.perform(Work(2, (draft, Draft("channel/x", b"", priority=12))), 0)
-    (last,) = host.perform(Work(3, (draft,)), 0)
+        host.perform(UnitOfWork(2, (draft, Draft("channel/x", b"", priority=12))), 0)
+    (last,) = host.perform(UnitOfWork(3, (draft,)), 0)
     assert event_of(last.headers) == 3, "what raises takes no number"
 
 
 def test_without_a_layer_that_numbers_them_events_have_no_number() -> None:
-    (sent,) = counted().perform(Work(1, (Draft("channel/x", b""),)), 0)
+    (sent,) = counted().perform(UnitOfWork(1, (Draft("channel/x", b""),)), 0)
     assert event_of(sent.headers) == 0
 
 
@@ -116,8 +116,8 @@ def test_a_layer_reads_payloads_by_its_driver(payload: bytes | Blank, monkeypatc
     class Reading(Layer):
         """Wants every payload."""
 
-        def __init__(self, ground: HostContext) -> None:
-            self._outputs = ground.outputs
+        def __init__(self, context: HostContext) -> None:
+            self._outputs = context.outputs
 
         def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
             for copy in copies:

@@ -41,13 +41,13 @@ class Vouch(msgspec.Struct, frozen=True):
 class Quorum(Layer):
     kind = "quorum"
 
-    def __init__(self, ground: HostContext) -> None:
-        self._ground = ground
+    def __init__(self, context: HostContext) -> None:
+        self._context = context
         self.held: dict[MessageId, Copy] = {}
         self.vouchers: dict[MessageId, set[str]] = {}
         self.vouched_for: list[MessageId] = []
-        self.route = Link("route", ground.links)
-        ground.links.add(self.route)
+        self.route = Link("route", context.links)
+        context.links.add(self.route)
         self.told: list[tuple[object, ...]] = []
         self._changed: set[MessageId] = set()
         self._drafts: list[Draft] = []
@@ -75,7 +75,7 @@ class Quorum(Layer):
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         for copy in copies:
             self.held[copy.id] = copy
-            self.due_us = min(self.due_us, self._ground.holdings.now_us + PATIENCE_US)
+            self.due_us = min(self.due_us, self._context.holdings.now_us + PATIENCE_US)
         passing = [copy for copy in self.held.values() if copy.own or len(self.vouchers.get(copy.id, ())) >= 2]
         for copy in passing:
             del self.held[copy.id]
@@ -135,8 +135,8 @@ class Site:
             self.start(name)
 
     def start(self, name: str) -> None:
-        def quorum(ground: HostContext) -> Quorum:
-            self.quorums[name] = Quorum(ground)
+        def quorum(context: HostContext) -> Quorum:
+            self.quorums[name] = Quorum(context)
             return self.quorums[name]
 
         settings = Settings.emulated(compress=False)
@@ -304,7 +304,7 @@ def test_a_frame_of_a_layer_that_a_host_has_not_is_refused_and_taken_from_when_t
     vouch(site, MessageId(b"b:1:1"), "b")
     refused = host.overview().refused["kind"]
     assert refused > 0
-    quorum = Quorum(host._ground)  # noqa: SLF001 - messaging joins a host in this way
+    quorum = Quorum(host._host_context)  # noqa: SLF001 - messaging joins a host in this way
     host._layers.insert(quorum)  # noqa: SLF001
     site.run(10)
     assert quorum.vouchers == {b"b:1:1": {"b"}}

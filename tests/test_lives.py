@@ -10,8 +10,8 @@ from tests.loopback import apart
 from tests.nodes import PATIENCE_S, QUICK, scene
 
 from carrypost import ConnectionFactory
-from carrypost.jms.serving import ServedNode
-from carrypost.mom import lives
+from carrypost.jms.served_node import ServedNode
+from carrypost.mom import incarnations
 from carrypost.node.settings import NodeSettings, parse
 
 NOW_MS = 1_800_000_000_000
@@ -19,10 +19,10 @@ LIVES = (1, 2, 2**20 - 1, NOW_MS, NOW_MS + 1, 2**42 - 1)
 
 
 def test_numbers_rise_from_life_to_life_and_tell_which_it_was() -> None:
-    numbers = [lives.before(life) + place for life in LIVES for place in (1, 2, 100_000)]
+    numbers = [incarnations.last_before(life) + place for life in LIVES for place in (1, 2, 100_000)]
     assert numbers == sorted(set(numbers))
-    assert [lives.life_of(number) for number in numbers] == [life for life in LIVES for _ in range(3)]
-    assert numbers[-1] <= lives.NUMBER_MAX
+    assert [incarnations.incarnation_of(number) for number in numbers] == [life for life in LIVES for _ in range(3)]
+    assert numbers[-1] <= incarnations.NUMBER_MAX
 
 
 @pytest.mark.parametrize("security", ["off", "signed"])

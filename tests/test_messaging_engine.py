@@ -25,7 +25,7 @@ from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.mom.state import Claim
 from carrypost.security.identity import Identity
 
@@ -1314,7 +1314,7 @@ def test_a_number_is_not_given_to_another_command_before_it_is_answered(node: On
     with pytest.raises(IllegalStateException, match="number 1 is not answered yet"):
         node.host.messaging.unsubscribe(1, "me", "mail", node.now)
     with pytest.raises(IllegalStateException, match="number 1 is not answered yet"):
-        node.host.perform(Work(1), node.now)
+        node.host.perform(UnitOfWork(1), node.now)
     assert node.host.messaging.overview().subscriptions == 1  # type: ignore[union-attr]
     node.write()
     assert node.answers() == [Done(1)]

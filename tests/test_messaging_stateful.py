@@ -28,7 +28,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
@@ -346,7 +346,7 @@ class MessagingMachine(RuleBasedStateMachine):
             elif acked:
                 acks = [Ack(session.number, tuple(acked))]
         try:
-            self.node.host.perform(Work(number, tuple(sends), tuple(acks)), self.node.now)
+            self.node.host.perform(UnitOfWork(number, tuple(sends), tuple(acks)), self.node.now)
         except StateError:
             assert self.is_full(len(sends))
         else:

@@ -16,7 +16,7 @@ from tests.one_node import S
 
 from carrypost.events import Done, Receipt, SendState, Undone
 from carrypost.model.ids import MessageId
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 
 MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
@@ -65,7 +65,7 @@ class ReceiptMachine(RuleBasedStateMachine):
     def send(self, *, queue: bool, life_s: int, timeout_s: int | None, count: int) -> None:
         draft = a_draft(MAIL if queue else NEWS, life_s=life_s, timeout_s=timeout_s)
         number, now = self.node.next_number(), self.node.now
-        made = self.node.host.perform(Work(number, (draft,) * count), now)
+        made = self.node.host.perform(UnitOfWork(number, (draft,) * count), now)
         self.works[number] = [each.id for each in made]
         for each in made:
             fail_us = None if timeout_s is None else now + timeout_s * S

@@ -8,7 +8,7 @@ from tests.one_node import OneNode, S
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Done, Undone
 from carrypost.mom.commands import OpenRequest
-from carrypost.mom.queues import calls
+from carrypost.mom.queues import open_requests
 
 
 def remembered(node: OneNode, correlation: str, seconds: float = 60) -> int:
@@ -77,7 +77,7 @@ def test_a_correlation_id_is_of_one_open_request_at_a_time() -> None:
 
 
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "CALLS_MAX", 3)
+    monkeypatch.setattr(open_requests, "CALLS_MAX", 3)
     node = OneNode()
     for number in range(3):
         remembered(node, str(number))

@@ -19,7 +19,7 @@ from tests.nodes import scene
 from carrypost.events import Delivery, Done, Event, Handed, Stored
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.mom.overview import MessagingOverview
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
@@ -80,7 +80,7 @@ class WatchedNode(Node):
     async def acknowledge(self, *handed: Handed) -> None:
         number = next(self.numbers)
         acks = (Ack(self.session, tuple(each.number for each in handed)),)
-        self.host.perform(Work(number, acks=acks), self.driver.now)
+        self.host.perform(UnitOfWork(number, acks=acks), self.driver.now)
         self.driver.drain()
         await self.until(lambda: Done(number) in self.told)
 

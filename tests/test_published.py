@@ -18,7 +18,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Work
+from carrypost.mom.commands import UnitOfWork
 from carrypost.security.identity import Identity
 
 
@@ -150,10 +150,10 @@ def test_a_work_whose_last_ordered_send_fails_publishes_nothing(
     write(host)
     host.events()
     with pytest.raises((OrderError, PayloadError)):
-        host.perform(Work(1, ordered(*topics)), 0)
+        host.perform(UnitOfWork(1, ordered(*topics)), 0)
     assert (host.copies, host.events(), host.changes()) == (0, [], None)
     assert all((each.c_barrier, each.co_delivered) == (0, 0) for each in host.registries(0))
-    (sent,) = host.perform(Work(1, ordered(topics[0])), 0)
+    (sent,) = host.perform(UnitOfWork(1, ordered(topics[0])), 0)
     assert (sent.sequence, sent.barrier) == (1, ())
     write(host)
     assert Done(1) in host.events()
@@ -163,12 +163,12 @@ def test_what_a_work_sends_in_order_is_stamped_as_if_each_was_sent_by_itself() -
     together, apart = started(), started()
     sends = ordered("news", "sport", "news", "news", "sport")
     for each in sends:
-        apart.perform(Work(1, (each,)), 0)
+        apart.perform(UnitOfWork(1, (each,)), 0)
         write(apart)
         apart.events()
     last = Draft("news", b"x", ordering=DELTA)
-    found = together.perform(Work(1, (*sends, last)), 0)
-    assert found[-1] == apart.perform(Work(1, (last,)), 0)[0]
+    found = together.perform(UnitOfWork(1, (*sends, last)), 0)
+    assert found[-1] == apart.perform(UnitOfWork(1, (last,)), 0)[0]
     assert [len(each.barrier) for each in found] == [0, 0, 1, 2, 1, 3]
 
 
@@ -202,7 +202,7 @@ def test_a_stranger_that_uses_the_number_of_a_draft_does_not_keep_it_from_being_
         net.subscribe("a", "news")
         number, _ = net.host("a").draft(0, Draft("news", b"x"), 0)
         forged(net, 1)
-        (sent,) = net.host("a").perform(Work(1, (number,)), round(net.now * 1e6))
+        (sent,) = net.host("a").perform(UnitOfWork(1, (number,)), round(net.now * 1e6))
         assert sent.id == b"a:1:1"
 
 

@@ -26,7 +26,7 @@ def notice(net: testing.Network, at: str, *messages: MessageId, by: NodeId = MAN
     """A notice is taken at a node."""
     host, now = net.host(at), round(net.now * S)
     with host.step(now):
-        strike(host._ground, messages, by, now + round(seconds * S))  # noqa: SLF001 - as messaging does
+        strike(host._host_context, messages, by, now + round(seconds * S))  # noqa: SLF001 - as messaging does
 
 
 def refused(net: testing.Network, node: str) -> dict[str, int]:

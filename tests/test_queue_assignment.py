@@ -12,7 +12,7 @@ from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.model.headers import Headers
-from carrypost.mom.commands import Ack, Declare, Receive, Work
+from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.security.identity import Identity
 
 SELECTORS = {
@@ -53,7 +53,7 @@ class Manager:
         self.sent += 1
         attributes, headers = {"kind": kind, "number": self.sent}, Headers(correlation=str(kind))
         draft = Draft(self.queue, b"", attributes=attributes, priority=priority, headers=headers)
-        self.host.perform(Work(next(self._numbers), sends=(draft,)), 0)
+        self.host.perform(UnitOfWork(next(self._numbers), sends=(draft,)), 0)
         self.waiting.append((-priority, self.sent, kind))
 
     def expected(self, consumer: int) -> int | None:
@@ -75,7 +75,7 @@ class Manager:
                     (-each.descriptor.priority, int(str(attributes["number"])), int(str(attributes["kind"])))
                 )
             else:
-                self.host.perform(Work(next(self._numbers), acks=(Ack(self.session, (each.number,)),)), 0)
+                self.host.perform(UnitOfWork(next(self._numbers), acks=(Ack(self.session, (each.number,)),)), 0)
             self.handed()
         return int(str(handed[0].descriptor.attributes["number"])) if handed else None
 

@@ -16,7 +16,7 @@ from carrypost.events import Event, Handed, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.journal import Batch
-from carrypost.mom.commands import Ack, Declare, Receive, Work
+from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.security.identity import Identity
 
 PLENTY = 2**40
@@ -104,14 +104,14 @@ class Node:
 
     def handed(self, messages: int, body: bytes = b"") -> list[int]:
         drafts = tuple(Draft(self.queue, body, persistent=True) for _ in range(messages))
-        self.host.perform(Work(next(self.numbers), sends=drafts), 0)
+        self.host.perform(UnitOfWork(next(self.numbers), sends=drafts), 0)
         return [event.number for event in self.settle(0)[1] if isinstance(event, Handed)]
 
 
 def test_that_a_message_of_this_node_was_consumed_is_written_once_and_told_with_that() -> None:
     node = Node()
     (number,) = node.handed(1)
-    node.host.perform(Work(next(node.numbers), acks=(Ack(node.session, (number,)),)), 1)
+    node.host.perform(UnitOfWork(next(node.numbers), acks=(Ack(node.session, (number,)),)), 1)
     batches, events = node.settle(1)
     assert [event.state for event in events if isinstance(event, Receipt)] == [SendState.DELIVERED]
     assert len(batches) == 1
@@ -120,7 +120,7 @@ def test_that_a_message_of_this_node_was_consumed_is_written_once_and_told_with_
 def commit(node: Node, number: int, now: int, body: bytes = b"") -> int:
     """Acknowledge a message and send another one to a topic; the batches that this takes."""
     sends = (Draft("topic", body),)
-    node.host.perform(Work(next(node.numbers), sends=sends, acks=(Ack(node.session, (number,)),)), now)
+    node.host.perform(UnitOfWork(next(node.numbers), sends=sends, acks=(Ack(node.session, (number,)),)), now)
     return len(node.settle(now)[0])
 
 
@@ -163,6 +163,6 @@ def test_what_commits_acknowledged_does_not_take_the_room_of_what_they_send(
     for now in range(1, 100):
         sends = (Draft(node.queue, chance.randbytes(size), persistent=True),)
         acks = (Ack(node.session, (numbers.pop(0),)),)
-        node.host.perform(Work(next(node.numbers), sends=sends, acks=acks), now)
+        node.host.perform(UnitOfWork(next(node.numbers), sends=sends, acks=acks), now)
         numbers += [event.number for event in node.settle(now)[1] if isinstance(event, Handed)]
         assert len(numbers) == 2

@@ -17,7 +17,7 @@ from carrypost.events import Event, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
-from carrypost.mom.commands import Redelivery, Work
+from carrypost.mom.commands import Redelivery, UnitOfWork
 from carrypost.mom.queues.entries import QueueEntry
 
 HOUR_US = 3_600_000_000
@@ -33,7 +33,7 @@ def entries(net: testing.Network) -> int:
 
 
 def perform(net: testing.Network, node: str, *drafts: Draft) -> None:
-    net.host(node).perform(Work(next(_numbers), drafts), round(net.now * 1e6))
+    net.host(node).perform(UnitOfWork(next(_numbers), drafts), round(net.now * 1e6))
 
 
 def test_one_author_fills_neither_the_cache_nor_the_queues_of_a_node() -> None:
@@ -152,6 +152,6 @@ def test_what_expired_long_before_its_delivery_time_is_forgotten() -> None:
         queue = declare(net, "m", "jobs")
         due_us = round(net.now * 1e6) + HOUR_US
         draft = Draft(queue, b"x", lifetime_us=10_000_000, headers=Headers(delivery_time_us=due_us))
-        net.host("m").perform(Work(1, (draft,) * 50), round(net.now * 1e6))
+        net.host("m").perform(UnitOfWork(1, (draft,) * 50), round(net.now * 1e6))
         net.advance(120)
         assert entries_in_memory() - before <= 2

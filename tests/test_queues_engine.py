@@ -19,7 +19,7 @@ from carrypost.errors import (
 from carrypost.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.journal import MOM
-from carrypost.mom.commands import Declare, Receive, Redelivery, Work
+from carrypost.mom.commands import Declare, Receive, Redelivery, UnitOfWork
 from carrypost.mom.policies import register
 
 LEASE_US = 60_000_000
@@ -266,7 +266,7 @@ def test_a_dead_letter_that_finds_no_room_is_dropped_and_failed(restarted: bool)
         program = Program(net, "r", queue, acknowledges=False)
         net.advance(5)
         for number, author in enumerate(("s", "m", "s", "m"), 1):
-            net.host(author).perform(Work(next(_numbers), (Draft(queue, b"x", persistent=True),)), now_us(net))
+            net.host(author).perform(UnitOfWork(next(_numbers), (Draft(queue, b"x", persistent=True),)), now_us(net))
             net.advance(10)
             program.messaging.release(next(_numbers), program.session, (number,), program.now, dead=True)
             net.advance(10)
@@ -328,7 +328,7 @@ def test_a_queue_beyond_its_bounds_declines_newcomers_and_asks_for_them_when_the
 
 
 def _perform(net: testing.Network, node: str, queue: str) -> None:
-    net.host(node).perform(Work(next(_numbers), (Draft(queue, b"one more"),)), now_us(net))
+    net.host(node).perform(UnitOfWork(next(_numbers), (Draft(queue, b"one more"),)), now_us(net))
 
 
 def test_what_is_for_a_queue_that_is_not_there_is_dropped() -> None:

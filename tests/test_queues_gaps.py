@@ -12,8 +12,8 @@ from tests.test_queues_reminders import HOUR_S, LIFE_S, Scene, scene
 
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
-from carrypost.mom.lives import LIFE_BITS
-from carrypost.mom.queues.gaps import Heard
+from carrypost.mom.incarnations import INCARNATION_BITS
+from carrypost.mom.queues.gaps import HeardNumbers
 
 SHORT_S = 300.0
 RESTARTS = pytest.mark.parametrize("restarted", ["", "m", "mm"])
@@ -131,7 +131,7 @@ def test_numbers_of_a_manager_that_lies_cost_no_more_than_the_consumers_own_cred
     with hostile_scene(security) as here:
         reader = Program(here.net, "r", here.queue, prefetch=2, acknowledges=False)
         here.net.advance(5)
-        number = (1 << LIFE_BITS) + 1
+        number = (1 << INCARNATION_BITS) + 1
         huge = 2**53
         lies = [(1, huge), (huge, huge), (0, 1), (2, 1), (1,), tuple(range(1, 2 * STRETCHES_MAX + 1))]
         here.say("r", *(control.Gone("jobs", number, each) for each in lies), author="m")
@@ -154,7 +154,7 @@ def test_a_receiver_that_lies_about_numbers_takes_nothing_from_others(security: 
     with hostile_scene(security) as here:
         reader = Program(here.net, "r", here.queue, prefetch=1, acknowledges=False)
         here.net.advance(5)
-        number = (1 << LIFE_BITS) + 1
+        number = (1 << INCARNATION_BITS) + 1
         until_us = round(here.net.now * 1e6) + DAY_US
         here.send("one")
         here.say("m", control.Gone("jobs", number, (1, 2**53), known=True), control.Gone("x", 1, (1, 1), known=True))
@@ -169,7 +169,7 @@ def test_a_receiver_that_lies_about_numbers_takes_nothing_from_others(security: 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 6)), max_size=30))
 def test_each_number_is_new_once(words: list[tuple[int, int]]) -> None:
-    heard, known = Heard(), set[int]()
+    heard, known = HeardNumbers(), set[int]()
     for first, more in words:
         numbers = set(range(first, first + more + 1))
         assert heard.note(first, first + more) == len(numbers - known)
@@ -178,7 +178,7 @@ def test_each_number_is_new_once(words: list[tuple[int, int]]) -> None:
 
 
 def test_the_memory_of_numbers_is_bounded() -> None:
-    heard = Heard()
+    heard = HeardNumbers()
     for number in range(2, 8 * STRETCHES_MAX, 2):
         heard.note(number, number)
     assert sum(heard.note(number, number) for number in range(1, 8 * STRETCHES_MAX, 2)) <= STRETCHES_MAX + 1

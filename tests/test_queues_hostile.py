@@ -16,7 +16,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom import control
 from carrypost.mom.commands import Redelivery
 from carrypost.mom.control import Item
-from carrypost.mom.lives import LIFE_BITS
+from carrypost.mom.incarnations import INCARNATION_BITS
 
 pytestmark = pytest.mark.parametrize("security", ["off", "signed"])
 DAY_US = 86_400_000_000
@@ -133,7 +133,7 @@ def test_what_is_nonsense_is_counted_and_the_rest_of_it_counts(security: str) ->
         here.say("m", control.Purge(b"x"))
         here.say(None, control.Withdraw("jobs", 1))
         assert here.refused("m", "control") == 8
-        later = ["r", "jobs", 2 << LIFE_BITS, 1, DAY_US, "", 0, "of a later version"]
+        later = ["r", "jobs", 2 << INCARNATION_BITS, 1, DAY_US, "", 0, "of a later version"]
         here.say("m", content=msgspec.msgpack.encode([["of a later version"], later]))
         assert here.refused("m", "control") == 9
         requests = here.net.host("m").messaging._messaging.queues.manager.declared  # type: ignore[union-attr] # noqa: SLF001
@@ -144,7 +144,7 @@ def test_a_flood_of_requests_uses_up_the_share_of_its_sender_alone(security: str
     with scene(security) as here:
         dear = " OR ".join(f"x LIKE '%{number}%'" for number in range(60))
         floods = [
-            [control.Ask("jobs", life << LIFE_BITS | number, 10**9, DAY_US, selector) for number in numbers]
+            [control.Ask("jobs", life << INCARNATION_BITS | number, 10**9, DAY_US, selector) for number in numbers]
             for life, numbers, selector in ((1, range(1, 400), ""), (2, range(1, 30), dear))
         ]
         for flood in floods:

@@ -11,7 +11,7 @@ from tests.programs import Program, declare
 from carrypost import testing
 from carrypost.events import Published
 from carrypost.gossip.layer import Draft
-from carrypost.mom.commands import Ack, Redelivery, Work
+from carrypost.mom.commands import Ack, Redelivery, UnitOfWork
 
 LEASE_S = 60.0
 LEASED = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(LEASE_S * 1e6)}
@@ -168,7 +168,7 @@ def test_nothing_of_a_commit_leaves_a_node_whose_disk_refuses_it(manager: str) -
         net.advance(5)
         net.fill_disk("s")
         drafts = Draft(queue, b"one"), Draft("topic/news", b"two")
-        net.host("s").perform(Work(7, drafts), round(net.now * 1e6))
+        net.host("s").perform(UnitOfWork(7, drafts), round(net.now * 1e6))
         net.advance(20)
         net.fill_disk("s", full=False)
         net.advance(20)
@@ -182,7 +182,7 @@ def test_a_commit_that_crashes_before_it_is_durable_sends_nothing_and_keeps_what
         net.advance(5)
         net.publish("m", questions, b"why?")
         net.advance(5)
-        work = Work(7, (Draft(answers, b"because"),), (Ack(worker.session, (1,)),))
+        work = UnitOfWork(7, (Draft(answers, b"because"),), (Ack(worker.session, (1,)),))
         net.host("s").perform(work, worker.now)
         net.advance(0.4)
         restart(net, "s")
@@ -277,7 +277,7 @@ def test_what_a_commit_consumed_just_before_a_crash_is_neither_kept_nor_carried_
         net.unlink("m", "s")
         net.publish("m", queue, b"consumed", lifetime_s=10_000)
         net.advance(10)
-        work = Work(7, (Draft("topic/news", b"sent", lifetime_us=1_000_000),), (Ack(worker.session, (1,)),))
+        work = UnitOfWork(7, (Draft("topic/news", b"sent", lifetime_us=1_000_000),), (Ack(worker.session, (1,)),))
         net.host("m").perform(work, worker.now)
         net.advance(0.01)
         net.link("m", "s")

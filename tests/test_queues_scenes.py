@@ -16,7 +16,7 @@ from tests.programs import Program, declare
 from carrypost import testing
 from carrypost.events import Assigned, Event, Receipt, SendState
 from carrypost.gossip.layer import Draft
-from carrypost.mom.commands import Redelivery, Work
+from carrypost.mom.commands import Redelivery, UnitOfWork
 
 HOUR_S = 3_600.0
 LEASE_S = 2 * HOUR_S
@@ -69,7 +69,7 @@ class Receipts:
 def send(net: testing.Network, node: str, queue: str, *texts: str) -> list[bytes]:
     """PERSISTENT messages in one work, as a program sends them."""
     drafts = tuple(Draft(queue, text.encode(), persistent=True) for text in texts)
-    return [each.id for each in net.host(node).perform(Work(next(_numbers), drafts), round(net.now * 1e6))]
+    return [each.id for each in net.host(node).perform(UnitOfWork(next(_numbers), drafts), round(net.now * 1e6))]
 
 
 def test_private_texts_between_phones_that_meet_only_through_others() -> None:

@@ -22,7 +22,7 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.mom import admission, control
 from carrypost.mom.control import Item
-from carrypost.mom.lives import LIFE_BITS
+from carrypost.mom.incarnations import INCARNATION_BITS
 from carrypost.mom.queues.browsing import Browsings, Look
 from carrypost.security.identity import Identity
 
@@ -104,7 +104,7 @@ def scene(**options: object) -> Iterator[Scene]:
 
 
 def requests(numbers: Sequence[int], life: int = 1, selector: str = "", deadline_us: int = 2**53) -> list[Item]:
-    return [control.Ask("jobs", life << LIFE_BITS | each, 10**9, deadline_us, selector) for each in numbers]
+    return [control.Ask("jobs", life << INCARNATION_BITS | each, 10**9, deadline_us, selector) for each in numbers]
 
 
 # --- looks -----------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_whoever_is_left_alone_gets_what_was_kept_for_others(monkeypatch: pytest
 
 def test_a_request_stands_no_longer_than_a_day_and_what_was_withdrawn_is_forgotten_by_then() -> None:
     with scene() as here:
-        here.say("m", *requests([1]), control.Withdraw("jobs", 1 << LIFE_BITS | 9))
+        here.say("m", *requests([1]), control.Withdraw("jobs", 1 << INCARNATION_BITS | 9))
         assert here.rows("m", "R") == 2
         here.sleep("m", 86_400 + 600 + 10)
         assert here.rows("m", "R") == 0
@@ -229,7 +229,7 @@ def test_a_node_that_opens_and_closes_consumers_all_day_is_never_shut_out(monkey
 def test_twenty_keys_that_withdraw_what_they_never_asked_for_shut_nobody_out() -> None:
     with scene() as here:
         for author in range(20):
-            lost = [control.Withdraw("jobs", 1 << LIFE_BITS | number) for number in range(1, 257)]
+            lost = [control.Withdraw("jobs", 1 << INCARNATION_BITS | number) for number in range(1, 257)]
             here.say("m", *lost, author=f"evil{author}")
         assert here.rows("m", "R") <= admission.REQUESTS_MAX
         reader = Program(here.net, "r", here.queue)
@@ -308,7 +308,7 @@ def test_a_manager_that_was_asked_assigns_so_many_and_no_more(monkeypatch: pytes
     with scene() as here:
         theirs = address.queue("box", NodeId("evil"))
         reader = Program(here.net, "r", theirs)
-        number = 1 << LIFE_BITS | 1
+        number = 1 << INCARNATION_BITS | 1
         here.say("r", *(control.Assign("box", b"x:1:%d" % n, number, 1) for n in range(200)))
         assert here.rows("r", "A") == 150
         assert here.refused("r", "assignment") == 50
@@ -322,7 +322,9 @@ def test_a_manager_says_nothing_about_the_requests_that_others_were_made() -> No
     with scene() as here:
         Program(here.net, "r", address.queue("box", NodeId("evil")), prefetch=0)
         reader = Program(here.net, "r", here.queue, prefetch=1, acknowledges=False)
-        here.say("r", *(control.Assign("box", b"x:1:%d" % n, 1 << LIFE_BITS | 2, 1, lease_us=1) for n in range(5)))
+        here.say(
+            "r", *(control.Assign("box", b"x:1:%d" % n, 1 << INCARNATION_BITS | 2, 1, lease_us=1) for n in range(5))
+        )
         assert here.refused("r", "assignment") == 5
         here.send(3)
         assert len(reader.got) == 1, "its credit is what its program gave it"
@@ -351,13 +353,13 @@ def test_what_was_assigned_to_an_earlier_life_is_taken_whichever_request_it_was(
 
 
 def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.mom.queues.asked.ASKED_MAX", 3)
+    monkeypatch.setattr("carrypost.mom.queues.demanded_queues.ASKED_MAX", 3)
     with scene() as here:
         for name in "abcde":
             Program(here.net, "r", address.queue(name, NodeId("evil")), prefetch=1).close()
         here.net.advance(5)
         assert here.rows("r", "M") == 3
-        here.say("r", control.Assign("a", b"x:1:1", 1 << LIFE_BITS | 1, 1))
+        here.say("r", control.Assign("a", b"x:1:1", 1 << INCARNATION_BITS | 1, 1))
         assert here.refused("r", "assignment") == 1
         here.sleep("r", 31 * 86_400)
         assert here.rows("r", "M") == 0

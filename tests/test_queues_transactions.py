@@ -18,7 +18,7 @@ from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
 from carrypost.gossip.layer import Draft
-from carrypost.mom.commands import Ack, Work
+from carrypost.mom.commands import Ack, UnitOfWork
 
 NODES = ("worker", "shop")
 LOG = {"client": "log", "name": "log", "durable": True}
@@ -89,7 +89,7 @@ class Shop:
             outputs = (self.queues["shop", "out"], self.queues["worker", "shelf"], "topic/log")
             sends = tuple(Draft(destination, b"answer", persistent=True) for destination in outputs)
             host, now = self.net.host("worker"), round(self.net.now * 1e6)
-            self.safely(lambda: host.perform(Work(next(_numbers), sends, acks), now))
+            self.safely(lambda: host.perform(UnitOfWork(next(_numbers), sends, acks), now))
             self.advance(wait_s)
         if self.crashed.count("worker") == crashes:
             for program in programs:

@@ -32,7 +32,7 @@ LARGE = random.Random(1).randbytes(100_000)
 
 def left(net: testing.Network, at: str, message: MessageId) -> list[str]:
     """Recipients that are left of a message, as one node knows it."""
-    holdings = net.host(at)._ground.holdings  # noqa: SLF001 - as `carrypost status` will
+    holdings = net.host(at)._host_context.holdings  # noqa: SLF001 - as `carrypost status` will
     copy = holdings.cache.get(message)
     assert copy is not None
     return [str(node) for node in holdings.recipients.left(copy.descriptor)]
@@ -154,7 +154,7 @@ def struck_rows(node: OneNode) -> int:
 
 def say(node: OneNode, message: MessageId, by: NodeId) -> None:
     with node.host.step(node.now):
-        strike(node.host._ground, [message], by, node.now + 3_600 * S)  # noqa: SLF001 - as messaging does
+        strike(node.host._host_context, [message], by, node.now + 3_600 * S)  # noqa: SLF001 - as messaging does
 
 
 def test_a_message_has_one_row_that_is_written_again_if_its_batch_is_lost_and_gone_after_its_deadline() -> None:

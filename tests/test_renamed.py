@@ -13,6 +13,7 @@ from carrypost.gossip.layer import Layer
 RENAMED = [
     ("carrypost.gossip.wire.payloads", "filled", "fill_payloads"),
     ("carrypost.gossip.wire.payloads", "gathered", "assemble_payload"),
+    ("carrypost.mom.commands", "Work", "UnitOfWork"),
 ]
 
 

@@ -23,7 +23,7 @@ from carrypost.cli.app import run
 from carrypost.config import Limits
 from carrypost.daemon.service import Service
 from carrypost.daemon.stomp.server import TOKEN_FILE, serve
-from carrypost.jms.serving import ServedNode
+from carrypost.jms.served_node import ServedNode
 from carrypost.node.control.client import Client
 from carrypost.node.doctor import diagnosis
 from carrypost.node.settings import NodeSettings, load, parse

@@ -25,7 +25,7 @@ from carrypost.daemon.stomp.codec import Decoder, Frame, Version, encode
 from carrypost.daemon.stomp.mapping import Temporary, destination, destination_text, received, sent
 from carrypost.gossip.layer import Draft
 from carrypost.jms.destinations import Destination, NamedQueue
-from carrypost.jms.passage import to_draft
+from carrypost.jms.mapping import to_draft
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.properties import Property, ValueType

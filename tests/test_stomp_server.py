@@ -21,7 +21,7 @@ from carrypost.daemon.stomp import server as stomp_server
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import ConfigError, NodeError
 from carrypost.jms.provider import Perform, Performed
-from carrypost.jms.serving import ServedNode
+from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import parse
 
 

@@ -36,14 +36,14 @@ class Flood(Strategy[Contact]):
     contact = Contact
     serial = 0
 
-    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:
-        super().__init__(ground, transfers, departures)
-        ground.links.handlers[Digest] = self._compare
+    def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
+        super().__init__(context, transfers, departures)
+        context.links.handlers[Digest] = self._compare
         # Who lists what it has, and hears nothing of that, compares.
-        ground.links.handlers[Summary] = ground.links.handlers[Missing] = lambda _link, _frame, _now: None
+        context.links.handlers[Summary] = context.links.handlers[Missing] = lambda _link, _frame, _now: None
 
     def _compare(self, link: Link, frame: Digest, _now: int) -> None:
-        own = self.ground.interests.view
+        own = self.context.interests.view
         if own is None or frame.profile != own.digest or (reply := reconcile.answer(own, frame).reply) is None:
             return
         pages = reconcile.split(reply, link.body_bytes_max)
@@ -77,7 +77,7 @@ class Flood(Strategy[Contact]):
             contact.timers.arm(OFFER, now)
 
     def _flood(self, contact: Contact) -> None:
-        holdings, cache = self.ground.holdings, self.ground.holdings.cache
+        holdings, cache = self.context.holdings, self.context.holdings.cache
         if contact.view is None:
             return
         mask = contact.view.matches & cache.whole & ~(holdings.withheld | contact.link.known)

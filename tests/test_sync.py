@@ -33,7 +33,7 @@ from carrypost import (
     sync,
     testing,
 )
-from carrypost.jms import calling, durations
+from carrypost.jms import caller, durations
 from carrypost.security.identity import Identity
 from carrypost.sync.methods import reworded
 
@@ -414,4 +414,4 @@ def test_a_context_that_is_left_open_is_warned_of(factory: sync.ConnectionFactor
 
 
 def test_the_caller_of_the_asyncio_api_stays_what_it_was() -> None:
-    assert carrypost.ConnectionFactory._callers is calling.Caller  # noqa: SLF001 - what blocking factories replace
+    assert carrypost.ConnectionFactory._callers is caller.Caller  # noqa: SLF001 - what blocking factories replace

@@ -24,7 +24,7 @@ from carrypost.cli import cache as cache_commands
 from carrypost.cli import trace as trace_command
 from carrypost.cli.app import run
 from carrypost.events import Passed, Reason
-from carrypost.jms.serving import ServedNode
+from carrypost.jms.served_node import ServedNode
 from carrypost.model.ids import NodeId
 from carrypost.node.control import holding
 from carrypost.node.control.client import Client

@@ -50,7 +50,7 @@ class Shelf(Layer):
 def shelf_at(net: testing.Network, node: str) -> Shelf:
     """A host that wants what is addressed to it, as far as its shelf has room."""
     host = net.host(node)
-    shelf = Shelf(host._ground)  # noqa: SLF001 - messaging joins a host in this way
+    shelf = Shelf(host._host_context)  # noqa: SLF001 - messaging joins a host in this way
     host._layers.insert(shelf)  # noqa: SLF001
     carry(net, node)
     want(net, node, f"queue/{node}/.*")
@@ -122,7 +122,7 @@ def test_who_turns_messages_away_does_not_let_come_what_another_turned_away() ->
             net.advance(11)
         assert len([label for label in came.at("b") if label != "forum"]) == 6
         with net.host("b").step(round(net.now * 1e6)):
-            net.host("b")._ground.holdings.cache.reopen(ORDER)  # noqa: SLF001
+            net.host("b")._host_context.holdings.cache.reopen(ORDER)  # noqa: SLF001
         net.advance(100)
         assert len([label for label in came.at("b") if label != "forum"]) == 6
         shelf.consume(net, "b", 3)
@@ -141,6 +141,6 @@ def test_what_was_turned_away_and_expired_is_not_mistaken_for_what_has_its_slot(
         shelf.here.clear()
         sent = letters(net, 3)
         net.advance(5)
-        cache = net.host("b")._ground.holdings.cache  # noqa: SLF001
+        cache = net.host("b")._host_context.holdings.cache  # noqa: SLF001
         assert set(cache.memories.turned_away.values()) == {0}
         assert all(arrived(net, sent))

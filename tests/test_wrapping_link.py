@@ -37,11 +37,14 @@ SIZES = (1, 900, 1_100, 1_300, 16_384, 100_000, 2_000_000)
 class Tunnel(Link):
     """A link to a node that is two hops away."""
 
-    def __init__(self, ground: HostContext, target: str, via: str) -> None:
-        self._ends = (str(ground.node), target)
+    def __init__(self, context: HostContext, target: str, via: str) -> None:
+        self._ends = (str(context.node), target)
         room = len(codec.encode(Wrapped(*self._ends, bytes(256)))) - 256 + codec.datagram_overhead(1) + 1
         super().__init__(
-            f"tunnel:{target}", ground.links, broadcast=False, datagram_bytes_max=ground.settings.datagram_bytes - room
+            f"tunnel:{target}",
+            context.links,
+            broadcast=False,
+            datagram_bytes_max=context.settings.datagram_bytes - room,
         )
         self._via = via
         self.claim(NodeId(target))
@@ -56,32 +59,32 @@ class Tunnel(Link):
 class Tunnels(Layer):
     """Opens a tunnel to another node and offers there what is published here; passes on what is for others."""
 
-    def __init__(self, ground: HostContext, target: str | None, via: str) -> None:
-        self._ground = ground
+    def __init__(self, context: HostContext, target: str | None, via: str) -> None:
+        self._context = context
         self._serial = 0
         self._offered: list[Copy] = []
         self.passed_on: Counter[tuple[str, str]] = Counter()
         self.tunnel: Tunnel | None = None
         if target is not None:
-            self.tunnel = Tunnel(ground, target, via)
-            ground.links.add(self.tunnel)
-            ground.links.open(self.tunnel, usable=True)
+            self.tunnel = Tunnel(context, target, via)
+            context.links.add(self.tunnel)
+            context.links.open(self.tunnel, usable=True)
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
         return {Wrapped: self._take, OpenWrapped: self._take}
 
     def _take(self, link: Link, frame: Wrapped | OpenWrapped, now: int) -> None:
-        if frame.target != self._ground.node:
+        if frame.target != self._context.node:
             self.passed_on[link.peer, frame.target] += 1
-            self._ground.links[frame.target].send((frame,))
+            self._context.links[frame.target].send((frame,))
         elif self.tunnel is not None:
             inner = frame.inner if isinstance(frame, OpenWrapped) else codec.decode(frame.body, LIMITS).frames
             self.tunnel.receive_inner(inner, now)
 
     def published(self, copies: Sequence[Copy]) -> None:
         self._offered += copies
-        self.expire(self._ground.holdings.now_us)
+        self.expire(self._context.holdings.now_us)
 
     def expire(self, now: int) -> None:
         """Offer what the other side is not known to have, now and again every second."""
@@ -90,11 +93,11 @@ class Tunnels(Layer):
         self.due_us = now + S if self._offered else NEVER
         if tunnel is not None and self._offered:
             self._serial += 1
-            tunnel.send((Offer(self._serial, tuple(map(self._ground.holdings.entry_of, self._offered))),))
+            tunnel.send((Offer(self._serial, tuple(map(self._context.holdings.entry_of, self._offered))),))
 
     def close(self) -> None:
         if self.tunnel is not None:
-            self._ground.links.remove(self.tunnel)
+            self._context.links.remove(self.tunnel)
             self.tunnel = None
 
 
@@ -121,8 +124,8 @@ class Chain:
     def _add(self, identity: Identity, target: str | None) -> None:
         name = str(identity.node)
 
-        def tunnels(ground: HostContext) -> Tunnels:
-            self.layers[name] = Tunnels(ground, target, self.names["b"])
+        def tunnels(context: HostContext) -> Tunnels:
+            self.layers[name] = Tunnels(context, target, self.names["b"])
             return self.layers[name]
 
         self.hosts[name] = Host(identity, self.settings, random.Random(name), layers=[tunnels])

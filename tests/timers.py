@@ -16,7 +16,7 @@ PROFILE_RETRY_US = 1_000_000
 
 def due_us(host: Host) -> int:
     """The earliest thing that is due, whatever the host believes."""
-    ground, recovery = host._ground, host._recovery  # noqa: SLF001 - what is due is nobody else's business
+    ground, recovery = host._host_context, host._recovery  # noqa: SLF001 - what is due is nobody else's business
     dues = [recovery.notes_us, recovery.relief_us]
     deadlines = [copy.descriptor.deadline_us for copy in ground.holdings.cache.copies if copy is not None]
     dues += [deadline_us for deadline_us in deadlines if deadline_us is not None]

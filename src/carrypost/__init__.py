@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         TransactionRolledBackRuntimeException,
     )
     from carrypost.events import SendState
-    from carrypost.jms.browsing import QueueBrowser
     from carrypost.jms.consumer import Consumer, JMSConsumer
     from carrypost.jms.context import Context, JMSContext
     from carrypost.jms.destinations import Destination, Queue, Topic
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     )
     from carrypost.jms.modes import DeliveryMode, SessionMode
     from carrypost.jms.producer import JMSProducer, Producer
+    from carrypost.jms.queue_browser import QueueBrowser
     from carrypost.jms.requestor import Request
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
@@ -172,7 +172,7 @@ __all__ = [
 
 _HOMES = {
     "events": ("SendState",),
-    "jms.browsing": ("QueueBrowser",),
+    "jms.queue_browser": ("QueueBrowser",),
     "jms.consumer": ("Consumer", "JMSConsumer"),
     "jms.context": ("Context", "JMSContext"),
     "jms.destinations": ("Destination", "Queue", "Topic"),

@@ -157,7 +157,7 @@ class NamingContext:
         return destination_at(found.destination, found.ordering)
 
     async def _provider(self) -> Provider:
-        works = self._context._sessions.opened().works  # noqa: SLF001 - a part of the same API
+        works = self._context._sessions.opened().units  # noqa: SLF001 - a part of the same API
         await works.ready()
         return works.provider
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.messages import Message
-    from carrypost.jms.opening import Opening
+    from carrypost.jms.openable import Openable
     from carrypost.overlay.modulator import Modulator
 
 _ANSWER_S = 30.0
@@ -28,7 +28,7 @@ _AHEAD_MAX = 10
 """Messages that the node takes from a queue ahead of the command; what is not read goes back, which may take long."""
 
 
-class Wish(NamedTuple):
+class SubscribeOptions(NamedTuple):
     """A subscription that is asked for."""
 
     destination: str
@@ -39,7 +39,7 @@ class Wish(NamedTuple):
     patterns: Mapping[str, str] | None = None
 
 
-def subscriber(ctx: Context, wish: Wish) -> Opening[Consumer]:
+def subscriber(ctx: Context, wish: SubscribeOptions) -> Openable[Consumer]:
     """Return a consumer of a topic, which is to be opened."""
     destination, selector, durable, modulator, patterns = wish
     if durable is None:
@@ -48,7 +48,7 @@ def subscriber(ctx: Context, wish: Wish) -> Opening[Consumer]:
     return ctx.create_shared_durable_consumer(destination, durable, selector, patterns=patterns, modulator=modulator)
 
 
-def receiver(ctx: Context, queue: str, selector: str | None, count: int) -> Opening[Consumer]:
+def receiver(ctx: Context, queue: str, selector: str | None, count: int) -> Openable[Consumer]:
     """Return a consumer of a queue for so many messages, which is to be opened."""
     ahead = 0 if count == 1 else min(count, _AHEAD_MAX)
     return ctx.create_consumer(ctx.create_queue(queue), selector, prefetch=ahead)
@@ -71,7 +71,7 @@ async def read(consumer: Consumer, show: Callable[[Message], None], *, count: in
     return came
 
 
-async def subscribe(joined: Joined, wish: Wish, *, count: int | None, limit_s: float | None) -> int:
+async def subscribe(joined: Joined, wish: SubscribeOptions, *, count: int | None, limit_s: float | None) -> int:
     """Print what comes on a topic; returns the exit code."""
     return await _print(joined, subscriber(joined.ctx, wish), count, limit_s)
 
@@ -87,7 +87,7 @@ async def receive(joined: Joined, queue: str, selector: str | None, count: int, 
     return await _print(joined, receiver(joined.ctx, queue, selector, count), count, limit_s)
 
 
-async def _print(joined: Joined, opening: Opening[Consumer], count: int | None, limit_s: float | None) -> int:
+async def _print(joined: Joined, opening: Openable[Consumer], count: int | None, limit_s: float | None) -> int:
     async with opening as consumer:
         if sys.stderr.isatty():
             _output.say("waiting; Ctrl-C ends it")

@@ -178,7 +178,7 @@ def sub(
         return
     if not channel and (modulator is not None or param):
         raise LocalError("--modulator is for event channels of the overlay: add --channel, or leave it out")
-    wish = _receiving.Wish(
+    wish = _receiving.SubscribeOptions(
         _place(topic, queue, "receive", channel=channel), select, durable, _given.modulator(modulator, param)
     )
     options.run(place, functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=limit_s))

@@ -21,7 +21,7 @@ from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import CarrypostError
-from carrypost.jms.serving import ServedNode
+from carrypost.jms.served_node import ServedNode
 from carrypost.node.carrying import Carrying
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings

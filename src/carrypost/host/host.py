@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId
-    from carrypost.mom.commands import Work
+    from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Registry
     from carrypost.overlay.modulator import Meter
     from carrypost.security.identity import Identity
@@ -84,18 +84,18 @@ class Host:
         meter: Meter | None = None,
     ) -> None:
         parts = Parts(identity, settings, rng, privilege, layers, meter=meter)
-        self._ground = ground = parts.ground
-        self._outputs, self._holdings, self._links = ground.outputs, ground.holdings, ground.links
+        self._host_context = host_context = parts.context
+        self._outputs, self._holdings, self._links = host_context.outputs, host_context.holdings, host_context.links
         self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers
         self._acked, self._island = parts.acked, parts.island
-        self._neighbours, self._works, self._recovery = parts.neighbours, parts.works, parts.recovery
+        self._neighbours, self._units, self._recovery = parts.neighbours, parts.units, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
-        self.messaging = MessagingCommands(self._steps, ground, self._deliveries, parts.channels)
+        self.messaging = MessagingCommands(self._steps, host_context, self._deliveries, parts.channels)
         """Topics and queues for programs; dormant until it is opened."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
-        self._prefix = ground.prefix
+        self._prefix = host_context.prefix
         self._started = False
 
     # --- life ----------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Host:
     @property
     def node(self) -> NodeId:
         """The id of this node."""
-        return self._ground.node
+        return self._host_context.node
 
     @property
     def incarnation(self) -> int:
@@ -137,7 +137,7 @@ class Host:
         """Return an overview: neighbours, cache, acknowledgements, the island, the overlay, counters."""
         overlay = None if self._overlay is None else self._overlay.view()
         return overview(
-            self._ground, self._neighbours, self._acked, self._island, self.incarnation, overlay=overlay
+            self._host_context, self._neighbours, self._acked, self._island, self.incarnation, overlay=overlay
         )  # fmt: skip
 
     def holding(self, *, after: int = 0, names: Collection[str] = ()) -> Iterator[HeldCopy]:
@@ -223,7 +223,7 @@ class Host:
         # costs time.
         self._begin(now)
         try:
-            return self._works.publish(draft, now).id
+            return self._units.publish(draft, now).id
         finally:
             self._finish(now)
 
@@ -234,16 +234,16 @@ class Host:
         that is stored, sent or reported.
         """
         self._require_start()
-        return self._works.draft(session, draft, now)
+        return self._units.draft(session, draft, now)
 
-    def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
+    def perform(self, work: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
         """Perform a work atomically; `Done` or `Undone` follows. If this raises, nothing has changed.
 
         Returns the descriptors of its messages, without drafts that expired meanwhile.
         """
         self._require_start()
         with self.step(now, number=work.number):
-            return self._works.perform(work, now)
+            return self._units.perform(work, now)
 
     def subscribe(
         self,
@@ -263,7 +263,7 @@ class Host:
         """
         self._require_start()
         with self.step(now):
-            asked = entry(pattern, selector, limits=self._ground.limits)
+            asked = entry(pattern, selector, limits=self._host_context.limits)
             taken = whole_destination(asked) if ordered else asked
             number = self._deliveries.subscribe(taken, asked, confirmed=confirmed)
             self._steps.apply_interest_changes(now)

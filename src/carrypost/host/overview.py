@@ -65,7 +65,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 def overview(
-    ground: HostContext,
+    context: HostContext,
     neighbours: Neighbours,
     acked: Acked,
     island: Island | None,
@@ -74,7 +74,7 @@ def overview(
     overlay: OverlayView | None,
 ) -> Overview:
     """Return an overview of the host."""
-    places, holdings = neighbours.places, ground.holdings
+    places, holdings = neighbours.places, context.holdings
     views = tuple(
         NeighbourView(
             node=each.link.node,
@@ -88,17 +88,17 @@ def overview(
         for each in neighbours
     )
     return Overview(
-        node=ground.node,
+        node=context.node,
         incarnation=incarnation,
         neighbours=views,
         places=places.count,
         waiting=places.waiting(holdings.now_us),
-        datagram_bytes=ground.links.datagram_bytes,
+        datagram_bytes=context.links.datagram_bytes,
         messages=holdings.cache.messages,
         bytes=holdings.cache.bytes,
         acknowledgements=len(acked.known),
         island=None if island is None else island.overview(),
         overlay=overlay,
-        dropped=dict(ground.outputs.dropped),
-        refused=dict(ground.outputs.refused),
+        dropped=dict(context.outputs.dropped),
+        refused=dict(context.outputs.refused),
     )

@@ -11,7 +11,7 @@ from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.outputs import Outputs
-from carrypost.gossip.strategy.choice import chosen
+from carrypost.gossip.strategy.choice import choose_strategy
 from carrypost.gossip.transfers.arrivals import Arrivals
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links
@@ -19,7 +19,7 @@ from carrypost.gossip.transfers.removals import Removals
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.host.recovery import Recovery
 from carrypost.host.steps import Steps
-from carrypost.host.works import Works
+from carrypost.host.units_of_work import UnitsOfWork
 from carrypost.island.island import Island
 from carrypost.journal import MOM
 from carrypost.local.deliveries import Deliveries
@@ -55,34 +55,34 @@ class Parts:
             level = "a plain name" if settings.security == "signed" else "a key"
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         outputs = Outputs(settings.limits)
-        kind = chosen(settings)
+        kind = choose_strategy(settings)
         holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node, ranking=kind.ranking)
         links = Links(settings, outputs)
         own = OwnInterests(settings, identity.node, everything=kind.carries_everything)
-        self.ground = ground = HostContext(identity, settings, holdings, outputs, own, links)
-        self.deliveries = Deliveries(ground)
-        self.order = Order(ground, self.deliveries)
-        upper = [self.order, *[make(ground) for make in layers], self.deliveries]
-        self.acked = Acked(ground)
+        self.context = context = HostContext(identity, settings, holdings, outputs, own, links)
+        self.deliveries = Deliveries(context)
+        self.order = Order(context, self.deliveries)
+        upper = [self.order, *[make(context) for make in layers], self.deliveries]
+        self.acked = Acked(context)
         self.layers = Layers([self.acked, *upper], links.handlers)
-        departures = Removals(ground, self.layers)
-        receptions = Arrivals(ground, self.layers, departures)
-        transfers = Transfers(ground, receptions, rng)
-        self.strategy = strategy = kind(ground, transfers, departures)
-        self.island = Island(ground, strategy, self.acked, rng) if settings.island else None
+        departures = Removals(context, self.layers)
+        receptions = Arrivals(context, self.layers, departures)
+        transfers = Transfers(context, receptions, rng)
+        self.strategy = strategy = kind(context, transfers, departures)
+        self.island = Island(context, strategy, self.acked, rng) if settings.island else None
         if self.island is not None:
             self.layers.insert(self.island)
         self.overlay: Overlay | None = None
         if settings.overlay.enabled and self.island is not None:
-            self.overlay = Overlay(ground, self.deliveries, self.island, rng, meter)
+            self.overlay = Overlay(context, self.deliveries, self.island, rng, meter)
             self.layers.insert(self.overlay)
         self.channels = None if self.overlay is None else ChannelTopics(self.overlay, MOM)
         """Channels of the overlay, for messaging."""
-        self.neighbours = Neighbours(ground, strategy, self.layers, rng)
-        publisher = Publisher(ground)
-        self.works = Works(ground, publisher, self.order, self.layers, strategy)
-        self.recovery = Recovery(ground, self.layers, departures, self.deliveries, publisher)
+        self.neighbours = Neighbours(context, strategy, self.layers, rng)
+        publisher = Publisher(context)
+        self.units = UnitsOfWork(context, publisher, self.order, self.layers, strategy)
+        self.recovery = Recovery(context, self.layers, departures, self.deliveries, publisher)
         self.steps = Steps(
-            ground, self.deliveries, self.works, self.recovery, departures=departures, receptions=receptions,
+            context, self.deliveries, self.units, self.recovery, departures=departures, receptions=receptions,
             strategy=strategy, neighbours=self.neighbours,
         )  # fmt: skip

@@ -57,11 +57,11 @@ class Recovery:
     """The host's side of crashes and failing disks."""
 
     def __init__(
-        self, ground: HostContext, layers: Layers, departures: Removals, deliveries: Deliveries, publisher: Publisher
+        self, context: HostContext, layers: Layers, departures: Removals, deliveries: Deliveries, publisher: Publisher
     ) -> None:
-        self._author = ground.identity.author
-        self._holdings, self._cache, self._interests = ground.holdings, ground.holdings.cache, ground.interests
-        self._outputs, self._journal, self._undo = ground.outputs, ground.outputs.journal, ground.outputs.undo
+        self._author = context.identity.author
+        self._holdings, self._cache, self._interests = context.holdings, context.holdings.cache, context.interests
+        self._outputs, self._journal, self._undo = context.outputs, context.outputs.journal, context.outputs.undo
         self._layers = layers
         self._removals = departures
         self._deliveries = deliveries

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.removals import Removals
     from carrypost.host.recovery import Recovery
-    from carrypost.host.works import Works
+    from carrypost.host.units_of_work import UnitsOfWork
     from carrypost.journal import Batch
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
@@ -66,9 +66,9 @@ class Steps:
 
     def __init__(
         self,
-        ground: HostContext,
+        host_context: HostContext,
         deliveries: Deliveries,
-        works: Works,
+        works: UnitsOfWork,
         recovery: Recovery,
         *,
         departures: Removals,
@@ -76,15 +76,15 @@ class Steps:
         strategy: Strategy[Any],
         neighbours: Neighbours,
     ) -> None:
-        self._holdings, self._outputs, self._links = ground.holdings, ground.outputs, ground.links
-        self._journal, self.undo = ground.outputs.journal, ground.outputs.undo
-        self._cache, self._deadlines = ground.holdings.cache, ground.holdings.cache.deadlines
+        self._holdings, self._outputs, self._links = host_context.holdings, host_context.outputs, host_context.links
+        self._journal, self.undo = host_context.outputs.journal, host_context.outputs.undo
+        self._cache, self._deadlines = host_context.holdings.cache, host_context.holdings.cache.deadlines
         self._deliveries, self._interest_changes = deliveries, deliveries.interest_changes
-        self._works, self._layers, self._timed = works, works.layers, works.layers.timed
+        self._units, self._layers, self._timed = works, works.layers, works.layers.timed
         self._publisher = works.publisher
         self._recovery, self._removals, self._arrivals = recovery, departures, receptions
         self._strategy, self._transfers = strategy, strategy.transfers
-        self._neighbours, self._schedule = neighbours, ground.links.schedule
+        self._neighbours, self._schedule = neighbours, host_context.links.schedule
         self.incarnation = 0
         """The number of this life; 0 before it began."""
         self.ready = False
@@ -107,7 +107,7 @@ class Steps:
     def publish(self, draft: Draft, now: int) -> MessageId:
         """Publish a message in a step of its own and return its id; raises if it is invalid."""
         with self.step(now):
-            return self._works.publish(draft, now).id
+            return self._units.publish(draft, now).id
 
     def join(self, layer: Layer) -> None:
         """Add a layer to the host, above those that it has."""
@@ -115,7 +115,7 @@ class Steps:
 
     def forget_drafts(self, session: int) -> None:
         """Forget the drafts of a session that rolled back, or is gone."""
-        self._works.forget_drafts(session)
+        self._units.forget_drafts(session)
 
     # --- one step ------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Steps:
         # broker. Each round is a step further, and ends because a layer publishes a bounded number
         # of times.
         while drafts:
-            self._works.publish_all(drafts, now)
+            self._units.publish_all(drafts, now)
             drafts = self._layers.follow_up(now)
 
     def apply_interest_changes(self, now: int) -> None:

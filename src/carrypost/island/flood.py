@@ -113,11 +113,11 @@ class Peer(msgspec.Struct, eq=False):
 class Flood:
     """Passes records on, and repairs losses."""
 
-    def __init__(self, ground: HostContext, table: Table, rng: Random) -> None:
-        self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
-        self._signed, self._table, self._rng = ground.identity.signed, table, rng
-        self._nodes_max = ground.limits.island_nodes_max
-        self.lossless = not ground.settings.beacons
+    def __init__(self, context: HostContext, table: Table, rng: Random) -> None:
+        self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
+        self._signed, self._table, self._rng = context.identity.signed, table, rng
+        self._nodes_max = context.limits.island_nodes_max
+        self.lossless = not context.settings.beacons
         """True if a driver asserts contacts: nothing is lost, nobody waits, and every neighbour is a relay."""
         self.peers: dict[str, Peer] = {}
         """Neighbours with a contact, by link address."""
@@ -130,7 +130,7 @@ class Flood:
         self._digest_repeats = 0
         self.outrun = 0, 0
         """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
-        self._pace = Budget(ground.limits.link_records_per_s)
+        self._pace = Budget(context.limits.link_records_per_s)
         self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
         self._passing: dict[NodeId, None] = {}
         """Hosts whose records are to be passed on."""

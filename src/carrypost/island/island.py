@@ -42,20 +42,20 @@ _SURE_US = 1_000_000
 class Island(Layer):
     """The part of the network that one host can reach."""
 
-    def __init__(self, ground: HostContext, strategy: Strategy[Any], acked: Acked, rng: Random) -> None:
-        self._acked, self._holdings = acked, ground.holdings
-        self._node, self._outputs = ground.node, ground.outputs
-        self.table = Table(ground.node)
-        self.survey = Survey(ground, self.table, rng)
+    def __init__(self, context: HostContext, strategy: Strategy[Any], acked: Acked, rng: Random) -> None:
+        self._acked, self._holdings = acked, context.holdings
+        self._node, self._outputs = context.node, context.outputs
+        self.table = Table(context.node)
+        self.survey = Survey(context, self.table, rng)
         self._graph: Graph = self.table
         """The table, or the driver's graph instead."""
-        self._hops_max = ground.settings.island_hops_max
-        self.routes = Routes(ground.node, self.table, self._hops_max)
-        self.relaying = Relaying(ground, self.routes)
-        self.ways = Ways(ground, strategy, self.routes, self.relaying)
+        self._hops_max = context.settings.island_hops_max
+        self.routes = Routes(context.node, self.table, self._hops_max)
+        self.relaying = Relaying(context, self.routes)
+        self.ways = Ways(context, strategy, self.routes, self.relaying)
         self._reach: tuple[int, Mapping[NodeId, int]] = -1, {}
         """Version of the driver's links, and the hosts in reach by them."""
-        self._in_reach = ground.links.in_reach
+        self._in_reach = context.links.in_reach
         """Hosts that were reported to be in reach."""
         self._unsure: dict[NodeId, int] = {}
         """Hosts for which the opposite is true now, and since when."""

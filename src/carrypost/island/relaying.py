@@ -48,14 +48,14 @@ class Route(Link):
     __slots__ = ("_relaying", "path", "used_us")
     route = True
 
-    def __init__(self, relaying: Relaying, ground: HostContext, node: NodeId) -> None:
-        datagram_bytes_max = ground.settings.datagram_bytes - relaying.room_bytes
+    def __init__(self, relaying: Relaying, context: HostContext, node: NodeId) -> None:
+        datagram_bytes_max = context.settings.datagram_bytes - relaying.room_bytes
         super().__init__(
             f"route:{node}",
-            ground.links,
+            context.links,
             broadcast=False,
             datagram_bytes_max=datagram_bytes_max,
-            patience_us=round(ground.settings.island_patience_s * 1e6),
+            patience_us=round(context.settings.island_patience_s * 1e6),
         )
         self._relaying = relaying
         self.path = ()
@@ -81,12 +81,12 @@ _Came = dict[tuple[Route, tuple["NodeId", ...]], list[fr.Frame]]
 class Relaying:
     """The routes of one host, and what it passes on for others."""
 
-    def __init__(self, ground: HostContext, routes: Routes) -> None:
-        self._ground, self._links, self._outputs = ground, ground.links, ground.outputs
-        self._holdings, self._limits = ground.holdings, ground.limits
-        self._own, self._prefix = ground.node, ground.prefix
+    def __init__(self, context: HostContext, routes: Routes) -> None:
+        self._context, self._links, self._outputs = context, context.links, context.outputs
+        self._holdings, self._limits = context.holdings, context.limits
+        self._own, self._prefix = context.node, context.prefix
         self._routes = routes
-        settings = ground.settings
+        settings = context.settings
         self._hosts_max = settings.island_hops_max + 1
         self._routes_max = settings.routes_max
         longest = fr.Relay(bytes(self._hosts_max * PREFIX_BYTES), 1, bytes(2 * PREFIX_BYTES), bytes(256))
@@ -97,7 +97,7 @@ class Relaying:
         self._usable: list[Link] = []
         self._by_prefix: dict[bytes, Link] = {}
         """Links of neighbours by the prefixes of their hosts, as long as `Links.usable` is what it was."""
-        self.flows = Flows(ground.links, ground.limits)
+        self.flows = Flows(context.links, context.limits)
         self.due_us = NEVER
         """Time at which a route may have to be closed."""
 
@@ -122,7 +122,7 @@ class Relaying:
         if route is None:
             if len(self._open) >= self._routes_max and not self._close_idle(now, 0):
                 return None
-            route = Route(self, self._ground, node)
+            route = Route(self, self._context, node)
             self._links.add(route)
             self._links.open(route, usable=True)
             self.due_us = min(self.due_us, now + IDLE_US)

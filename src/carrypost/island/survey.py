@@ -53,12 +53,12 @@ _DENIED_MAX = 32
 class Survey:
     """The links that one host tells and knows of."""
 
-    def __init__(self, ground: HostContext, table: Table, rng: Random) -> None:
-        self._node, self._prefix, self._links = ground.node, ground.prefix, ground.links
-        self._identity, self._outputs = ground.identity, ground.outputs
+    def __init__(self, context: HostContext, table: Table, rng: Random) -> None:
+        self._node, self._prefix, self._links = context.node, context.prefix, context.links
+        self._identity, self._outputs = context.identity, context.outputs
         self.table = table
-        self.flood = Flood(ground, table, rng)
-        pace_s = ground.settings.island_s_min
+        self.flood = Flood(context, table, rng)
+        pace_s = context.settings.island_s_min
         self._pace = Budget(1 / pace_s, burst_s=_AT_ONCE * pace_s) if pace_s else None
         self._boot = 0
         """Number of this life; 0: nothing may be said yet."""

@@ -106,13 +106,13 @@ class Way(msgspec.Struct, eq=False):
 class Ways:
     """Choice of ways for the messages of one host."""
 
-    def __init__(self, ground: HostContext, strategy: Strategy[Any], routes: Routes, relaying: Relaying) -> None:
-        self._holdings, self._cache, self._own = ground.holdings, ground.holdings.cache, ground.node
+    def __init__(self, context: HostContext, strategy: Strategy[Any], routes: Routes, relaying: Relaying) -> None:
+        self._holdings, self._cache, self._own = context.holdings, context.holdings.cache, context.node
         self._transfers, self._strategy = strategy.transfers, strategy
         self._routes, self._relaying = routes, relaying
-        self._links, self._in_reach = ground.links, ground.links.in_reach
-        self._patience_us = round(ground.settings.island_patience_s * 1e6)
-        self._told_us = round(ground.settings.acked_s * 1e6)
+        self._links, self._in_reach = context.links, context.links.in_reach
+        self._patience_us = round(context.settings.island_patience_s * 1e6)
+        self._told_us = round(context.settings.acked_s * 1e6)
         """Time in which a host hears, by broadcasts, of others' acknowledgements."""
         self._errands: dict[MessageId, Errand] = {}
         self._ways: dict[NodeId, Way] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionInProgressException
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.works import SessionWorks
+from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Acknowledging:
     retries: ClassVar[bool] = False
     """True if a message whose listener raised is given to it again at once."""
 
-    def __init__(self, works: SessionWorks) -> None:
-        self._works = works
+    def __init__(self, works: SessionUnitsOfWork) -> None:
+        self._units = works
         self._leases: dict[int, int] = {}
         """By number, the time at which its lease ends; 0: never."""
 
@@ -42,11 +42,11 @@ class Acknowledging:
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - modes that heed the program do
         """Acknowledge a message at the program's request, if the mode leaves that to the program."""
-        self._works.check()
+        self._units.check()
 
     async def acknowledge_all(self) -> None:
         """Acknowledge everything that the program got so far at its request, if the mode leaves that to the program."""
-        self._works.check()
+        self._units.check()
 
     async def release(self, number: int, delay_us: int) -> None:  # noqa: ARG002 - one mode heeds the program
         """Let a message come again after a while, at the program's request; only with individual acknowledgement."""
@@ -59,20 +59,20 @@ class Acknowledging:
         """
         lapsed = self.lapsed(numbers)
         held = [number for number in numbers if number not in lapsed] if lapsed else numbers
-        done = self._works.perform((), Durability.FULL, held).done if held else None
+        done = self._units.perform((), Durability.FULL, held).done if held else None
         for number in numbers:
             self._leases.pop(number, None)
         if lapsed:
-            await self._works.provider.recover(self._works.session, (), lapsed)
+            await self._units.provider.recover(self._units.session, (), lapsed)
         if done is not None:
-            await self._works.outcome(done)
+            await self._units.outcome(done)
         if lapsed:
             raise lease_over(len(lapsed), len(numbers))
 
     def lapsed(self, numbers: Collection[int]) -> list[int]:
         """Return the messages whose leases are over: others may have them by now, or be done with them."""
         leased = [number for number in numbers if self._leases.get(number)]
-        now_us = self._works.provider.now_us() if leased else 0
+        now_us = self._units.provider.now_us() if leased else 0
         return [number for number in leased if self._leases[number] <= now_us]
 
     def check(self) -> None:
@@ -108,13 +108,13 @@ class _Automatic(Acknowledging):
         if not self._leases:
             return None
         if lapsed := self.lapsed(self._leases):
-            self._works.report(lease_over(len(lapsed), len(self._leases)))
+            self._units.report(lease_over(len(lapsed), len(self._leases)))
         numbers, self._leases = self._leases, {}
         try:
-            done = self._works.perform((), Durability.NORMAL, numbers).done
+            done = self._units.perform((), Durability.NORMAL, numbers).done
         except JMSException:
             return None  # The node is gone: they come again, flagged.
-        self._works.leave(done)
+        self._units.leave(done)
         return done
 
 
@@ -131,7 +131,7 @@ class AutoAcknowledging(_Automatic):
 class DupsOkAcknowledging(_Automatic):
     """Acknowledgement in groups, to spare the disk."""
 
-    def __init__(self, works: SessionWorks) -> None:
+    def __init__(self, works: SessionUnitsOfWork) -> None:
         super().__init__(works)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -160,7 +160,7 @@ class ClientAcknowledging(Acknowledging):
 
     async def acknowledge_all(self) -> None:
         """Acknowledge all that the session got so far."""
-        await self._works.ready()
+        await self._units.ready()
         await self._finish(list(self._leases))
 
 
@@ -169,23 +169,23 @@ class IndividualAcknowledging(ClientAcknowledging):
 
     async def acknowledge(self, number: int) -> None:
         """Acknowledge this one."""
-        await self._works.ready()
+        await self._units.ready()
         if number in self._leases:
             await self._finish([number])
 
     async def release(self, number: int, delay_us: int) -> None:
         """Let this message come again after `delay_us`, unless it was acknowledged or released."""
-        await self._works.ready()
+        await self._units.ready()
         if number in self._leases:
-            await self._works.outcome(asyncio.ensure_future(self._release(number, delay_us)))
+            await self._units.outcome(asyncio.ensure_future(self._release(number, delay_us)))
 
     async def _release(self, number: int, delay_us: int) -> None:
         lease_us = self._leases.pop(number)
         try:
             if delay_us:
-                await self._works.provider.defer(self._works.session, number, delay_us)
+                await self._units.provider.defer(self._units.session, number, delay_us)
             else:
-                await self._works.provider.recover(self._works.session, (), (number,))
+                await self._units.provider.recover(self._units.session, (), (number,))
         except JMSException:
             self._leases[number] = lease_us  # The session has it as before.
             raise
@@ -194,7 +194,7 @@ class IndividualAcknowledging(ClientAcknowledging):
 class TransactedAcknowledging(Acknowledging):
     """Acknowledgement by the commit of the transaction."""
 
-    def __init__(self, works: SessionWorks) -> None:
+    def __init__(self, works: SessionUnitsOfWork) -> None:
         super().__init__(works)
         self.committing = False
         """True if a commit is under way. Set by the transaction."""
@@ -233,6 +233,6 @@ _BY_MODE: Mapping[SessionMode, type[Acknowledging]] = {
 }
 
 
-def acknowledging(mode: SessionMode, works: SessionWorks) -> Acknowledging:
+def acknowledging(mode: SessionMode, works: SessionUnitsOfWork) -> Acknowledging:
     """Return the way in which a session of this mode acknowledges."""
     return _BY_MODE[mode](works)

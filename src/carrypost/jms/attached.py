@@ -1,7 +1,7 @@
 """A provider over the socket of a node that runs in another process, or for another event loop of this one.
 
-Programs use it like a node of their own; `jms.native` is the other side. One connection is shared by all users of a
-node in one event loop, and closed with the last of them.
+Programs use it like a node of their own; `jms.socket_service` is the other side. One connection is shared by all users
+of a node in one event loop, and closed with the last of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
 from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
-from carrypost.jms.values import CALLS, NEWS, Asking, Call, Fault, decode_place
+from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_place
 from carrypost.node.control import calls
 from carrypost.node.control.client import Caller
 from carrypost.node.control.framing import ENVELOPE_BYTES
@@ -76,7 +76,7 @@ class _Line(Caller):
             self._provider.node_ended(str(error))
 
 
-class AttachedProvider(Asking):
+class AttachedProvider(RemoteProvider):
     """The messaging of a node at the other end of a socket."""
 
     ahead_us = 0

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.jms.calling import Caller, is_called_by
+from carrypost.jms.caller import Caller, is_called_by
 
 _log = logging.getLogger("carrypost.jms")
 

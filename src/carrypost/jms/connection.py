@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.jms.calling import Caller
+from carrypost.jms.caller import Caller
 from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import OpenConnection, Session
 from carrypost.jms.temporary import Temporaries

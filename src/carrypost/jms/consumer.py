@@ -133,7 +133,7 @@ class Consumer:
         All listeners of a context are called one at a time, in one task. A listener that raises gets the message again,
         up to `messaging.tries` times; if acknowledging is left to the program, or to a commit, it gets the next one.
         """
-        self._session.works.check()
+        self._session.units.check()
         if self._intake.closed:
             raise IllegalStateException(self._intake.closed)
         if self._session.inbox.receives:

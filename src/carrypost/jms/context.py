@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException
 from carrypost.jms import declaring, requestor
-from carrypost.jms.asking import Wanted, queue_selector
-from carrypost.jms.browsing import QueueBrowser
 from carrypost.jms.connection import Connection
 from carrypost.jms.consumer import Consumer
+from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
 from carrypost.jms.context_sessions import ContextSessions
 from carrypost.jms.destinations import Destination, Queue, as_queue, named, resolved
 from carrypost.jms.durations import Duration, seconds
@@ -24,9 +23,10 @@ from carrypost.jms.holding import Holding
 from carrypost.jms.messages import Message
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
-from carrypost.jms.opening import Opening
-from carrypost.jms.pending import pending
+from carrypost.jms.openable import Openable
+from carrypost.jms.pending_send import pending
 from carrypost.jms.producer import Body, Producer
+from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Context(Holding):
     @property
     def node_id(self) -> NodeId:
         """The id of the node that it uses."""
-        return self._sessions.opened().works.provider.place.node
+        return self._sessions.opened().units.provider.place.node
 
     @property
     def given_up(self) -> int:
@@ -225,7 +225,7 @@ class Context(Holding):
         prefetch: int | None = None,
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
-    ) -> Opening[Consumer]:
+    ) -> Openable[Consumer]:
         """A consumer of a topic or a queue, for as long as it is open. To be awaited, or entered by ``async with``.
 
         `selector`: only what fulfils it; the rest of a queue waits for others. `no_local`: not what this connection
@@ -237,7 +237,7 @@ class Context(Holding):
         how its seat moves to another broker: "strict" loses nothing, "stateless", "lossy" and "light" give up the
         modulator's state, events, or both. Raises `IllegalStateException` where the overlay is off.
         """
-        wanted = Wanted(
+        wanted = ConsumerOptions(
             destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
             modulator=modulator, relocation=relocation,
         )  # fmt: skip
@@ -254,13 +254,13 @@ class Context(Holding):
         prefetch: int | None = None,
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
-    ) -> Opening[Consumer]:
+    ) -> Openable[Consumer]:
         """A consumer of a durable subscription, which collects messages while nobody consumes, until `unsubscribe`.
 
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
         selector makes it anew; another modulator, of a channel, replaces the one that it has.
         """
-        wanted = Wanted(
+        wanted = ConsumerOptions(
             destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), durable=True, modulator=modulator, relocation=relocation,
         )  # fmt: skip
@@ -276,9 +276,9 @@ class Context(Holding):
         prefetch: int | None = None,
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
-    ) -> Opening[Consumer]:
+    ) -> Openable[Consumer]:
         """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
-        wanted = Wanted(
+        wanted = ConsumerOptions(
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), shared=True, modulator=modulator, relocation=relocation,
         )  # fmt: skip
@@ -294,9 +294,9 @@ class Context(Holding):
         prefetch: int | None = None,
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
-    ) -> Opening[Consumer]:
+    ) -> Openable[Consumer]:
         """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
-        wanted = Wanted(
+        wanted = ConsumerOptions(
             destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
             name=named(name, "the name of a subscription"), shared=True, durable=True, modulator=modulator,
             relocation=relocation,
@@ -310,8 +310,8 @@ class Context(Holding):
         or unacknowledged messages.
         """
         session = self._sessions.opened()
-        await session.works.ready()
-        await session.works.provider.unsubscribe(self._connection.client_id, name)
+        await session.units.ready()
+        await session.units.provider.unsubscribe(self._connection.client_id, name)
 
     def listener(
         self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
@@ -321,7 +321,7 @@ class Context(Holding):
         That context has the same mode. It is ready when `start` returns. Several of them run side by side; each is
         called with one message at a time. Raises the exceptions of `create_consumer` for a destination or a selector.
         """
-        return self._sessions.listening(Wanted(destination=destination, selector=selector, no_local=no_local))
+        return self._sessions.listening(ConsumerOptions(destination=destination, selector=selector, no_local=no_local))
 
     def responder(self, destination: Destination | str, selector: str | None = None) -> Callable[[L], L]:
         """Decorate a function, which gets requests from a topic or a queue; what it returns is the reply.
@@ -337,7 +337,7 @@ class Context(Holding):
         and replies once. If the function raises, the request comes again, after a while, as after a rollback. It
         stands when `start` returns. Raises what `create_consumer` raises for a destination or a selector.
         """
-        return self._sessions.listening(Wanted(destination=destination, selector=selector), responds=True)
+        return self._sessions.listening(ConsumerOptions(destination=destination, selector=selector), responds=True)
 
     # --- queues --------------------------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class Context(Holding):
         `JMSException` with all that declined when nobody is left, and `DeliveryTimeoutException` if a node does not
         answer within `timeout` (a minute for all).
         """
-        provider = self._sessions.opened().works.provider
+        provider = self._sessions.opened().units.provider
         wanted = declaring.declared(provider.place.node, name, redelivery, lease_s, policy, receivers=receivers)
         timeout_us = declaring.placed(placement, timeout)
         here = declaring.managed_by(wanted, provider.place.node)
@@ -386,7 +386,7 @@ class Context(Holding):
         """
         self._sessions.opened()
         named_queue = as_queue(queue, "end_queue expects a queue, made by declare_queue")
-        provider = (await self._sessions.ready()).works.provider
+        provider = (await self._sessions.ready()).units.provider
         found = await resolved(provider, named_queue)
         await provider.end_queue(found.address)
 

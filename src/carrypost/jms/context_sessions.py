@@ -12,21 +12,21 @@ from carrypost.errors import (
     JMSException,
     TransactionInProgressException,
 )
-from carrypost.jms.asking import asked
 from carrypost.jms.consumer import Consumer
+from carrypost.jms.consumer_options import asked
 from carrypost.jms.destinations import Queue, as_destination, resolved
+from carrypost.jms.mapping import Sending
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.opening import Opening
-from carrypost.jms.passage import Sending
+from carrypost.jms.openable import Openable
 from carrypost.jms.requestor import Requestor
-from carrypost.jms.responding import Responder
-from carrypost.jms.saying import said
+from carrypost.jms.responder import Responder
+from carrypost.jms.send_options import send_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from carrypost.jms.asking import Wanted
     from carrypost.jms.connection import Connection
+    from carrypost.jms.consumer_options import ConsumerOptions
     from carrypost.jms.destinations import Destination
     from carrypost.jms.messages.properties import PropertyValue
     from carrypost.jms.producer import Body
@@ -101,7 +101,7 @@ class ContextSessions:
         """Return the context's own session; raises `IllegalStateException` unless it is open."""
         if self._own is None:
             raise IllegalStateException(f"this context is {self.state}")
-        self._own.works.check()
+        self._own.units.check()
         return self._own
 
     def use(self) -> Session:
@@ -113,7 +113,7 @@ class ContextSessions:
     async def ready(self) -> Session:
         """Return the context's own session, in use, once the outcome of cancelled calls is known."""
         session = self.use()
-        await session.works.ready()
+        await session.units.ready()
         return session
 
     def transaction(self) -> Transaction:
@@ -146,7 +146,7 @@ class ContextSessions:
         if self.auto_start:
             self._connection.start()
 
-    def opening(self, wanted: Wanted, call: str) -> Opening[Consumer]:
+    def opening(self, wanted: ConsumerOptions, call: str) -> Openable[Consumer]:
         """Return a consumer of the context's own session that is opened later; `call` is what the program called."""
         session = self.opened()
         least = 0 if isinstance(wanted.destination, Queue) else 1
@@ -159,14 +159,14 @@ class ContextSessions:
             self._connection.used = True
             return await self._consume(session, wanted)
 
-        return Opening(opened, call)
+        return Openable(opened, call)
 
-    async def _consume(self, session: Session, wanted: Wanted) -> Consumer:
+    async def _consume(self, session: Session, wanted: ConsumerOptions) -> Consumer:
         consumer = Consumer(session, await session.consume(wanted))
         self.start_by_itself()
         return consumer
 
-    def listening(self, wanted: Wanted, *, responds: bool = False) -> Callable[[L], L]:
+    def listening(self, wanted: ConsumerOptions, *, responds: bool = False) -> Callable[[L], L]:
         """Return a decorator: the function gets the messages of a consumer, in a session of its own.
 
         `stand` waits until that is open. The return value of a function that `responds` is the reply.
@@ -185,7 +185,7 @@ class ContextSessions:
 
         return decorate
 
-    async def _listen(self, wanted: Wanted, function: Callable[[Any], object], *, responds: bool) -> None:
+    async def _listen(self, wanted: ConsumerOptions, function: Callable[[Any], object], *, responds: bool) -> None:
         try:
             session = await self._connection.open_session(SessionMode.SESSION_TRANSACTED if responds else self.mode)
             self._listening.append(session)
@@ -208,8 +208,8 @@ class ContextSessions:
     ) -> Sent:
         """Send a message in the context's own session. `reply_to` may have a short name, which is found here."""
         session = self.use()
-        to_reply = await resolved(session.works.provider, as_destination(reply_to))
-        return await session.send(to, body, said(Sending(), reply_to=to_reply, **given))
+        to_reply = await resolved(session.units.provider, as_destination(reply_to))
+        return await session.send(to, body, send_options(Sending(), reply_to=to_reply, **given))
 
     async def request(
         self,

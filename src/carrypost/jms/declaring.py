@@ -21,7 +21,7 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId, is_node_id
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.letters import DEAD_LETTERS, room_for
+from carrypost.mom.dead_letters import DEAD_LETTERS, room_for
 from carrypost.mom.names.namespace import Bind
 
 if TYPE_CHECKING:

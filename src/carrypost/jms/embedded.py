@@ -12,7 +12,7 @@ from carrypost.errors import CarrypostError, IllegalStateException, JMSException
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
-    from carrypost.jms.serving import ServedNode
+    from carrypost.jms.served_node import ServedNode
     from carrypost.model.privilege import Privilege
     from carrypost.node.settings import NodeSettings
 
@@ -90,7 +90,7 @@ def _messaging(served: ServedNode) -> Provider:
 
 async def _start(found: _Running) -> ServedNode:
     # Loaded here, as programs that attach to a node do without it, and start in half the time.
-    from carrypost.jms.serving import ServedNode  # noqa: PLC0415
+    from carrypost.jms.served_node import ServedNode  # noqa: PLC0415
 
     try:
         return await ServedNode.start(found.settings, found.privilege)

@@ -17,7 +17,7 @@ from carrypost.errors import (
     RunningError,
 )
 from carrypost.jms.attached import AttachedNode
-from carrypost.jms.calling import Caller
+from carrypost.jms.caller import Caller
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named

@@ -30,7 +30,7 @@ class Holding(Creating):
             )
         check_one(Topic(found))
         self._sessions.opened()
-        provider = (await self._sessions.ready()).works.provider
+        provider = (await self._sessions.ready()).units.provider
         destination = address.holder(found, provider.place.node)
         if len(destination.encode()) > min(DESTINATION_MAX, provider.place.limits.destination_bytes_max):
             raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
@@ -48,4 +48,4 @@ class Holding(Creating):
         if not isinstance(found, HeldTopic):
             raise InvalidDestinationException(f"end_topic expects a topic, made by declare_topic, not {topic!r}"[:200])
         self._sessions.opened()
-        await (await self._sessions.ready()).works.provider.end_topic(found.address)
+        await (await self._sessions.ready()).units.provider.end_topic(found.address)

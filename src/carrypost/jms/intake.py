@@ -30,19 +30,19 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
 from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
-from carrypost.jms.passage import from_handed
-from carrypost.jms.pausing import Pause
+from carrypost.jms.mapping import from_handed
+from carrypost.jms.pause import Pause
 from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
     from carrypost.events import GivenUp, Handed
     from carrypost.jms.acknowledging import Acknowledging
-    from carrypost.jms.asking import Wanted
+    from carrypost.jms.consumer_options import ConsumerOptions
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.message import Acknowledger
     from carrypost.jms.provider import Place
     from carrypost.jms.reports import Reports
-    from carrypost.jms.works import SessionWorks
+    from carrypost.jms.units_of_work import SessionUnitsOfWork
 
 Listener = Callable[["Message"], Awaitable[None] | None]
 _RENEWALS = 4
@@ -53,7 +53,7 @@ of it, the rest has to last."""
 class Intake:
     """Messages that wait for one consumer, and the credit for more."""
 
-    def __init__(self, inbox: Inbox, number: int, wanted: Wanted) -> None:
+    def __init__(self, inbox: Inbox, number: int, wanted: ConsumerOptions) -> None:
         self.number = number
         """The number of the consumer at the node."""
         self.wanted = wanted
@@ -66,7 +66,7 @@ class Intake:
         self.closed = ""
         """Reason why the consumer is closed, if it is."""
         self._inbox = inbox
-        self._provider = inbox.works.provider
+        self._provider = inbox.units.provider
         self._prefetch = _prefetch(wanted, self._provider.place)
         self._prefetch_bytes = self._fetch_bytes = self._provider.place.settings.prefetch_bytes
         self._fetching = False
@@ -137,7 +137,7 @@ class Intake:
                     # With no time to wait, the answer is what the node has now: let it hand that
                     # over before the decision.
                     if limit_s == 0:
-                        await inbox.works.settled()
+                        await inbox.units.settled()
                 elif limit_s == 0:
                     await asyncio.sleep(0)  # A program that asks again and again lets others go on.
                     return None
@@ -216,7 +216,7 @@ class Intake:
             await asyncio.wait({self._in_doubt})
         self._ask_for_one()
         if at_once:
-            await self._inbox.works.settled()
+            await self._inbox.units.settled()
 
     def _ask_for_one(self) -> None:
         """Ask for a message, unless one was asked for already, or waits here."""
@@ -230,7 +230,7 @@ class Intake:
         # The lease may end while the message waits here. The manager then gives it to another node,
         # so this program must not.
         if 0 < handed.lease_us <= now_us:
-            await self._provider.recover(self._inbox.works.session, (), (handed.number,))
+            await self._provider.recover(self._inbox.units.session, (), (handed.number,))
             return None
         if not handed.descriptor.alive(now_us):
             return None
@@ -339,9 +339,9 @@ class Inbox:
     """The intakes of one session, and the state that decides whether its program may have their messages."""
 
     def __init__(
-        self, works: SessionWorks, acknowledging: Acknowledging, acknowledger: Acknowledger, reports: Reports
+        self, works: SessionUnitsOfWork, acknowledging: Acknowledging, acknowledger: Acknowledger, reports: Reports
     ) -> None:
-        self.works = works
+        self.units = works
         self.acknowledging = acknowledging
         self.acknowledger = acknowledger
         """Link back to the session, which messages keep."""
@@ -377,7 +377,7 @@ class Inbox:
         """The numbers of all messages that wait."""
         return [handed.number for each in self.intakes.values() for handed in each.waiting]
 
-    def add(self, number: int, wanted: Wanted) -> Intake:
+    def add(self, number: int, wanted: ConsumerOptions) -> Intake:
         """Open the intake of one more consumer."""
         made = self.intakes[number] = Intake(self, number, wanted)
         return made
@@ -414,7 +414,7 @@ class Inbox:
 
     async def ready(self) -> None:
         """Wait for the outcome of calls that were cancelled; raise if nothing may be received."""
-        await self.works.ready()
+        await self.units.ready()
         self.acknowledging.check()
 
     def came_alone(self) -> None:
@@ -428,7 +428,7 @@ class Inbox:
         """
         alone, self._alone = self._alone, False
         if alone:
-            self.works.provider.go_on(self.works.session)
+            self.units.provider.go_on(self.units.session)
         return alone
 
     def wake(self) -> None:
@@ -452,7 +452,7 @@ class Inbox:
         """Make a dead letter of a message that the program failed with too often; `seen`: it was raised there."""
         self.acknowledging.forget_one(number)
         try:
-            await self.works.provider.give_up(self.works.session, (number,))
+            await self.units.provider.give_up(self.units.session, (number,))
         except JMSException as failed:
             self._reports.report(failed)
         self.given_up += 1
@@ -470,7 +470,7 @@ class Inbox:
         )
 
 
-def _prefetch(wanted: Wanted, place: Place) -> int:
+def _prefetch(wanted: ConsumerOptions, place: Place) -> int:
     """Return the number of messages that a consumer is handed ahead of its program."""
     if wanted.prefetch is not None:
         return wanted.prefetch  # type: ignore[no-any-return]  # it was checked when it was opened

@@ -30,13 +30,13 @@ from carrypost.events import (
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
+from carrypost.jms.host_commands import HostCommand, translating
 from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
-from carrypost.jms.stepping import Command, translating
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, Work
+from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, UnitOfWork
 from carrypost.mom.discovery import Discovered
 from carrypost.mom.names.namespace import Bind, Binding
 from carrypost.mom.placement import PlaceAnswered
@@ -72,8 +72,8 @@ class LocalProvider(Provider):
         """Names that lookups wait for."""
         self._number = 0
         self._commands = (
-            Command(partial(self._drain_soon, patient=False)),
-            Command(partial(self._drain_soon, patient=True)),
+            HostCommand(partial(self._drain_soon, patient=False)),
+            HostCommand(partial(self._drain_soon, patient=True)),
         )
         self._drains = False
         self._patient = True
@@ -388,7 +388,7 @@ class LocalProvider(Provider):
         number = self._next()
         session, sends, acks, durability, _ = asked
         with self._command(patient=durability is not _FULL):
-            made = self._host().perform(Work(number, sends, acks, durability, session), self.now_us())
+            made = self._host().perform(UnitOfWork(number, sends, acks, durability, session), self.now_us())
         for descriptor in made:
             self._follow(session, descriptor.id)
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
@@ -469,7 +469,7 @@ class LocalProvider(Provider):
     def _messaging(self) -> MessagingCommands:
         return self._host().messaging
 
-    def _command(self, *, patient: bool = False) -> Command:
+    def _command(self, *, patient: bool = False) -> HostCommand:
         """Return a step of the host, after which it is drained; `patient`: nobody waits for that."""
         return self._commands[patient]
 

@@ -12,12 +12,12 @@ from carrypost.errors import IllegalArgumentException
 from carrypost.jms import durations
 from carrypost.jms.destinations import Destination
 from carrypost.jms.durations import Duration, in_seconds
+from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import Message, headers
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.passage import Sending
-from carrypost.jms.pending import pending
-from carrypost.jms.saying import said
+from carrypost.jms.pending_send import pending
+from carrypost.jms.send_options import send_options
 from carrypost.jms.sent import Sent
 from carrypost.model.times import MICROSECONDS
 
@@ -74,7 +74,7 @@ class Producer:
         whose consumers of the topic alone are delivered it (`IllegalArgumentException` for this node, for a queue and
         for a topic with an ordering).
         """
-        sending = said(
+        sending = send_options(
             self._said(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
             request_receipt=request_receipt, recipients=recipients,
         )  # fmt: skip

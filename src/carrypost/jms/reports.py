@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
-from carrypost.jms.calling import Caller, is_called_by
+from carrypost.jms.caller import Caller, is_called_by
 from carrypost.model.address import addressee
 
 if TYPE_CHECKING:

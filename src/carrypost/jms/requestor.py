@@ -25,21 +25,21 @@ from carrypost.errors import (
     InvalidDestinationException,
     JMSException,
 )
-from carrypost.jms.asking import Wanted
 from carrypost.jms.consumer import Consumer
+from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.destinations import Destination, Queue
 from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import Message, headers
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.passage import Sending
 from carrypost.jms.producer import Body
-from carrypost.jms.saying import said
+from carrypost.jms.send_options import send_options
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
 from carrypost.mom.commands import Declare
-from carrypost.mom.queues.calls import REPLIES
+from carrypost.mom.queues.open_requests import REPLIES
 
 if TYPE_CHECKING:
     from carrypost.jms.connection import Connection
@@ -149,11 +149,11 @@ class Requestor:
         properties: Mapping[str, PropertyValue | None] | None = None,
     ) -> Request:
         """Record a request, and send it; its reply is awaited for `life_s`."""
-        sending = said(Sending(), properties=properties, time_to_live=life_s)
+        sending = send_options(Sending(), properties=properties, time_to_live=life_s)
         session, provider = await self._session(), self._connection.opened.provider
         deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
         correlation = self._correlation(correlation_id)
-        sending = said(sending, correlation_id=correlation, reply_to=await self._replies())
+        sending = send_options(sending, correlation_id=correlation, reply_to=await self._replies())
         await provider.remember_request(correlation, deadline_us)
         try:
             sent = await session.send(destination, body, sending)
@@ -207,7 +207,7 @@ class Requestor:
         left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
         # One message at a time: further replies stay in the queue, and are not handed over in vain.
-        wanted = Wanted(destination=await self._replies(), selector=selector, prefetch=1)
+        wanted = ConsumerOptions(destination=await self._replies(), selector=selector, prefetch=1)
         consumer = Consumer(session, await session.consume(wanted))
         try:
             message = await consumer.receive(left_s if limit_s is None else min(left_s, limit_s))
@@ -237,11 +237,11 @@ async def reply(session: Session, request: object, body: Body, time_to_live: Dur
             f"nobody waits for a reply to this: it has no jms_reply_to: {request!r}"[:200]
         )
     if time_to_live is None:
-        time_to_live = _remaining_s(request, session.works.provider.now_us())
+        time_to_live = _remaining_s(request, session.units.provider.now_us())
         if time_to_live == 0:
             raise IllegalStateException("the time of this request is over: nobody waits for the reply")
     correlation_id = request.jms_correlation_id or request.jms_message_id
-    sending = said(Sending(), correlation_id=correlation_id, time_to_live=time_to_live)
+    sending = send_options(Sending(), correlation_id=correlation_id, time_to_live=time_to_live)
     return await session.send(request.jms_reply_to, body, sending)
 
 
@@ -255,7 +255,7 @@ def waiting_s(given: Duration, keyword: str) -> float:
 
 def can_reply(session: Session, request: Message) -> bool:
     """Return True if a reply to a message is awaited, and its time is not over."""
-    return request.jms_reply_to is not None and _remaining_s(request, session.works.provider.now_us()) != 0
+    return request.jms_reply_to is not None and _remaining_s(request, session.units.provider.now_us()) != 0
 
 
 def _remaining_s(request: Message, now_us: int) -> float | None:

@@ -14,21 +14,21 @@ import msgspec
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
 from carrypost.events import OverlayState, SendState
 from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
-from carrypost.jms.asking import Wanted, asked
 from carrypost.jms.bodies import message_of
-from carrypost.jms.calling import Caller
+from carrypost.jms.caller import Caller
 from carrypost.jms.completions import CompletionListener, Completions
+from carrypost.jms.consumer_options import ConsumerOptions, asked
 from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, as_destination, named, resolved
 from carrypost.jms.intake import Inbox, Intake
-from carrypost.jms.listening import Listening, given_up
+from carrypost.jms.listener_task import ListenerTask, given_up
 from carrypost.jms.look import Look
+from carrypost.jms.mapping import Sending, stamp, to_draft
 from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.modulating import encoded
-from carrypost.jms.passage import Sending, stamp, to_draft
-from carrypost.jms.pausing import pause_s
+from carrypost.jms.pause import pause_s
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
-from carrypost.jms.works import SessionWorks
+from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
 from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
@@ -73,13 +73,13 @@ class Session:
         self.connection = connection
         self.number = number
         self.mode = mode
-        self.works = SessionWorks(connection.provider, number, connection.reports.report)
-        self.acknowledging = acknowledging(mode, self.works)
-        self.inbox = Inbox(self.works, self.acknowledging, self, connection.reports)
+        self.units = SessionUnitsOfWork(connection.provider, number, connection.reports.report)
+        self.acknowledging = acknowledging(mode, self.units)
+        self.inbox = Inbox(self.units, self.acknowledging, self, connection.reports)
         self.sends = Sends(connection.provider.place.node)
         self.caller = connection.callers()
         self.completions = Completions(self.caller)
-        self.listening = Listening(self.inbox, self.caller)
+        self.listening = ListenerTask(self.inbox, self.caller)
         self.transaction = (
             Transaction(self.inbox, self.acknowledging, self.sends, self.completions)
             if isinstance(self.acknowledging, TransactedAcknowledging)
@@ -99,7 +99,7 @@ class Session:
 
         Every send of a program is one of these, or waits in the transaction. Callers are not all checked.
         """
-        works = self.works
+        works = self.units
         destination: Destination = to if type(to) in _PLAIN else await self.place(to)  # type: ignore[assignment]
         made = message_of(body)
         await works.ready()
@@ -144,7 +144,7 @@ class Session:
         self._sent += 1
         return msgspec.structs.replace(
             said,
-            delivery_time_us=self.works.provider.now_us() + said.delay_us if said.delay_us else None,
+            delivery_time_us=self.units.provider.now_us() + said.delay_us if said.delay_us else None,
             receipt=said.receipt and said.delivery_mode is DeliveryMode.PERSISTENT,
             client=self.connection.client_id or None, connection=self.connection.number, session=self.number,
             number=self._sent,
@@ -152,7 +152,7 @@ class Session:
 
     async def place(self, destination: object) -> Destination:
         """Return the destination of a message; arguments of callers are not all checked."""
-        found = await resolved(self.works.provider, as_destination(destination))
+        found = await resolved(self.units.provider, as_destination(destination))
         if not isinstance(found, Destination):
             raise InvalidDestinationException(
                 "messages are sent to a topic, made by create_topic, a queue, made by create_queue, or text that names "
@@ -167,16 +167,16 @@ class Session:
         Raises `IllegalArgumentException` if nothing is to be heard of it: it did not ask, or `messaging.receipt_s` have
         passed since its end.
         """
-        await self.works.ready()
+        await self.units.ready()
         message = visible.message_named(named(message_id, "a message id"))
         with self.sends:
-            found = None if message is None else await self.works.provider.followed(self.number, message)
+            found = None if message is None else await self.units.provider.followed(self.number, message)
             sent = self.sends.find(message, found, message_id)
         if sent is None:
             raise IllegalArgumentException(
                 f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"
             )
-        await self.works.settled()  # How far it has come is told by then.
+        await self.units.settled()  # How far it has come is told by then.
         return sent
 
     def _has_sent_enough(self) -> bool:
@@ -189,22 +189,22 @@ class Session:
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    async def consume(self, wanted: Wanted) -> Intake:
+    async def consume(self, wanted: ConsumerOptions) -> Intake:
         """Open a consumer at the node, and its intake here."""
-        await self.works.ready()
+        await self.units.ready()
         self.acknowledging.flush()  # A new subscription has what nobody acknowledged: not what this program just got.
-        destination = await resolved(self.works.provider, wanted.destination)
+        destination = await resolved(self.units.provider, wanted.destination)
         self.connection.temporaries.check_consumer(destination)
         wanted = msgspec.structs.replace(wanted, destination=destination)
-        number = await self.works.provider.consume(self.number, asked(wanted))
+        number = await self.units.provider.consume(self.number, asked(wanted))
         intake = self.connection.intakes[number] = self.inbox.add(number, wanted)
         return intake
 
     async def modulate(self, intake: Intake, modulator: object) -> None:
         """Give a consumer of a channel another modulator, or none."""
         self._check_channel(intake, "a modulator")
-        await self.works.ready()
-        await self.works.provider.modulate(intake.number, encoded(modulator))
+        await self.units.ready()
+        await self.units.provider.modulate(intake.number, encoded(modulator))
 
     def overlay(self, intake: Intake) -> OverlayState:
         """Return the state of a consumer of a channel."""
@@ -227,7 +227,7 @@ class Session:
         unread = [each.number for each in intake.waiting]
         self._remove(intake, "this consumer is closed: create another")
         self.acknowledging.flush()
-        await self.works.provider.close_consumer(intake.number, unread)
+        await self.units.provider.close_consumer(intake.number, unread)
 
     def _remove(self, intake: Intake, reason: str) -> None:
         self.connection.intakes.pop(intake.number, None)
@@ -249,8 +249,8 @@ class Session:
 
     async def look(self, queue: Queue, selector: str | None) -> Look:
         """Begin a look into a queue."""
-        found = await resolved(self.works.provider, queue)
-        begun = await self.works.provider.browse(self.number, found.address, selector)
+        found = await resolved(self.units.provider, queue)
+        begun = await self.units.provider.browse(self.number, found.address, selector)
         look = self._looks[begun.number] = Look(begun)
         return look
 
@@ -268,18 +268,18 @@ class Session:
 
     async def acknowledge(self, number: int) -> None:
         """Acknowledge a message, as the program asks."""
-        self.works.check()
+        self.units.check()
         await self.acknowledging.acknowledge(number)
 
     async def release(self, number: int, delay_us: int) -> None:
         """Let a message come again after a while, as the program asks."""
-        self.works.check()
+        self.units.check()
         await self.acknowledging.release(number, delay_us)
 
     async def failed(self, number: int, message: Message, error: BaseException) -> None:
         """Let a message that the program failed with come again after a while; after too many failures, give it up."""
-        self.works.check()
-        count, settings = message.get_int_property("JMSXDeliveryCount"), self.works.provider.place.settings
+        self.units.check()
+        count, settings = message.get_int_property("JMSXDeliveryCount"), self.units.provider.place.settings
         if isinstance(error, Exception) and count >= settings.tries:
             await self.inbox.give_up(number, given_up(message, count, error), seen=True)
             return
@@ -290,22 +290,22 @@ class Session:
             self._releases.add(task)
             task.add_done_callback(self._releases.discard)
         else:
-            await self.works.provider.recover(self.number, (), (number,))
+            await self.units.provider.recover(self.number, (), (number,))
 
     async def _release_in(self, delay_s: float, number: int) -> None:
         await asyncio.sleep(delay_s)
         with suppress(JMSException):  # A session that is closed has given it back.
-            await self.works.provider.recover(self.number, (), (number,))
+            await self.units.provider.recover(self.number, (), (number,))
 
     async def recover(self) -> None:
         """Return everything that was not acknowledged, to come again."""
         if self.transaction is not None:
             raise IllegalStateException("this context has transactions: rollback() lets everything come again")
-        await self.works.ready()
+        await self.units.ready()
         self.acknowledging.flush()
         unread = self.inbox.take_back()
         self.acknowledging.forget()
-        self.inbox.drop_through(await self.works.provider.recover(self.number, unread, None))
+        self.inbox.drop_through(await self.units.provider.recover(self.number, unread, None))
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Session:
         """Hand out no more; wait until all messages are processed and acknowledged, and all sends are durable."""
         await self._quit_delivering()
         await self.completions.done()
-        await self.works.all_done()
+        await self.units.all_done()
 
     async def _quit_delivering(self) -> None:
         """Give the program nothing more; wait for its listeners, and send automatic acknowledgements."""
@@ -340,7 +340,7 @@ class Session:
         unread = self.inbox.unread
         self._end("this context is closed: create another")
         if not self.ended:
-            await self.works.provider.close_session(self.number, unread)
+            await self.units.provider.close_session(self.number, unread)
 
     def node_ended(self, reason: str) -> None:
         """End the session, as the node is gone."""
@@ -356,6 +356,6 @@ class Session:
             self._remove(intake, reason)
         for look in self._looks.values():
             look.end(reason)
-        self.works.close(reason)
+        self.units.close(reason)
         self.sends.end(reason)
         self.caller.close()

@@ -19,7 +19,7 @@ from carrypost.jms.acknowledging import TransactedAcknowledging, lease_over
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.intake import Inbox
-from carrypost.jms.passage import stamp
+from carrypost.jms.mapping import stamp
 from carrypost.jms.provider import Performed
 from carrypost.jms.sent import Sends, Sent
 from carrypost.journal import Durability
@@ -46,7 +46,7 @@ class Transaction:
         self, inbox: Inbox, acknowledging: TransactedAcknowledging, sends: Sends, completions: Completions
     ) -> None:
         self._inbox, self._acknowledging, self._sends, self._completions = inbox, acknowledging, sends, completions
-        self._works = inbox.works
+        self._units = inbox.units
         self._drafts: list[Drafted] = []
         self._in_block = False
         self._received = False
@@ -57,7 +57,7 @@ class Transaction:
     ) -> Sent:
         """Keep a message for the commit."""
         self._acknowledging.check_idle()
-        number, descriptor = await self._works.provider.draft(self._works.session, draft)
+        number, descriptor = await self._units.provider.draft(self._units.session, draft)
         sent = self._sends.made(draft, descriptor)
         self._drafts.append(Drafted(number, sent, message, destination, listener))
         if descriptor is not None:  # One with an order gets its id by the commit.
@@ -69,7 +69,7 @@ class Transaction:
 
         Who is cancelled while it waits leaves nothing half done.
         """
-        await self._works.ready()
+        await self._units.ready()
         self._acknowledging.check_idle()
         drafts, numbers = self._drafts, self._acknowledging.numbers
         if not drafts and not numbers:
@@ -78,14 +78,14 @@ class Transaction:
             await self.rollback()
             error = lease_over(len(lapsed), len(numbers))
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
-        performed = self._works.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
+        performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)
             self._acknowledging.committing = True
-            await self._works.conclude(performed.done, partial(self._end, made, performed.done))
+            await self._units.conclude(performed.done, partial(self._end, made, performed.done))
         else:
             self._acknowledging.committing = True
-            await self._works.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
+            await self._units.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
         """Wait for what its messages were sent with, then for the disk: in a task of its own."""
@@ -149,7 +149,7 @@ class Transaction:
 
     async def rollback(self) -> None:
         """Forget what was sent, and let come again what was received."""
-        await self._works.ready()
+        await self._units.ready()
         self._acknowledging.check_idle()
         self.abandon()
         self._received = bool(self._acknowledging.numbers)
@@ -181,7 +181,7 @@ class Transaction:
         if self._received:
             self._inbox.pause.begin()
         unread = self._inbox.take_back()
-        self._inbox.drop_through(await self._works.provider.rollback(self._works.session, unread))
+        self._inbox.drop_through(await self._units.provider.rollback(self._units.session, unread))
 
 
 def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tuple[Drafted, Descriptor | None]]:

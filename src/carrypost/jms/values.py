@@ -151,7 +151,7 @@ NEWS = _methods(Program, together=True)
 encode_place, decode_place = _codec(_form(Place))
 
 
-class Asking(Provider):
+class RemoteProvider(Provider):
     """A provider that asks elsewhere: what a subclass does not do itself goes to `ask`, or, unanswered, to `notify`."""
 
     async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
@@ -164,7 +164,7 @@ class Asking(Provider):
 
 
 def _asked(call: Call) -> Callable[..., Any]:
-    def asked(self: Asking, *args: object, **named: object) -> Any:  # noqa: ANN401 - a coroutine, or None
+    def asked(self: RemoteProvider, *args: object, **named: object) -> Any:  # noqa: ANN401 - a coroutine, or None
         rest = [named[each] for each in call.parameters[len(args) :]]
         return (self.ask if call.answered else self.notify)(call, *args, *rest)
 
@@ -172,7 +172,7 @@ def _asked(call: Call) -> Callable[..., Any]:
 
 
 for _call in CALLS.values():
-    setattr(Asking, _call.name, _asked(_call))
+    setattr(RemoteProvider, _call.name, _asked(_call))
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

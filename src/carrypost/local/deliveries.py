@@ -75,17 +75,17 @@ class InterestChanges:
 class Deliveries(Layer):
     """The application's side of one host: the last layer, which passes nothing on."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._journal, self._interests, self._limits = ground.outputs.journal, ground.interests, ground.limits
-        self._node = ground.node
-        self.subscriptions = Subscriptions(ground.interests, ground.limits)
+    def __init__(self, context: HostContext) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._journal, self._interests, self._limits = context.outputs.journal, context.interests, context.limits
+        self._node = context.node
+        self.subscriptions = Subscriptions(context.interests, context.limits)
         self._here = CachedDestinations(self._cache)
         self._inherited = 0
         """Slots of messages wanted before a restart: whether they still are is checked when a subscription ends."""
         self._again: set[MessageId] = set()
         """Messages delivered and not confirmed before a restart, until they are delivered again."""
-        self._pinned_max = ground.settings.pinned_max
+        self._pinned_max = context.settings.pinned_max
         self._unconfirmed: dict[MessageId, Copy] = {}
         self._unconfirmed_bytes = 0
         self.waiting: dict[int, Copy] = {}

@@ -49,9 +49,9 @@ class Stamp(NamedTuple):
 class Publisher:
     """Numbers, signs and stores the host's own messages."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._identity, self._settings, self._limits = ground.identity, ground.settings, ground.limits
-        self._holdings, self._journal = ground.holdings, ground.outputs.journal
+    def __init__(self, context: HostContext) -> None:
+        self._identity, self._settings, self._limits = context.identity, context.settings, context.limits
+        self._holdings, self._journal = context.holdings, context.outputs.journal
         self._sequence = 0
         self._incarnation = 0
         self._ready = False

@@ -8,7 +8,7 @@ Items are bounded in different ways. `Acknowledge`, `Release`, `Outcome` and `Sn
 assigned or asked: each counts once, and is never refused for coming in a burst, since a lost one would hold up a
 message. The same is true of an `Ask` or `Withdraw` of a known demand. What a node asks on its own account, a new `Ask`,
 the `Withdraw` of an unknown one, a `Place` or a `Discover`, is paid for from the node's account. A `Browse` waits its
-turn (`mom.queues.showing`). Everything beyond a bound is refused and counted (`Outputs.refuse`).
+turn (`mom.queues.snapshots`). Everything beyond a bound is refused and counted (`Outputs.refuse`).
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.context import Context
-    from carrypost.mom.owed import Owed
+    from carrypost.mom.context import MessagingContext
+    from carrypost.mom.owed_receipts import OwedReceipts
     from carrypost.mom.rows import Stored
     from carrypost.mom.state import Backlog, Claimant, Consumer, Session, Tenure
 
@@ -48,7 +48,7 @@ _PLACE = attrgetter("place")
 class Claims:
     """All claims of one host."""
 
-    def __init__(self, context: Context, owed: Owed) -> None:
+    def __init__(self, context: MessagingContext, owed: OwedReceipts) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._journal, self._emit = context.journal, context.outputs.emit
         self._table, self._tries = Table(context.ledger, b"C", ClaimRow), context.settings.messaging.tries
@@ -374,16 +374,16 @@ class Claims:
             if undoable:
                 done.append(claim)
             else:
-                self._let_go(claim)
+                self._release(claim)
         return done
 
     def keep(self, done: Iterable[Claim]) -> None:
         """Release the claims of a commit that is durable."""
         for claim in done:
             self.confirmations.keep(claim.copy.id)
-            self._let_go(claim)
+            self._release(claim)
 
-    def _let_go(self, claim: Claim) -> None:
+    def _release(self, claim: Claim) -> None:
         """Release the copy of a claim that is acknowledged for good."""
         self._pins.unpin(claim)
         if claim.tenure is not None:

@@ -11,6 +11,9 @@ from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry
+from carrypost.renamed import renamed
+
+__getattr__ = renamed(__name__, {"Work": "UnitOfWork"})
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
@@ -105,7 +108,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     """Acknowledge everything that was handed to the session up to this number as well."""
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class UnitOfWork(msgspec.Struct, frozen=True, gc=False):
     """An atomic unit of work: one batch, answered by `Done` or `Undone`."""
 
     number: int

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.context import Context
-    from carrypost.mom.owed import Owed
+    from carrypost.mom.context import MessagingContext
+    from carrypost.mom.owed_receipts import OwedReceipts
     from carrypost.mom.rows import Stored
 
 FAMILY = b"K"
@@ -25,7 +25,7 @@ FAMILY = b"K"
 class Confirmations:
     """The messages that programs of one node acknowledged."""
 
-    def __init__(self, context: Context, owed: Owed) -> None:
+    def __init__(self, context: MessagingContext, owed: OwedReceipts) -> None:
         self._holdings = context.holdings
         self._deliveries, self._ledger, self._owed = context.deliveries, context.ledger, owed
         self._acknowledged: set[MessageId] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.journal import MOM
+from carrypost.local.control_outbox import ControlOutbox
 from carrypost.local.ledger import Ledger
-from carrypost.local.post import Post
 from carrypost.mom.channels import Channels
 from carrypost.mom.control import CONTROL
 
@@ -16,14 +16,20 @@ if TYPE_CHECKING:
     from carrypost.mom.channels import Overlay
 
 
-class Context:
+class MessagingContext:
     """Messaging on one host, in one life of it."""
 
-    def __init__(self, ground: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None) -> None:
-        self.ground, self.deliveries, self.incarnation = ground, deliveries, incarnation
-        self.node, self.settings, self.limits = ground.node, ground.settings, ground.limits
-        self.holdings, self.outputs, self.interests = ground.holdings, ground.outputs, ground.interests
-        self.journal, self.undo = ground.outputs.journal, ground.outputs.undo
+    def __init__(
+        self, host_context: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None
+    ) -> None:
+        self.host_context, self.deliveries, self.incarnation = host_context, deliveries, incarnation
+        self.node, self.settings, self.limits = host_context.node, host_context.settings, host_context.limits
+        self.holdings, self.outputs, self.interests = (
+            host_context.holdings,
+            host_context.outputs,
+            host_context.interests,
+        )
+        self.journal, self.undo = host_context.outputs.journal, host_context.outputs.undo
         self.ledger = Ledger(self.journal, MOM)
-        self.post = Post(ground, CONTROL)
-        self.channels = Channels(ground.outputs, overlay)
+        self.outbox = ControlOutbox(host_context, CONTROL)
+        self.channels = Channels(host_context.outputs, overlay)

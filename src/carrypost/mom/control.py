@@ -18,7 +18,7 @@ from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 from carrypost.mom.admission import RECEIVERS_MAX
-from carrypost.mom.lives import NUMBER_MAX
+from carrypost.mom.incarnations import NUMBER_MAX
 
 REASON_MAX = 256
 """Characters of a reason."""
@@ -30,7 +30,7 @@ _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-"""A number that tells the life of its node (`mom.lives`)."""
+"""A number that tells the life of its node (`mom.incarnations`)."""
 _Destination = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from carrypost.gossip.layer import Draft
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.names.directory import Directory
     from carrypost.mom.queues.queues import Queues
 
@@ -75,7 +75,7 @@ class _Asking:
 class Discoveries:
     """The questions of this node to others, and its answers to theirs."""
 
-    def __init__(self, context: Context, queues: Queues, directory: Directory) -> None:
+    def __init__(self, context: MessagingContext, queues: Queues, directory: Directory) -> None:
         self._node, self._outputs, self._directory = context.node, context.outputs, directory
         self._island = context.settings.island
         """False if this node knows of no connected nodes, and can answer none."""

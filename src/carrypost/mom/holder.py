@@ -19,13 +19,13 @@ import msgspec
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.events import Reason
 from carrypost.gossip.layer import Draft
-from carrypost.local.post import Said
+from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId
 from carrypost.mom.control import FAILED, HANDED_OVER, Outcome
-from carrypost.mom.enrolled import Enrolled, HeldTopic
+from carrypost.mom.held_topics import HeldTopic, HeldTopics
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import NodeId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.rows import Stored
 
 _NODES_BYTES_MAX = 4 * 1024
@@ -78,12 +78,12 @@ class Publication(msgspec.Struct, eq=False):
 class Holder:
     """The topics that one node holds, and their publications."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
         self._holdings, self._journal, self._ledger = context.holdings, context.journal, context.ledger
-        self._post, self._undo = context.post, context.undo
+        self._outbox, self._undo = context.outbox, context.undo
         self._table = Table(context.ledger, b"T", TopicRow)
-        self.enrolled = Enrolled(context)
+        self.enrolled = HeldTopics(context)
         self._open: dict[MessageId, Publication] = {}
         """Open publications; bounded by the cache, which has their copies."""
         self._serials: dict[int, list[tuple[MessageId, MessageId]]] = {}
@@ -177,7 +177,7 @@ class Holder:
         """Inform the author of the progress of a publication, if it asked for that."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
         if headers is not None and headers.receipt:
-            self._post.add(descriptor.node, Said(Outcome(copy.id, kind, reason)), until_us=descriptor.ends_us)
+            self._outbox.add(descriptor.node, UnstoredItem(Outcome(copy.id, kind, reason)), until_us=descriptor.ends_us)
 
     def drafts(self, now: int) -> list[Draft]:
         """Return the notifications to publish; release publications that are complete."""

@@ -17,16 +17,16 @@ from carrypost.journal import MOM
 from carrypost.local.ledger import RETRY_US
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import logged
+from carrypost.mom import log_rows
 from carrypost.mom.claims import Claims
-from carrypost.mom.consuming import Consuming
-from carrypost.mom.context import Context
+from carrypost.mom.committed_acks import CommittedAcks
+from carrypost.mom.consumers import Consumers
+from carrypost.mom.context import MessagingContext
 from carrypost.mom.discovery import Discoveries
-from carrypost.mom.handing import Handing
-from carrypost.mom.kept import Kept
+from carrypost.mom.dispatcher import Dispatcher
 from carrypost.mom.names.directory import Directory
 from carrypost.mom.overview import NAMES_TOLD, MessagingOverview
-from carrypost.mom.owed import Owed
+from carrypost.mom.owed_receipts import OwedReceipts
 from carrypost.mom.placement import Placements
 from carrypost.mom.queues.queues import ADDRESSED, Queues
 from carrypost.mom.receipts import Receipts
@@ -56,30 +56,34 @@ class Messaging(Layer):
     @classmethod
     def register(cls) -> None:
         """Let receipts and assignments append rows to the event log."""
-        record.register(logged.ROWS)
+        record.register(log_rows.ROWS)
 
     def __init__(
-        self, ground: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None = None
+        self, host_context: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None = None
     ) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._journal, self._undo, self._emit = ground.outputs.journal, ground.outputs.undo, ground.outputs.emit
+        self._holdings, self._cache = host_context.holdings, host_context.holdings.cache
+        self._journal, self._undo, self._emit = (
+            host_context.outputs.journal,
+            host_context.outputs.undo,
+            host_context.outputs.emit,
+        )
         self._deliveries = deliveries
-        context = Context(ground, deliveries, incarnation, overlay)
+        context = MessagingContext(host_context, deliveries, incarnation, overlay)
         self._ledger, self._channels = context.ledger, context.channels
         self.receipts = Receipts(context)
-        self._owed = Owed(context)
+        self._owed = OwedReceipts(context)
         self.claims = Claims(context, self._owed)
         self._topics = Topics(context)
         self.queues = Queues(context, self.claims, self.receipts)
-        self.handing = Handing(context, self.claims, self.queues)
+        self.handing = Dispatcher(context, self.claims, self.queues)
         self.sessions = Sessions()
         self.directory = Directory(context)
         self.placements = Placements(context, self.queues, self.directory)
         self.discoveries = Discoveries(context, self.queues, self.directory)
-        self.consuming = Consuming(
+        self.consuming = Consumers(
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
-        self._kept = Kept(context, self.claims)
+        self._kept = CommittedAcks(context, self.claims)
         self._resume_us = NEVER
         """Time before which nothing is handed over, because the disk failed and hand-overs are counted there."""
 
@@ -173,7 +177,7 @@ class Messaging(Layer):
         """Do what is due: delivery times, leases, interests without subscriptions, rows that were not written."""
         self.claims.expire(now)
         if self._kept.due_us <= now:
-            self._kept.let_go()
+            self._kept.release()
         for subscription in self._topics.lapsed(now):
             self.consuming.end(subscription, now)
         self._topics.expire(now)
@@ -183,7 +187,7 @@ class Messaging(Layer):
         self.discoveries.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
-            self.queues.post.rewritten()
+            self.queues.outbox.rewritten()
         self.receipts.expire(now)
         self._topics.renew_consumed(self.queues.enrolling.due(now), now)
         self.queues.expire(now)
@@ -197,7 +201,7 @@ class Messaging(Layer):
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and return messages for other nodes."""
         if self._kept.is_ripe(now) and (self._journal.puts or self._journal.deletes):
-            self._kept.let_go()
+            self._kept.release()
         if self._resume_us == NEVER:
             self.handing.hand_out(now)
         for copy in self._holdings.pop_carried():
@@ -226,7 +230,7 @@ class Messaging(Layer):
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """Return no rows: they are in the journal already. Assign the batch that has them its number."""
         self._ledger.batched(serial)
-        self.queues.post.batched(serial)
+        self.queues.outbox.batched(serial)
         return {}
 
     def durable(self, serial: int) -> None:

@@ -23,7 +23,7 @@ from carrypost.errors import (
 )
 from carrypost.events import LayerEvent
 from carrypost.gossip.transfers.budget import Budget
-from carrypost.local.post import Said
+from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.ids import NodeId
@@ -40,13 +40,13 @@ from carrypost.mom.admission import (
     Accounts,
 )
 from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.letters import DEAD_LETTERS, room_for
+from carrypost.mom.dead_letters import DEAD_LETTERS, room_for
 from carrypost.mom.names.namespace import Bind
 from carrypost.mom.queues.queue import OWN
 
 if TYPE_CHECKING:
     from carrypost.config import Settings
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.names.directory import Directory
     from carrypost.mom.queues.queues import Queues
 
@@ -87,8 +87,8 @@ class _Question(NamedTuple):
 class Placements:
     """The queues that this node asks others to manage, and those that others ask it to manage."""
 
-    def __init__(self, context: Context, queues: Queues, directory: Directory) -> None:
-        self._node, self._outputs, self._post = context.node, context.outputs, context.post
+    def __init__(self, context: MessagingContext, queues: Queues, directory: Directory) -> None:
+        self._node, self._outputs, self._outbox = context.node, context.outputs, context.outbox
         self._queues, self._directory = queues, directory
         self._bytes_max = context.limits.destination_bytes_max
         self._manages = _manages(context.settings)
@@ -133,7 +133,7 @@ class Placements:
             raise IllegalArgumentException(f"nobody can be asked for this: {asked!r} at {node!r}"[:300])
         self._open[self._number] = _Question(command, node, until_us)
         self.due_us = min(self.due_us, until_us)
-        self._post.add(node, Said(place), until_us=until_us)
+        self._outbox.add(node, UnstoredItem(place), until_us=until_us)
 
     def _answered(self, item: control.Placed, node: NodeId, *_: int) -> None:
         """Report the answer of the node that was asked; any other answer is ignored."""
@@ -166,7 +166,7 @@ class Placements:
             answer = control.Placed(item.number, accepted=True)
         except JMSException as error:
             answer = control.Placed(item.number, accepted=False, reason=str(error)[: control.REASON_MAX])
-        self._post.add(node, Said(answer), until_us=min(item.until_us, now + REQUEST_US))
+        self._outbox.add(node, UnstoredItem(answer), until_us=min(item.until_us, now + REQUEST_US))
 
     def _manage(self, item: control.Place, now: int) -> None:
         """Declare the queue and bind its name; raise a `JMSException` to decline, before anything changed."""

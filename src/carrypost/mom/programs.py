@@ -31,9 +31,9 @@ class MessagingCommands:
     """Commands that programs give to messaging."""
 
     def __init__(
-        self, steps: Steps, ground: HostContext, deliveries: Deliveries, overlay: Overlay | None = None
+        self, steps: Steps, host_context: HostContext, deliveries: Deliveries, overlay: Overlay | None = None
     ) -> None:
-        self._steps, self._step, self._ground, self._deliveries = steps, steps.step, ground, deliveries
+        self._steps, self._step, self._host_context, self._deliveries = steps, steps.step, host_context, deliveries
         self._overlay = overlay
         self._messaging: Messaging | None = None
 
@@ -57,7 +57,7 @@ class MessagingCommands:
         if not self._steps.incarnation:
             raise StateError("start or restore the host first: what an earlier life left would not be found")
         with self._step(now):
-            self._messaging = Messaging(self._ground, self._deliveries, self._steps.incarnation, self._overlay)
+            self._messaging = Messaging(self._host_context, self._deliveries, self._steps.incarnation, self._overlay)
             self._steps.join(self._messaging)
 
     @property
@@ -254,7 +254,7 @@ class MessagingCommands:
 
     def discover(self, number: int, nodes: Collection[NodeId], until_us: int, now: int) -> None:
         """Ask connected nodes for their names; `discovery.Discovered` of that number follows."""
-        if not self._ground.settings.island:
+        if not self._host_context.settings.island:
             raise IllegalStateException(
                 "a discovery asks the nodes that this one is connected with, and it does not look for them: set "
                 "island = true, or look names up, which asks nobody"

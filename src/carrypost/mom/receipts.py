@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Outcome
     from carrypost.mom.rows import Stored
 
@@ -72,7 +72,7 @@ class Send(msgspec.Struct, array_like=True, gc=False):
 class Receipts:
     """The sends of one node that are followed."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._journal, self._undo = context.journal, context.undo
         self._holdings.follows = True

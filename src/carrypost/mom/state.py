@@ -21,7 +21,7 @@ from carrypost.model.address import address, channel_of, is_channel, is_held, na
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
-from carrypost.mom.letters import DEAD_LETTERS
+from carrypost.mom.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -332,7 +332,7 @@ Key = tuple[str, str, bool]
 """Client id, name, and True if it is durable: the identity of named subscriptions."""
 
 
-class Here(NamedTuple):
+class LocalNode(NamedTuple):
     """Id and life of this node."""
 
     node: NodeId
@@ -426,7 +426,7 @@ class Subscription(Claimant):
         """The key under which it is found, if it has a name."""
         return self.client, self.asked.name, self.asked.durable
 
-    def takes(self, descriptor: Descriptor, here: Here) -> bool:
+    def takes(self, descriptor: Descriptor, here: LocalNode) -> bool:
         """Return True if it wants a message that its interest matches; `here`: this node, in this life."""
         if self._narrower is not None and not self._narrower.matches(descriptor):
             return False

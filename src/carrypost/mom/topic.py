@@ -22,14 +22,14 @@ from carrypost.model.pattern import entry as make_entry
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
 from carrypost.mom.rows import Table
-from carrypost.mom.state import Here, Interest, Subscription, destination_of, held_of
+from carrypost.mom.state import Interest, LocalNode, Subscription, destination_of, held_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.pattern import Entry
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.rows import Stored
     from carrypost.mom.state import Consumer, Key
 
@@ -54,9 +54,9 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
 class Topics:
     """The subscriptions of one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._limits, self._settings = context.limits, context.settings.messaging
-        self.here = Here(context.node, context.incarnation)
+        self.here = LocalNode(context.node, context.incarnation)
         self._own_interests, self._deliveries = context.interests, context.deliveries
         self._table = Table(context.ledger, b"S", SubscriptionRow)
         self._interests: dict[Entry, Interest] = {}
@@ -67,7 +67,7 @@ class Topics:
         """Subscriptions by the pattern of their destinations."""
         self._number = 0
         self._channels = context.channels
-        self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
+        self._in_reach, self._island = context.host_context.links.in_reach, context.settings.island
         self._changed: dict[str, None] = {}
         """Held topics whose subscriptions here were added, removed or renewed."""
         self.due_us = NEVER

@@ -65,18 +65,18 @@ class Order(Layer):
 
     kind = ORDER_ROWS
 
-    def __init__(self, ground: HostContext, deliveries: Deliveries) -> None:
-        self._node, self._signed, self._limits = ground.node, ground.identity.signed, ground.limits
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs = ground.outputs
+    def __init__(self, context: HostContext, deliveries: Deliveries) -> None:
+        self._node, self._signed, self._limits = context.node, context.identity.signed, context.limits
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._outputs = context.outputs
         self._deliveries = deliveries
         self._groups: dict[tuple[str, Ordering], Group] = {}
         self._opened: Counter[str] = Counter()
         """Number of groups that each author opened."""
-        self._opened_max = max(1, int(ground.limits.groups_max * ground.limits.share_author))
-        self._skew_us = round(ground.settings.skew_s_max * MICROSECONDS)
-        self._interests = ground.interests
-        self._waiting = _Room(ground)
+        self._opened_max = max(1, int(context.limits.groups_max * context.limits.share_author))
+        self._skew_us = round(context.settings.skew_s_max * MICROSECONDS)
+        self._interests = context.interests
+        self._waiting = _Room(context)
         self._passing: list[Copy] = []
         """Messages that go on with the next `receive`, in order."""
         self._stamped: set[Group] = set()
@@ -111,7 +111,7 @@ class Order(Layer):
         for copy in copies:
             if copy.descriptor.ordering:
                 group = self._groups[_group_of(copy)]  # It was there when the message was stamped, in the same step.
-                self._let_pass(group, group.published(copy.descriptor, self._holdings.now_us))
+                self._deliver(group, group.published(copy.descriptor, self._holdings.now_us))
 
     # --- reception -----------------------------------------------------------------------------------------
 
@@ -154,16 +154,16 @@ class Order(Layer):
             for copy in copies:
                 self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
             return
-        self._let_pass(group, group.receive([copy.descriptor for copy in copies], self._holdings.now_us))
+        self._deliver(group, group.receive([copy.descriptor for copy in copies], self._holdings.now_us))
         for copy in copies if group.pending else ():
             if copy.id in group.pending and copy.id not in self._waiting.copies:
-                self._let_wait(group, copy)
+                self._hold(group, copy)
 
     def expire(self, now: int) -> None:
         """Pass on messages that waited for others that are dead by now."""
         for group in list(self._groups.values()):
             if group.due_us <= now:
-                self._let_pass(group, group.expire(now))
+                self._deliver(group, group.expire(now))
         if self._reopen_us <= now:
             self._reopen_us, self._reopened_us = NEVER, now
             # That the turn of something has come is a guess: asked for at once, all of it would come every few seconds.
@@ -256,7 +256,7 @@ class Order(Layer):
         if not self._opened[group.opener]:
             del self._opened[group.opener]
 
-    def _let_wait(self, group: Group, copy: Copy) -> None:
+    def _hold(self, group: Group, copy: Copy) -> None:
         if not self._waiting.enter(copy):
             self._look_outside(group.waits_until_us(copy.descriptor))
             group.discard(copy.descriptor)
@@ -267,7 +267,7 @@ class Order(Layer):
         self._reopen_us = min(self._reopen_us, max(t_us, self._reopened_us + _REOPEN_US))
         self.due_us = min(self.due_us, self._reopen_us)
 
-    def _let_pass(self, group: Group, delivered: list[Descriptor]) -> None:
+    def _deliver(self, group: Group, delivered: list[Descriptor]) -> None:
         """Pass on the messages that a group delivers, in this order, and report those that it gives up."""
         if group.due_us < self.due_us:
             self.due_us = group.due_us
@@ -365,9 +365,9 @@ _group_of = attrgetter("descriptor.destination", "descriptor.ordering")
 class _Room:
     """The copies that wait, within their bounds."""
 
-    def __init__(self, ground: HostContext) -> None:
-        limits, settings = ground.limits, ground.settings
-        self._cache = ground.holdings.cache
+    def __init__(self, context: HostContext) -> None:
+        limits, settings = context.limits, context.settings
+        self._cache = context.holdings.cache
         self.copies: dict[MessageId, Copy] = {}
         self._all = Usage()
         self._by_author: dict[str | bytes, Usage] = {}

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from carrypost.events import SendState
-from carrypost.jms import browsing, consumer, context, factory, producer, requestor, sent
+from carrypost.jms import consumer, context, factory, producer, queue_browser, requestor, sent
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.modes import SessionMode
@@ -159,12 +159,12 @@ class Consumer(Closing[consumer.Consumer]):
         loop().run(listen)
 
 
-@documented(browsing.QueueBrowser)
-class QueueBrowser(Closing[browsing.QueueBrowser]):
-    queue = reading(browsing.QueueBrowser.queue)
-    message_selector = reading(browsing.QueueBrowser.message_selector)
-    taken_at = reading(browsing.QueueBrowser.taken_at)
-    close = blocking(browsing.QueueBrowser.close)
+@documented(queue_browser.QueueBrowser)
+class QueueBrowser(Closing[queue_browser.QueueBrowser]):
+    queue = reading(queue_browser.QueueBrowser.queue)
+    message_selector = reading(queue_browser.QueueBrowser.message_selector)
+    taken_at = reading(queue_browser.QueueBrowser.taken_at)
+    close = blocking(queue_browser.QueueBrowser.close)
 
     @property
     def age(self) -> float | None:
@@ -175,7 +175,7 @@ class QueueBrowser(Closing[browsing.QueueBrowser]):
 
         return loop().run(read)
 
-    @documented(browsing.QueueBrowser.messages)
+    @documented(queue_browser.QueueBrowser.messages)
     def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
         return (as_message(message) for message in each(self._inner.messages(timeout)))
 

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from carrypost.errors import IllegalArgumentException
-from carrypost.jms.calling import Caller
+from carrypost.jms.caller import Caller
 from carrypost.sync.messages import Message, as_blocking
 from carrypost.sync.process import loop
 

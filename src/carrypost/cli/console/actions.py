@@ -91,7 +91,7 @@ class Actions:
             raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends that")
         patterns = dict(map(_pair, line.repeated.get("-ssl", [])))
         count, limit_s, select = _count(line), _length_s(line, "-for"), line.options.get("-select")
-        wish = _receiving.Wish(f"topic/{topic}", select, durable, patterns=patterns)
+        wish = _receiving.SubscribeOptions(f"topic/{topic}", select, durable, patterns=patterns)
         consumer = await _receiving.subscriber(self._joined.ctx, wish)
         self._say("Waiting ....")
         task = asyncio.get_running_loop().create_task(self._read_on(topic, consumer, count, limit_s))

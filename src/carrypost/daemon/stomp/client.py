@@ -33,10 +33,10 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.jms import declaring
-from carrypost.jms.asking import Wanted
-from carrypost.jms.asking import asked as wanted_of
+from carrypost.jms.consumer_options import ConsumerOptions
+from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
-from carrypost.jms.passage import to_draft
+from carrypost.jms.mapping import to_draft
 from carrypost.jms.provider import Perform
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
@@ -297,7 +297,7 @@ class Client:
             raise IllegalStateException(
                 "a durable subscription belongs to a client id, and this client has none: CONNECT with a client-id"
             )
-        wanted = Wanted(
+        wanted = ConsumerOptions(
             destination=await self._found(meant), selector=headers.get("selector"), name=name, durable=bool(name),
             no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
         )  # fmt: skip

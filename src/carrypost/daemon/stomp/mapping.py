@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 from carrypost.daemon.stomp.codec import Frame
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
 from carrypost.jms.destinations import Destination, Topic, named, queue_of
+from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage, codec
 from carrypost.jms.messages.headers import correlation_of, expiration_ms, headers_of
 from carrypost.jms.messages.json_text import JSON_TYPE, json_text, read_json
 from carrypost.jms.messages.properties import check_name, is_given
 from carrypost.jms.messages.texts import parsed, text_of
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.passage import Sending
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import BodyType

@@ -18,7 +18,7 @@ from carrypost.files import reason
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
-    from carrypost.jms.serving import ServedNode
+    from carrypost.jms.served_node import ServedNode
     from carrypost.node.folder import NodeFolder
     from carrypost.node.settings import StompSettings
 

@@ -28,7 +28,7 @@ _PREFETCH_HEADERS = ("prefetch-count", "activemq.prefetchSize")
 _DIGITS_MAX = 9
 
 
-class Asked(NamedTuple):
+class SubscribeRequest(NamedTuple):
     """A subscription as its client asks for it."""
 
     id: str
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
 class Subscription:
     """A subscription that stands."""
 
-    def __init__(self, asked: Asked, session: int, consumer: int, version: Version) -> None:
+    def __init__(self, asked: SubscribeRequest, session: int, consumer: int, version: Version) -> None:
         self.id, self.mode, self.session, self.consumer = asked.id, asked.mode, session, consumer
         self.version, self.beginning = version, beginning(asked.id, version)
         """The client's version, and what each MESSAGE begins with."""
@@ -162,12 +162,12 @@ class Subscriptions:
         return candidates[0]
 
 
-def asked(id_: str, wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider) -> Asked:
+def asked(id_: str, wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider) -> SubscribeRequest:
     """Return a subscription as a SUBSCRIBE asks for it."""
     mode = headers.get("ack", AUTO)
     if mode not in (AUTO, CLIENT, INDIVIDUAL):
         raise IllegalArgumentException(f"ack is {AUTO}, {CLIENT} or {INDIVIDUAL}, not {mode!r}"[:200])
-    return Asked(id_, wanted, mode, _prefetch(wanted, headers, provider))
+    return SubscribeRequest(id_, wanted, mode, _prefetch(wanted, headers, provider))
 
 
 def _prefetch(wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider) -> int:

@@ -28,7 +28,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, shown
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, Work
+from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 
 _BYTES = 1_000_000_000
 _SENDS_MAX = 8
@@ -39,7 +39,7 @@ _RETRY_US = 5_000_000
 _GONE = (CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED)
 
 
-class Wish(NamedTuple):
+class PlannedSubscription(NamedTuple):
     """A subscription that a node's programs have, at times or throughout."""
 
     number: int
@@ -57,7 +57,7 @@ class Wish(NamedTuple):
 class Seat:
     """One consumer in one life of its node."""
 
-    wish: Wish
+    wish: PlannedSubscription
     account: Account
     connection: int
     session: int
@@ -75,7 +75,7 @@ class OpenWork:
     acks: list[tuple[Seat, int, MessageId]]
     seat: int = 0
     """The consumer that a command made."""
-    wish: Wish | None = None
+    wish: PlannedSubscription | None = None
     """The subscription that a command made or ended."""
     labels: frozenset[str] = frozenset()
     messages: set[MessageId] = field(default_factory=set)
@@ -86,11 +86,11 @@ class Place:
     """The state of one node's programs."""
 
     driver: EmulatedDriver
-    wishes: list[Wish]
+    wishes: list[PlannedSubscription]
     plain: list[int]
     """Topics to which the plain application subscribes."""
     chance: random.Random
-    accounts: dict[Wish, Account] = field(default_factory=dict)
+    accounts: dict[PlannedSubscription, Account] = field(default_factory=dict)
     """Of durable subscriptions, and of live ones that are open."""
     seats: dict[int, Seat] = field(default_factory=dict)
     open: dict[int, OpenWork] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Programs:
 
     def _draw(self, driver: EmulatedDriver) -> Place:
         chance = stream(self._seed, driver.name, "programs")
-        wishes: list[Wish] = []
+        wishes: list[PlannedSubscription] = []
         plain: list[int] = []
         for topic in range(len(self._topics)):
             standing = chance.random() < _HALF
@@ -153,7 +153,7 @@ class Programs:
             wishes += [self._wish(chance, topic, len(wishes) + more) for more in range(chance.randrange(3))]
         return Place(driver, wishes, plain, chance)
 
-    def _wish(self, chance: random.Random, topic: int, number: int, *, standing: bool = False) -> Wish:
+    def _wish(self, chance: random.Random, topic: int, number: int, *, standing: bool = False) -> PlannedSubscription:
         durable, shared = (False, False) if standing else chance.choice(_KINDS)
         selector = chance.choice((None, None, "colour IS NULL"))
         asked = Subscribe(
@@ -162,9 +162,9 @@ class Programs:
         )  # fmt: skip
         seats = chance.randrange(1, 4) if shared else 1
         client = f"c{number}" if durable and not shared else ""
-        return Wish(number, topic, asked, client, seats, chance.choice((1, 3, 1_000)), standing)
+        return PlannedSubscription(number, topic, asked, client, seats, chance.choice((1, 3, 1_000)), standing)
 
-    def _open(self, place: Place, wish: Wish) -> None:
+    def _open(self, place: Place, wish: PlannedSubscription) -> None:
         driver, messaging = place.driver, place.driver.host.messaging
         for _ in range(wish.seats):
             connection = messaging.connect(driver.now, client=wish.client)
@@ -302,7 +302,7 @@ class Programs:
         ack = Ack(seat.session, through=max(numbers)) if through else Ack(seat.session, tuple(numbers))
         number = self._next(place)
         place.open[number] = OpenWork(acks)
-        place.driver.host.perform(Work(number, acks=(ack,)), place.driver.now)
+        place.driver.host.perform(UnitOfWork(number, acks=(ack,)), place.driver.now)
         self._credit(place, consumer, len(done))
 
     def acknowledge_all(self, place: Place) -> None:
@@ -334,7 +334,7 @@ class Programs:
                 del place.open[number]
                 self._give_back(place, consumer)
                 return
-            host.perform(Work(number, tuple(sends), (Ack(seat.session, tuple(acks)),)), now)
+            host.perform(UnitOfWork(number, tuple(sends), (Ack(seat.session, tuple(acks)),)), now)
         except (ResourceAllocationException, OrderError):
             del place.open[number]
             host.messaging.rollback(seat.session, now)

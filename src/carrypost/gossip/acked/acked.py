@@ -30,7 +30,7 @@ from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.events import Acknowledged, Reason
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.comparison import Comparison
-from carrypost.gossip.acked.known import ALL_PARTS, UNKNOWN, Known
+from carrypost.gossip.acked.known_acks import ALL_PARTS, UNKNOWN, KnownAcks
 from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.layer import Layer
@@ -76,19 +76,19 @@ class Acked(Layer):
 
     kind = ACKED
 
-    def __init__(self, ground: HostContext) -> None:
-        self._ground, self._node, self._identity = ground, ground.node, ground.identity
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._journal, self._links = ground.outputs, ground.outputs.journal, ground.links
-        settings = ground.settings
+    def __init__(self, context: HostContext) -> None:
+        self._context, self._node, self._identity = context, context.node, context.identity
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._outputs, self._journal, self._links = context.outputs, context.outputs.journal, context.links
+        settings = context.settings
         self._period_us = round(settings.acked_s * 1e6)
         self._until_us_max = LASTS_US + round(settings.skew_s_max * 1e6)
         """Longest life of a record that is believed: the clock of its author may be ahead of this host's."""
-        self._pace = settings.limits.link_records_per_s if ground.identity.signed else settings.limits.acked_max
+        self._pace = settings.limits.link_records_per_s if context.identity.signed else settings.limits.acked_max
         """Number of records that are sent at once; without signatures there is nothing to check."""
-        self.known = Known(settings.limits.acked_max, self._written_by)
-        self._pending = Pending(ground)
-        self._comparison = Comparison(ground, self.known)
+        self.known = KnownAcks(settings.limits.acked_max, self._written_by)
+        self._pending = Pending(context)
+        self._comparison = Comparison(context, self.known)
         self._own: dict[int, tuple[MessageId, ...]] = {}
         """Records of this host that are in the list, and their messages."""
         self._own_of: dict[MessageId, int] = {}
@@ -254,7 +254,7 @@ class Acked(Layer):
             return
         givers = self._pending.givers()
         sound = self._sign_private(self._pending.pop_sound(now, most), givers, now)
-        for page in records.pages(sound, self._ground.settings.datagram_bytes):
+        for page in records.pages(sound, self._context.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
             record = records.made(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
@@ -273,7 +273,7 @@ class Acked(Layer):
             if copy is not None and self._is_for_author(copy.descriptor, giver):
                 found.setdefault(giver, {})[message] = until_us
         for peer, theirs in found.items():
-            for page in records.pages(theirs, self._ground.settings.datagram_bytes):
+            for page in records.pages(theirs, self._context.settings.datagram_bytes):
                 until_us = min(max(theirs[message] for message in page), now + LASTS_US)
                 record = records.made(self._identity, until_us, page)
                 self._private.update(dict.fromkeys(page, record))
@@ -445,7 +445,7 @@ class Acked(Layer):
             copy for copy in known.values()
             if copy.own and copy.descriptor.persistent and copy.descriptor.listed and node in left(copy.descriptor)
         ]  # fmt: skip
-        strike(self._ground, messages, node, record.until_us)
+        strike(self._context, messages, node, record.until_us)
         for copy in own:
             self._holdings.note_struck(copy, node)
             self._journal.hold(Acknowledged(copy.id, node, tuple(left(copy.descriptor)), copy.descriptor.label))

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import LimitError
-from carrypost.gossip.acked.known import ALL_PARTS, part_of
+from carrypost.gossip.acked.known_acks import ALL_PARTS, part_of
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, AckList, packed, unpacked
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from carrypost.gossip.acked.known import Known
+    from carrypost.gossip.acked.known_acks import KnownAcks
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
 
@@ -54,9 +54,9 @@ class Contact(msgspec.Struct, eq=False):
 class Comparison:
     """The comparisons of one host with its neighbours."""
 
-    def __init__(self, ground: HostContext, known: Known) -> None:
-        self._node, self._known = ground.node, known
-        self._again_us = round(ground.settings.acked_s * 1e6) * _AGAIN_PERIODS
+    def __init__(self, context: HostContext, known: KnownAcks) -> None:
+        self._node, self._known = context.node, known
+        self._again_us = round(context.settings.acked_s * 1e6) * _AGAIN_PERIODS
         self._lossless = not self._again_us
         """True if nothing is delayed: then a driver asserts contacts, and nothing is repeated."""
         self.contacts: dict[str, Contact] = {}

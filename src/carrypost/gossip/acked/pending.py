@@ -42,8 +42,8 @@ _decode = msgspec.msgpack.Decoder(_Due).decode
 class Pending:
     """The acknowledgements that one host owes."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._holdings, self._journal = ground.holdings, ground.outputs.journal
+    def __init__(self, context: HostContext) -> None:
+        self._holdings, self._journal = context.holdings, context.outputs.journal
         self._open: dict[int, dict[MessageId, _Due]] = {}
         """Acknowledgements in batches without an answer."""
         self.ready: dict[MessageId, _Due] = {}

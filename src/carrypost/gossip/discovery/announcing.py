@@ -34,10 +34,12 @@ _RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
 class Announcing:
     """The announcements of one host, and its profile."""
 
-    def __init__(self, ground: HostContext, places: Places, layers: Layers, rng: Random, *, fixed_period: bool) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._links, self._interests = ground.links, ground.interests
-        self._settings, self._limits, self._node = ground.settings, ground.limits, ground.node
+    def __init__(
+        self, context: HostContext, places: Places, layers: Layers, rng: Random, *, fixed_period: bool
+    ) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._links, self._interests = context.links, context.interests
+        self._settings, self._limits, self._node = context.settings, context.limits, context.node
         self._places, self._layers = places, layers
         self._neighbours: Mapping[str, Neighbour] = places.neighbours
         self.beacon = Beacon(self._settings, rng, fixed=fixed_period)

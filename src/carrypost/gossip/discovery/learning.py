@@ -28,10 +28,10 @@ _PAUSE_US = 200_000
 class LearningPace:
     """The pace of learning: its times, its length, and the link that is charged for it."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._index = ground.holdings.index
-        self._timers = Timers(ground.links.schedule)
-        ground.links.schedule.add(self._timers)
+    def __init__(self, context: HostContext) -> None:
+        self._index = context.holdings.index
+        self._timers = Timers(context.links.schedule)
+        context.links.schedule.add(self._timers)
 
     @property
     def due_us(self) -> int:

@@ -62,22 +62,22 @@ _CHANGE_COST = 25
 class Neighbours:
     """The neighbours of one host."""
 
-    def __init__(self, ground: HostContext, strategy: Strategy[Any], layers: Layers, rng: Random) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._links, self._interests = ground.links, ground.interests
-        self._settings, self._limits = ground.settings, ground.limits
-        self._node, self._prefix = ground.node, ground.prefix
+    def __init__(self, context: HostContext, strategy: Strategy[Any], layers: Layers, rng: Random) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._links, self._interests = context.links, context.interests
+        self._settings, self._limits = context.settings, context.limits
+        self._node, self._prefix = context.node, context.prefix
         self._strategy = strategy
         self._layers = layers
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
         """Return the neighbour at a link address. Called for every datagram."""
-        self._pace = LearningPace(ground)
+        self._pace = LearningPace(context)
         self.profiles_wanted: list[Neighbour] = []
         """Neighbours whose profile is to be requested."""
-        self.places = Places(ground, self._neighbours)
-        self.announcing = Announcing(ground, self.places, layers, rng, fixed_period=strategy.fixed_period)
+        self.places = Places(context, self._neighbours)
+        self.announcing = Announcing(context, self.places, layers, rng, fixed_period=strategy.fixed_period)
         self.beacon = self.announcing.beacon
         self._asserted_early: dict[str, None] = {}
         """Contacts that the driver asserted before this host could announce itself."""

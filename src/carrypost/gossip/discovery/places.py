@@ -60,11 +60,11 @@ def places(settings: Settings) -> int:
 class Places:
     """The places of one host."""
 
-    def __init__(self, ground: HostContext, neighbours: Mapping[str, Neighbour]) -> None:
-        self.neighbours, self._limits = neighbours, ground.limits
-        self.count = places(ground.settings)
+    def __init__(self, context: HostContext, neighbours: Mapping[str, Neighbour]) -> None:
+        self.neighbours, self._limits = neighbours, context.limits
+        self.count = places(context.settings)
         self._lasting = self.count - max(1, self.count // ROTATING)
-        self._period_us = round(ground.settings.announce_s_max * 1e6)
+        self._period_us = round(context.settings.announce_s_max * 1e6)
         self._line: dict[str, int] = {}
         """Waiting nodes, the longest waiting first, and the time at which each was last heard."""
         self._openings = 0

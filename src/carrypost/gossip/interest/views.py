@@ -1,6 +1,6 @@
 """One interest profile, matched against all copies: the matching slots, and the buckets by which sets are compared.
 
-A view belongs to a `gossip.interest.index.ProfileIndex`, which informs it of copies that come and go. `Known` is all
+A view belongs to a `gossip.interest.index.ProfileIndex`, which informs it of copies that come and go. `KnownIds` is all
 that it reads of the index.
 """
 
@@ -28,7 +28,7 @@ ROOT_BUCKETS = 1 << ROOT_BITS
 ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
 
 
-class Known(Protocol):
+class KnownIds(Protocol):
     """The known ids and their fingerprints: shared by all views of a host, which only read them."""
 
     @property
@@ -77,7 +77,7 @@ class View:
         "_wanted", "digest", "entries", "matcher", "mixed", "references", "wants_something",
     )  # fmt: skip
 
-    def __init__(self, index: Known, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
+    def __init__(self, index: KnownIds, digest: bytes, entries: tuple[Entry, ...], limits: Limits) -> None:
         self.digest = digest
         self.entries = entries
         self.matcher = Matcher(entries, limits)

@@ -16,6 +16,6 @@ STRATEGIES: dict[str, type[Strategy[Any]]] = {"exchange": Exchange, "anti-entrop
 """Strategies by the name that settings use."""
 
 
-def chosen(settings: Settings) -> type[Strategy[Any]]:
+def choose_strategy(settings: Settings) -> type[Strategy[Any]]:
     """Return the strategy that the settings ask for."""
     return STRATEGIES["paper" if settings.paper_mode else settings.strategy]

@@ -47,13 +47,13 @@ class Exchange(Strategy[ExchangeContact]):
 
     contact = ExchangeContact
 
-    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:
-        super().__init__(ground, transfers, departures)
-        self.review = Review(ground, departures)
-        self.sessions = Sessions(ground, transfers.server, departures, self.review)
-        self.offers = Offers(ground, transfers, self.contacts)
-        self.fresh = Fresh(ground, transfers.pushes, self.contacts, self.offers)
-        handlers = ground.links.handlers
+    def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
+        super().__init__(context, transfers, departures)
+        self.review = Review(context, departures)
+        self.sessions = Sessions(context, transfers.server, departures, self.review)
+        self.offers = Offers(context, transfers, self.contacts)
+        self.fresh = Fresh(context, transfers.pushes, self.contacts, self.offers)
+        handlers = context.links.handlers
         handlers[fr.Digest] = self._over_contact(self.review.receive)
         handlers[fr.Summary] = self._over_contact(self.sessions.receive_summary)
         handlers[fr.Missing] = self._over_contact(self.sessions.receive_missing)

@@ -47,18 +47,18 @@ _SENDING_ORDER = attrgetter("sending_order")
 class Offers:
     """Offers of one host to all its neighbours."""
 
-    def __init__(self, ground: HostContext, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._index = ground.outputs, ground.holdings.index
+    def __init__(self, context: HostContext, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._outputs, self._index = context.outputs, context.holdings.index
         self._wants, self._server = transfers.wants, transfers.server
         self._contacts = contacts
         self._next_serial = transfers.offer_serial
         self._serial = 0
         """Serial of the last offer."""
-        self._coalesce_us = round(ground.settings.coalesce_s * 1e6)
-        self._gap_us = round(ground.settings.offer_s_min * 1e6)
+        self._coalesce_us = round(context.settings.coalesce_s * 1e6)
+        self._gap_us = round(context.settings.offer_s_min * 1e6)
         self._share_wait_us = min(_SHARE_WAIT_US, self._coalesce_us)
-        self._entries_max = ground.limits.offer_entries_max
+        self._entries_max = context.limits.offer_entries_max
         self._wanted_first = self._cache.ranking.wanted_first
 
     def gained(

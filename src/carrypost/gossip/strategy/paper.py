@@ -47,9 +47,9 @@ class Paper(Exchange):
     fixed_period = True
     stop_and_wait = True
 
-    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:
-        super().__init__(ground, transfers, departures)
-        self.offers: _Catalogues = _Catalogues(ground, transfers, self.contacts)
+    def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
+        super().__init__(context, transfers, departures)
+        self.offers: _Catalogues = _Catalogues(context, transfers, self.contacts)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
         """Skip the comparison."""

@@ -59,9 +59,9 @@ _PARTS_MAX = 256
 class Review:
     """Runs the reconciliations of one host."""
 
-    def __init__(self, ground: HostContext, departures: Removals) -> None:
-        self._holdings, self._outputs, self._interests = ground.holdings, ground.outputs, ground.interests
-        self._settings, self._node = ground.settings, ground.node
+    def __init__(self, context: HostContext, departures: Removals) -> None:
+        self._holdings, self._outputs, self._interests = context.holdings, context.outputs, context.interests
+        self._settings, self._node = context.settings, context.node
         self._removals = departures
         self._number = 0
         self._wait_us = round(self._settings.coalesce_s * 1e6)

@@ -83,9 +83,9 @@ class Session(ReviewRun):
 class Sessions:
     """The sessions of one host."""
 
-    def __init__(self, ground: HostContext, serving: RequestServer, departures: Removals, review: Review) -> None:
-        self._holdings, self._cache, self._index = ground.holdings, ground.holdings.cache, ground.holdings.index
-        self._interests, self._node = ground.interests, ground.node
+    def __init__(self, context: HostContext, serving: RequestServer, departures: Removals, review: Review) -> None:
+        self._holdings, self._cache, self._index = context.holdings, context.holdings.cache, context.holdings.index
+        self._interests, self._node = context.interests, context.node
         self._server, self._removals, self._review = serving, departures, review
         self._number = 0
 

@@ -43,18 +43,18 @@ class Strategy(Generic[C]):
     ranking: ClassVar[Ranking] = INTEREST_FIRST
     """The order of eviction from a full cache."""
 
-    def __init__(self, ground: HostContext, transfers: Transfers, departures: Removals) -> None:  # noqa: ARG002 - for others
-        self.ground = ground
+    def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:  # noqa: ARG002 - for others
+        self.context = context
         self.transfers = transfers
-        self.contacts: Contacts[C] = Contacts(ground.links)
-        self._cache, self._links = ground.holdings.cache, ground.links
+        self.contacts: Contacts[C] = Contacts(context.links)
+        self._cache, self._links = context.holdings.cache, context.links
         self._links.handlers.update({fr.Offer: self.receive_offer, fr.Ack: self.receive_ack})
 
     # --- contacts ------------------------------------------------------------------------------------------
 
     def begin(self, link: Link) -> C:
         """Begin a contact over a link; the neighbour's profile is not known yet."""
-        contact = self.contact(link, self.ground.settings)
+        contact = self.contact(link, self.context.settings)
         self.contacts.begin(contact)
         return contact
 

@@ -53,9 +53,9 @@ class News(NamedTuple):
 class Arrivals:
     """The messages that one host received."""
 
-    def __init__(self, ground: HostContext, layers: Layers, departures: Removals) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs = ground.outputs
+    def __init__(self, context: HostContext, layers: Layers, departures: Removals) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._outputs = context.outputs
         self._layers = layers
         self._removals = departures
         self._count = 0

@@ -48,8 +48,8 @@ class BurstBuilder:
 
     __slots__ = ("_holdings", "_outputs", "_rng", "_serial")
 
-    def __init__(self, ground: HostContext, rng: Random) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
+    def __init__(self, context: HostContext, rng: Random) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
         self._rng = rng
         self._serial = 0
 

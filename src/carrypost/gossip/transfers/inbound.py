@@ -67,19 +67,19 @@ _DECLINE_AGAIN_US = 400_000
 class Inbound:
     """Receiver of transfer frames."""
 
-    def __init__(self, ground: HostContext, wants: Wants, receptions: Arrivals) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
+    def __init__(self, context: HostContext, wants: Wants, receptions: Arrivals) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs, self._links, self._interests, self._limits = (
-            ground.outputs,
-            ground.links,
-            ground.interests,
-            ground.limits,
+            context.outputs,
+            context.links,
+            context.interests,
+            context.limits,
         )
-        self._wants, self._memories = wants, ground.holdings.cache.memories
+        self._wants, self._memories = wants, context.holdings.cache.memories
         self._arrivals = receptions
-        self._reminded = ground.settings.island
+        self._reminded = context.settings.island
         """True if authors are reminded that a message they send was acknowledged."""
-        self.inspection = Inspection(ground)
+        self.inspection = Inspection(context)
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
 
     def drop_link(self, link: Link) -> None:

@@ -54,13 +54,13 @@ class ForgetfulError(RemoteError):
 class Inspection:
     """The checks of one host."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._holdings, self._interests, self._limits = ground.holdings, ground.interests, ground.limits
-        self._recipients, self._memories = ground.holdings.recipients, ground.holdings.cache.memories
-        self._purges, self._struck = ground.holdings.purged.by_node, ground.holdings.recipients.struck
-        self._signed = ground.identity.signed
-        self._author, self._node = ground.identity.author, ground.node
-        limits, settings = ground.limits, ground.settings
+    def __init__(self, context: HostContext) -> None:
+        self._holdings, self._interests, self._limits = context.holdings, context.interests, context.limits
+        self._recipients, self._memories = context.holdings.recipients, context.holdings.cache.memories
+        self._purges, self._struck = context.holdings.purged.by_node, context.holdings.recipients.struck
+        self._signed = context.identity.signed
+        self._author, self._node = context.identity.author, context.node
+        limits, settings = context.limits, context.settings
         self._text_bytes_max = min(limits.destination_bytes_max, limits.label_bytes_max, limits.attribute_bytes_max)
         """No text of this length is too long."""
         self._skew_us = round(settings.skew_s_max * 1e6)

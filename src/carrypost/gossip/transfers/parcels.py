@@ -47,9 +47,9 @@ class Parcels:
     """Receiver of bursts of small messages."""
 
     def __init__(
-        self, ground: HostContext, wants: Wants, requests: Requests, inbound: Inbound, receptions: Arrivals
+        self, context: HostContext, wants: Wants, requests: Requests, inbound: Inbound, receptions: Arrivals
     ) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
+        self._holdings, self._outputs = context.holdings, context.outputs
         self._wants, self._requests = wants, requests
         self._inbound = inbound
         self._inspect = inbound.inspection.inspect

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 
-def strike(ground: HostContext, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
+def strike(context: HostContext, messages: Iterable[MessageId], node: NodeId, until_us: int) -> None:
     """Strike this node off these messages, as it asked for under its signature, until `until_us`.
 
     Messages without any recipient left are dropped at once if they are here, and refused when they come. Unknown
     messages are remembered with the node. Messages of which the node is no recipient are counted, and stay.
     """
-    holdings = ground.holdings
+    holdings = context.holdings
     cache, now = holdings.cache, holdings.now_us
     if until_us <= now:
         return
@@ -52,4 +52,4 @@ def strike(ground: HostContext, messages: Iterable[MessageId], node: NodeId, unt
     if unknown:
         holdings.purged.add(unknown, node, until_us, now)
     if others:
-        ground.outputs.refuse("purge-authority", node, count=others)
+        context.outputs.refuse("purge-authority", node, count=others)

@@ -29,11 +29,11 @@ _ON_ITS_WAY_US = 100_000
 class Pushes:
     """Sender of unasked messages."""
 
-    def __init__(self, ground: HostContext, transfer: BurstBuilder) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._prefix = ground.prefix
+    def __init__(self, context: HostContext, transfer: BurstBuilder) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._prefix = context.prefix
         self._bursts = transfer
-        settings = ground.settings
+        settings = context.settings
         # Without announcements nobody would say what came.
         self.bytes_max = settings.push_bytes_max if settings.beacons else 0
         """Longest payload that is pushed; 0: none is."""

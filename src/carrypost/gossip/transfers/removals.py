@@ -21,11 +21,11 @@ class Removals:
 
     __slots__ = ("_cache", "_holdings", "_layers", "_links", "_outputs")
 
-    def __init__(self, ground: HostContext, layers: Layers) -> None:
-        self._holdings = ground.holdings
-        self._cache = ground.holdings.cache
-        self._outputs = ground.outputs
-        self._links = ground.links
+    def __init__(self, context: HostContext, layers: Layers) -> None:
+        self._holdings = context.holdings
+        self._cache = context.holdings.cache
+        self._outputs = context.outputs
+        self._links = context.links
         self._layers = layers
 
     def expire(self, now: int) -> bool:

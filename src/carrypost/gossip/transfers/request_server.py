@@ -33,11 +33,11 @@ _GIVEN_MAX = 2048
 class RequestServer:
     """The giving half of one host's links."""
 
-    def __init__(self, ground: HostContext, transfer: BurstBuilder, pushes: Pushes) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
+    def __init__(self, context: HostContext, transfer: BurstBuilder, pushes: Pushes) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
         self._bursts = transfer
         self._pushes = pushes
-        self._given_bytes_max = ground.settings.push_bytes_max
+        self._given_bytes_max = context.settings.push_bytes_max
 
     def serve(self, link: Link, frame: Request, view: View | None, now: int, *, answers: bool) -> int:
         """Queue requested messages that are not queued yet, and credit the request by them; return their slots.

@@ -54,14 +54,14 @@ _ACK_UNASKED = 16
 class Requests:
     """Requests of one host to all its neighbours."""
 
-    def __init__(self, ground: HostContext, wants: Wants, second_look: RoomRetry) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._outputs, self._interests = ground.outputs, ground.interests
-        self._limits = ground.limits
-        self._reminded = ground.settings.island
+    def __init__(self, context: HostContext, wants: Wants, second_look: RoomRetry) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._outputs, self._interests = context.outputs, context.interests
+        self._limits = context.limits
+        self._reminded = context.settings.island
         """True if offers of messages that this host acknowledged are answered by the acknowledgement."""
         self._wants = wants
-        self._room_retry, self._memories = second_look, ground.holdings.cache.memories
+        self._room_retry, self._memories = second_look, context.holdings.cache.memories
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
 
     def receive_offer(self, link: Link, frame: Offer, now: int, *, offered: int) -> int:

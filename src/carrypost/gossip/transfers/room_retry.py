@@ -51,13 +51,13 @@ _RANK, _LACKING = itemgetter(0), itemgetter(2)
 class RoomRetry:
     """Requests to the neighbours of one host for messages that it had no room for."""
 
-    def __init__(self, ground: HostContext, wants: Wants) -> None:
-        self._holdings, self._cache = ground.holdings, ground.holdings.cache
-        self._links, self._interests, self._limits = ground.links, ground.interests, ground.limits
-        self._wants, self._memories = wants, ground.holdings.cache.memories
+    def __init__(self, context: HostContext, wants: Wants) -> None:
+        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._links, self._interests, self._limits = context.links, context.interests, context.limits
+        self._wants, self._memories = wants, context.holdings.cache.memories
         self._looked_us = -NEVER
-        self._timers = Timers(ground.links.schedule)
-        ground.links.schedule.add(self._timers)
+        self._timers = Timers(context.links.schedule)
+        context.links.schedule.add(self._timers)
         self._first = 0
         """Index of the link that comes first."""
 

@@ -38,17 +38,17 @@ _ENTRY_BYTES = 25
 class Transfers:
     """The moving half of one host's contacts."""
 
-    def __init__(self, ground: HostContext, receptions: Arrivals, rng: Random) -> None:
-        self._links = ground.links
-        self.wants = Wants(ground)
-        self.inbound = Inbound(ground, self.wants, receptions)
-        self._bursts = BurstBuilder(ground, rng)
-        self.pushes = Pushes(ground, self._bursts)
-        self.server = RequestServer(ground, self._bursts, self.pushes)
-        self.room_retry = RoomRetry(ground, self.wants)
-        self.requests = Requests(ground, self.wants, self.room_retry)
-        self._parcels = Parcels(ground, self.wants, self.requests, self.inbound, receptions)
-        self._holdings, self._entries_max = ground.holdings, ground.limits.offer_entries_max
+    def __init__(self, context: HostContext, receptions: Arrivals, rng: Random) -> None:
+        self._links = context.links
+        self.wants = Wants(context)
+        self.inbound = Inbound(context, self.wants, receptions)
+        self._bursts = BurstBuilder(context, rng)
+        self.pushes = Pushes(context, self._bursts)
+        self.server = RequestServer(context, self._bursts, self.pushes)
+        self.room_retry = RoomRetry(context, self.wants)
+        self.requests = Requests(context, self.wants, self.room_retry)
+        self._parcels = Parcels(context, self.wants, self.requests, self.inbound, receptions)
+        self._holdings, self._entries_max = context.holdings, context.limits.offer_entries_max
         self._offers = 0
         self._links.handlers.update(
             {

@@ -46,9 +46,9 @@ _Buffer = tuple["Link", int, int]
 class Wants:
     """All wants of one host, over all its links."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._outputs, self._limits = ground.outputs, ground.limits
-        self._memories = ground.holdings.cache.memories
+    def __init__(self, context: HostContext) -> None:
+        self._outputs, self._limits = context.outputs, context.limits
+        self._memories = context.holdings.cache.memories
         self._sources: dict[MessageId, dict[Link, int]] = {}
         """Neighbours that offer a message, and the handle of each offer."""
         self._open: dict[Link, dict[int, Want]] = {}

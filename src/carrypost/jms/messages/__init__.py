@@ -1,7 +1,7 @@
 """The messages of JMS: a bodiless one and five with bodies, as programs make, send and receive them.
 
 `values`, `texts` and `conversions` are the types of values and what each may be read as; `codec` and `registry` make
-bytes of bodies and bodies of bytes. Nothing here knows a node: `jms.passage` is the way to the host.
+bytes of bodies and bodies of bytes. Nothing here knows a node: `jms.mapping` is the way to the host.
 """
 
 from carrypost.jms.messages.bytes_message import BytesMessage

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts import telling
+from carrypost.lab.contacts import scenario_tables
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.engines import Engine, SparkEngine
 from carrypost.lab.metrics.parts import window_us
@@ -56,7 +56,7 @@ def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[
     told = list(summaries(out, scenarios))
     folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, told))
     if wanted.statistics:
-        telling.make(
+        scenario_tables.make(
             engine, positions, out, sorted(scenarios), max_gap_us=wanted.rules.max_gap_us,
             window_us=window_us(wanted.window_s),
         )  # fmt: skip

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.rows import Stored
 
 NAMES_MAX = 4_096
@@ -109,7 +109,7 @@ class Change:
 class Directory:
     """The names of one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         settings = context.settings
         self._here, self._limits = context.node, context.limits
         self._holdings, self._outputs, self._undo = context.holdings, context.outputs, context.undo

@@ -25,7 +25,7 @@ import msgspec
 
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.local.post import Subject
+from carrypost.local.control_outbox import Subject
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
@@ -34,7 +34,7 @@ from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Item
     from carrypost.mom.rows import Stored
 
@@ -167,12 +167,12 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
             return control.Acknowledge(self.message, self.round)
         return control.Release(self.message, self.round, self.count, self.state is Held.DEAD)
 
-    def said(self) -> None:
+    def mark_sent(self) -> None:
         """Note that the answer was sent."""
         self.owed = 0
         self.everything.write(self)
 
-    def unsaid(self) -> None:
+    def mark_unsent(self) -> None:
         """Note that the answer has to be sent again, if it still holds."""
         if self.state is not Held.HELD:
             self.owed = 1
@@ -182,9 +182,9 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
 class Assignments:
     """All assignments to one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
-        self._table, self._post = Table(context.ledger, b"A", AssignmentRow), context.post
+        self._table, self._outbox = Table(context.ledger, b"A", AssignmentRow), context.outbox
         self._all: dict[Key, Assignment] = {}
         self._counts: Counter[str] = Counter()
         """Number of assignments of each queue."""
@@ -290,7 +290,7 @@ class Assignments:
         assignment.state, assignment.owed = state, 1
         self._note_need(assignment)
         self.write(assignment)
-        self._post.add(assignment.manager, assignment, until_us=assignment.until_us)
+        self._outbox.add(assignment.manager, assignment, until_us=assignment.until_us)
         # An acknowledged copy stays pinned until the acknowledgement cannot be undone any more
         # (`finish`).
         if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
@@ -346,7 +346,7 @@ class Assignments:
             self.attach(made, copy)
         self._note_need(made)
         if made.owed:
-            self._post.add(made.manager, made, until_us=made.until_us)
+            self._outbox.add(made.manager, made, until_us=made.until_us)
         return made
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.model.ids import MessageId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.queue import Queue
 
 _INVITE_US = 60_000_000
@@ -107,7 +107,7 @@ class Room(Usage):
 class Bounds:
     """The bounds of one node's queues, and the messages that were turned away for them."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         limits, settings = context.limits, context.settings
         self._holdings = context.holdings
         self._limits = limits

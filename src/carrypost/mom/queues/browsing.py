@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Browsed
-from carrypost.local.post import Said
+from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.receiver import Receiver
 
 _PATIENCE_US = 10_000_000
@@ -47,9 +47,9 @@ class Look:
 class Browsings:
     """The looks of one node's programs into queues of other nodes."""
 
-    def __init__(self, context: Context, receiver: Receiver) -> None:
+    def __init__(self, context: MessagingContext, receiver: Receiver) -> None:
         self._get, self._emit = context.holdings.cache.get, context.outputs.emit
-        self._receiver, self._post = receiver, context.post
+        self._receiver, self._outbox = receiver, context.outbox
         self._open: dict[int, Look] = {}
         self._number = 0
         self.due_us = NEVER
@@ -66,7 +66,7 @@ class Browsings:
         self._open[look.number] = look
         self._receiver.look_into(destination)
         asked = control.Browse(found.name, look.number, selector or "")
-        self._post.add(manager, Said(asked), until_us=look.due_us)
+        self._outbox.add(manager, UnstoredItem(asked), until_us=look.due_us)
         self.due_us = min(self.due_us, look.due_us)
         return look.number
 

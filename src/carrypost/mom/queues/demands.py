@@ -21,14 +21,14 @@ from carrypost.model.ids import NodeId
 from carrypost.model.selector import Selector
 from carrypost.model.times import NEVER
 from carrypost.mom import admission
-from carrypost.mom.lives import life_of
+from carrypost.mom.incarnations import incarnation_of
 from carrypost.mom.queues.entries import EntryState
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Ask, Gone, Withdraw
-    from carrypost.mom.queues.declared import Declared
+    from carrypost.mom.queues.declared_queues import DeclaredQueues
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.gaps import Gaps
     from carrypost.mom.queues.groups import Demand
@@ -56,7 +56,7 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
 class Demands:
     """All demands at the queues of one node."""
 
-    def __init__(self, context: Context, queues: Declared, gaps: Gaps) -> None:
+    def __init__(self, context: MessagingContext, queues: DeclaredQueues, gaps: Gaps) -> None:
         self._node, self._outputs, self._queues = context.node, context.outputs, queues
         self._table = Table(context.ledger, b"R", DemandRow)
         self._gaps = gaps
@@ -168,11 +168,11 @@ class Demands:
     def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Demand] | None:
         """Open a new demand, if there is room for it."""
         _, node, number = key
-        life = life_of(number)
+        life = incarnation_of(number)
         self._end_earlier_lives(node, life)
         # Lives are compared because messages overtake each other: a demand of an earlier life may
         # arrive after its restart.
-        if any(life_of(other) > life for _, _, other in self._by_node.get(node, ())):
+        if any(incarnation_of(other) > life for _, _, other in self._by_node.get(node, ())):
             return None  # An earlier life asked, and comes late.
         # The work is paid for before a selector is parsed: parsing is what a flood of demands would
         # cost this manager.
@@ -245,7 +245,7 @@ class Demands:
             self._shared.setdefault(key[1], {})[key] = None
 
     def _end_earlier_lives(self, node: NodeId, life: int) -> None:
-        for key in [key for key in self._by_node.get(node, ()) if life_of(key[2]) < life]:
+        for key in [key for key in self._by_node.get(node, ()) if incarnation_of(key[2]) < life]:
             self._forget(key)
 
     def _end(self, queue: Queue, demand: Demand) -> None:

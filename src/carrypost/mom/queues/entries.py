@@ -1,8 +1,8 @@
 """The entries of queues at their manager: messages, each with its state and the items still to be sent about it.
 
 An entry waits, is assigned to a receiver, perhaps again, and is closed: consumed, or failed. The row of a closed entry
-stays until everything was sent that has to be. The manager has something to send on four matters; a `Word` of an entry
-on one of them is an item for the post, which asks for it when it may leave.
+stays until everything was sent that has to be. The manager has something to send on four matters; a `EntryNotice` of an
+entry on one of them is an item for the post, which asks for it when it may leave.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from carrypost.local.post import Subject
+from carrypost.local.control_outbox import Subject
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
@@ -154,7 +154,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
         return self.queue_number.to_bytes(8, "big") + self.message
 
 
-class Word(Subject):
+class EntryNotice(Subject):
     """One item to send about an entry to a node, on one matter."""
 
     __slots__ = ("_entry", "_matter", "_to")
@@ -179,12 +179,12 @@ class Word(Subject):
             again=matter == REMIND, number=entry.number,
         )  # fmt: skip
 
-    def said(self) -> None:
+    def mark_sent(self) -> None:
         """Note that it was sent."""
         self._entry.owed &= ~self._matter
         self._entry.write()
 
-    def unsaid(self) -> None:
+    def mark_unsent(self) -> None:
         """Note that it has to be sent again, if it still applies."""
         self._entry.owed |= self._matter
         if self.item() is None:

@@ -8,7 +8,7 @@
 # lost, and a consumer that takes one message at a time gets nothing any more.
 #
 # The way chosen. A demand's assignments are numbered from 1, and its receiver records the numbers
-# that it has heard of (`Heard`). When an assignment ends without an answer, the manager sends its
+# that it has heard of (`HeardNumbers`). When an assignment ends without an answer, the manager sends its
 # number (`control.Gone`), even if the assignment itself had not been sent yet. A receiver to which
 # that number is new grants one more, by its demand, which also contains the number up to which it
 # knows all of them. A receiver that knew the number answers just that: this is no sign of life of a
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.local.post import Subject
+from carrypost.local.control_outbox import Subject
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
@@ -40,7 +40,7 @@ from carrypost.mom.queues.reminders import due_us
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from carrypost.local.post import Post
+    from carrypost.local.control_outbox import ControlOutbox
     from carrypost.mom.control import Item
     from carrypost.mom.queues.groups import Demand
 
@@ -48,7 +48,7 @@ _PAUSE_US = 60_000_000
 """Delay before numbers are sent that were added while others wait for an answer."""
 
 
-class Stretches:
+class Ranges:
     """A set of numbers, as ranges from a first to a last one, in order.
 
     There are at most `STRETCHES_MAX` ranges; beyond that the lowest are forgotten, with the credit that they stand for.
@@ -103,14 +103,14 @@ class Stretches:
         return removed
 
 
-class Heard:
+class HeardNumbers:
     """The numbers of one demand's assignments that its receiver has heard of."""
 
     __slots__ = ("_highest", "_missing")
 
     def __init__(self) -> None:
         self._highest = 0
-        self._missing = Stretches()
+        self._missing = Ranges()
         """Lower numbers that were not heard of."""
 
     @property
@@ -138,7 +138,7 @@ class Gap(Subject):
         self._queue, self.demand = queue, demand
         self.began_us, self.reminders = began_us, 0
         """Time at which the first of them was sent, and the number of repetitions since."""
-        self.numbers = Stretches(numbers)
+        self.numbers = Ranges(numbers)
         self._said = True
         """True if the post has no item of it."""
 
@@ -147,7 +147,7 @@ class Gap(Subject):
         """Time at which they have to be sent again."""
         return due_us(self.began_us, self.demand.deadline_us - self.began_us, self.reminders)
 
-    def say(self, post: Post, *, after_us: int = 0) -> None:
+    def say(self, post: ControlOutbox, *, after_us: int = 0) -> None:
         """Send the numbers to the receiver, unless that is about to happen."""
         if self._said:
             self._said = False
@@ -162,8 +162,8 @@ class Gap(Subject):
 class Gaps:
     """The gaps of all demands at one manager."""
 
-    def __init__(self, post: Post) -> None:
-        self._post = post
+    def __init__(self, post: ControlOutbox) -> None:
+        self._outbox = post
         self._all: dict[Demand, Gap] = {}
         self.due_us = NEVER
 
@@ -184,7 +184,7 @@ class Gaps:
         if gap is None:
             gap = self._all[demand] = Gap(queue, demand, now)
         gap.numbers.add(number, number)
-        gap.say(self._post, after_us=now + _PAUSE_US if known else 0)
+        gap.say(self._outbox, after_us=now + _PAUSE_US if known else 0)
         self.due_us = min(self.due_us, gap.due_us)
         return True
 
@@ -192,13 +192,13 @@ class Gaps:
         """Restore the numbers from the row of a demand."""
         if numbers:
             gap = self._all[demand] = Gap(queue, demand, now, numbers)
-            gap.say(self._post)
+            gap.say(self._outbox)
             self.due_us = min(self.due_us, gap.due_us)
 
     def heard(self, demand: Demand, numbers: Sequence[int]) -> None:
         """Forget ranges of numbers that a receiver knows."""
         if (gap := self._all.get(demand)) is not None:
-            for first, last in Stretches(numbers):
+            for first, last in Ranges(numbers):
                 gap.numbers.remove(first, last)
             if not gap.numbers:
                 self.forget(demand)
@@ -207,7 +207,7 @@ class Gaps:
         """Forget the numbers of a demand that ended."""
         gap = self._all.pop(demand, None)
         if gap is not None:
-            gap.numbers = Stretches()
+            gap.numbers = Ranges()
 
     def remind(self, now: int) -> None:
         """Repeat numbers to receivers, as far as that is due."""
@@ -215,5 +215,5 @@ class Gaps:
             if gap.due_us <= now:
                 while gap.due_us <= now:
                     gap.reminders += 1
-                gap.say(self._post)
+                gap.say(self._outbox)
         self.due_us = min((gap.due_us for gap in self._all.values()), default=NEVER)

@@ -15,7 +15,7 @@ again when there is room; meanwhile its carriers keep it. A message for a queue 
 # 1. An entry is assigned to one receiver at a time. Each assignment begins a new *round*, and an
 #    acknowledgement or release counts only from that receiver and for that round: a late answer to
 #    an earlier round must not end a message that another consumer has by now.
-# 2. Nothing is said before it is durable (`local.post`). A manager that crashed after saying "it is
+# 2. Nothing is said before it is durable (`local.control_outbox`). A manager that crashed after saying "it is
 #    yours" and forgot it would give the message to a second node.
 # 3. With `redelivery="never"` an assigned message is never assigned again, at the price that it is
 #    lost with its receiver. With leases it is assigned again after the lease, at the price that two
@@ -39,14 +39,14 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.letters import DEAD_LETTERS, letters_of_topic
-from carrypost.mom.queues.closed import Closed
-from carrypost.mom.queues.declared import Declared
+from carrypost.mom.dead_letters import DEAD_LETTERS, letters_of_topic
+from carrypost.mom.queues.closed_entries import ClosedEntries
+from carrypost.mom.queues.declared_queues import DeclaredQueues
 from carrypost.mom.queues.demands import Demands
-from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, REMIND, EntryState, QueueEntry, Word
+from carrypost.mom.queues.entries import ASSIGN, HAND_OVER, OUTCOME, REMIND, EntryNotice, EntryState, QueueEntry
 from carrypost.mom.queues.gaps import Gaps
+from carrypost.mom.queues.live_entries import LiveEntries
 from carrypost.mom.queues.reminders import Reminders
-from carrypost.mom.queues.stock import Stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.model.ids import NodeId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.rows import Stored
@@ -68,17 +68,17 @@ _HAND_OVER_US = 200_000
 class Manager:
     """The queues of one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._outputs = context.node, context.outputs
         self._holdings, self._cache = context.holdings, context.holdings.cache
-        self._post = context.post
-        self.declared = Declared(context)
-        self._stock = Stock(context)
-        self.closed = Closed(context)
-        self._gaps = Gaps(context.post)
+        self._outbox = context.outbox
+        self.declared = DeclaredQueues(context)
+        self._stock = LiveEntries(context)
+        self.closed = ClosedEntries(context)
+        self._gaps = Gaps(context.outbox)
         self.demands = Demands(context, self.declared, self._gaps)
         """Demands for messages of the queues."""
-        self._reminders = Reminders(context.node, context.post)
+        self._reminders = Reminders(context.node, context.outbox)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something to assign."""
         self._bounds = self._stock.bounds
@@ -149,7 +149,7 @@ class Manager:
             entry.owed = HAND_OVER
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         entry.write()
-        self._let_wait(entry, now)
+        self._enqueue(entry, now)
         return entry
 
     def _queue_of(self, entry: QueueEntry) -> Queue:
@@ -158,15 +158,15 @@ class Manager:
         assert queue is not None  # A queue that ends closes its entries first.
         return queue
 
-    def _let_wait(self, entry: QueueEntry, now: int) -> None:
+    def _enqueue(self, entry: QueueEntry, now: int) -> None:
         queue = self._queue_of(entry)
         if entry.state is EntryState.ASSIGNED:
-            queue.let_go(entry.receiver)
+            queue.unassign(entry.receiver)
         entry.state = EntryState.WAITING
         if entry.due_us > now:
             self._stock.delays.add(entry, entry.due_us)
         else:
-            queue.let_wait(entry)
+            queue.enqueue(entry)
             self._ready[queue] = None
 
     def carried(self, copy: Copy) -> None:
@@ -231,13 +231,13 @@ class Manager:
         if dead:
             self._move_to_dead_letters(entry)
         else:
-            self._let_wait(entry, self._holdings.now_us)
+            self._enqueue(entry, self._holdings.now_us)
             entry.write()
 
     def _move_to_dead_letters(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
         if queue.asked.name.startswith(DEAD_LETTERS):
-            self._let_wait(entry, self._holdings.now_us)
+            self._enqueue(entry, self._holdings.now_us)
             entry.write()
             return
         copy = entry.copy
@@ -288,7 +288,7 @@ class Manager:
         self._stock.enter(queue, entry)
         entry.write()
         if state is EntryState.WAITING:
-            self._let_wait(entry, self._holdings.now_us)
+            self._enqueue(entry, self._holdings.now_us)
         elif entry.lease_us:
             self._stock.leases.add(entry, entry.lease_us)
 
@@ -301,7 +301,7 @@ class Manager:
             queue.tally.add(entry.receiver)
         self.closed.seal(entry)
         if copy.id not in self._stock:  # Else another queue has it.
-            self.closed.let_go(copy, reason)
+            self.closed.drop(copy, reason)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Remove entries whose copies are gone before they were consumed: they expired, or the store lost them."""
@@ -326,7 +326,7 @@ class Manager:
         if entry.state is EntryState.WAITING:
             queue.remove(entry)
         elif entry.state is EntryState.ASSIGNED:
-            queue.let_go(entry.receiver)
+            queue.unassign(entry.receiver)
             if entry.receiver != self._node:
                 self._ready[queue] = None  # It may have had as many as it may.
 
@@ -373,7 +373,7 @@ class Manager:
     def expire(self, now: int) -> list[QueueEntry]:
         """Do what is due; return the entries of consumers of this node whose leases are over."""
         for entry in self._stock.delays.pop_due(now):
-            self._let_wait(entry, now)
+            self._enqueue(entry, now)
         over: list[QueueEntry] = []
         for entry in self._stock.leases.pop_due(now):
             if entry.receiver == self._node:
@@ -398,7 +398,7 @@ class Manager:
 
     def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
         until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
-        self._post.add(to, Word(entry, matter, to), after_us=after_us, until_us=min(until_us, NEVER))
+        self._outbox.add(to, EntryNotice(entry, matter, to), after_us=after_us, until_us=min(until_us, NEVER))
 
     # --- the store -----------------------------------------------------------------------------------------
 
@@ -407,7 +407,7 @@ class Manager:
         self.declared.restore(stored)
         self.demands.restore(stored, now)
         kept = [entry for entry in self._stock.restore(stored) if self._restore(entry, now)]
-        self.closed.let_go_consumed(self._stock)
+        self.closed.drop_consumed(self._stock)
         return kept
 
     def _restore(self, entry: QueueEntry, now: int) -> bool:
@@ -431,7 +431,7 @@ class Manager:
         if entry.owed & HAND_OVER:
             self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
-            self._let_wait(entry, now)
+            self._enqueue(entry, now)
             return False
         if entry.owed & ASSIGN:
             self._say(entry.receiver, entry, ASSIGN)

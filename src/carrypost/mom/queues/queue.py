@@ -84,7 +84,7 @@ class Queue:
 
     # --- messages ------------------------------------------------------------------------------------------
 
-    def let_wait(self, entry: QueueEntry) -> None:
+    def enqueue(self, entry: QueueEntry) -> None:
         """Add a waiting message."""
         insort(self._waiting, entry, key=_rank)
         self._correlated.came(entry)
@@ -159,7 +159,7 @@ class Queue:
         """Count a message assigned to a node."""
         self._party(node).held += 1
 
-    def let_go(self, node: NodeId) -> None:
+    def unassign(self, node: NodeId) -> None:
         """Remove a message from those assigned to a node."""
         party = self._parties[node]
         party.held -= 1

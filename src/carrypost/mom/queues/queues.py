@@ -23,14 +23,14 @@ from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.commands import Browsing, Declare
 from carrypost.mom.control import items_of
-from carrypost.mom.enrolling import Enrolling
+from carrypost.mom.dead_letters import is_of_topic, name_here, source_of
+from carrypost.mom.enrolments import Enrolments
 from carrypost.mom.holder import Holder
-from carrypost.mom.letters import is_of_topic, name_here, source_of
 from carrypost.mom.queues.browsing import Browsings
-from carrypost.mom.queues.calls import Calls
 from carrypost.mom.queues.manager import Manager
+from carrypost.mom.queues.open_requests import OpenRequests
 from carrypost.mom.queues.receiver import Receiver
-from carrypost.mom.queues.showing import Showing, visible
+from carrypost.mom.queues.snapshots import Snapshots, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Item
     from carrypost.mom.names.namespace import Bind
     from carrypost.mom.queues.queue import Queue
-    from carrypost.mom.queues.receiving import Receiving
+    from carrypost.mom.queues.queue_consumer import QueueConsumer
     from carrypost.mom.receipts import Receipts
     from carrypost.mom.rows import Stored
 
@@ -56,17 +56,17 @@ ADDRESSED = address.BETWEEN_NODES
 class Queues:
     """The queues that one node manages, and those that it receives from."""
 
-    def __init__(self, context: Context, claims: Claims, receipts: Receipts) -> None:
-        self._ground, self._node, self._limits = context.ground, context.node, context.limits
+    def __init__(self, context: MessagingContext, claims: Claims, receipts: Receipts) -> None:
+        self._host_context, self._node, self._limits = context.host_context, context.node, context.limits
         self._holdings, self._outputs, self._interests = context.holdings, context.outputs, context.interests
         self._deliveries, self._claims = context.deliveries, claims
-        self.post = context.post
+        self.outbox = context.outbox
         self.manager = Manager(context)
         self.receiver = Receiver(context, claims, self.manager)
         self._browsings = Browsings(context, self.receiver)
-        self._showing = Showing(context, self.manager.demands)
-        self.calls = Calls(context)
-        self.holder, self.enrolling = Holder(context), Enrolling(context)
+        self._showing = Snapshots(context, self.manager.demands)
+        self.calls = OpenRequests(context)
+        self.holder, self.enrolling = Holder(context), Enrolments(context)
         demands, enrolled = self.manager.demands, self.holder.enrolled
         self.handlers: dict[type[Item], Callable[[Any, NodeId, int, int], object]] = {
             control.Ask: lambda item, node, _, now: demands.ask(item, node, now),
@@ -89,7 +89,7 @@ class Queues:
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
         return min(
-            self.post.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
+            self.outbox.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
             self.calls.due_us, self.holder.due_us, self.enrolling.due_us,
         )  # fmt: skip
 
@@ -174,7 +174,7 @@ class Queues:
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
         if for_all:
             purged = [MessageId(item.message) for item in items if isinstance(item, control.Purge)]
-            strike(self._ground, purged, descriptor.node, until_us)
+            strike(self._host_context, purged, descriptor.node, until_us)
             items = [item for item in items if not isinstance(item, control.Purge)]
         for item in items:
             if for_all or isinstance(item, control.Purge):
@@ -197,7 +197,7 @@ class Queues:
 
     def follow_up(self, now: int) -> None:
         """Handle the consequences of what arrived or was requested."""
-        for item in self.post.pop_own(now):
+        for item in self.outbox.pop_own(now):
             self._act(item, self._node, NEVER, now)
         self.receiver.adopt_returned()
         for entry_, demand in self.manager.assign(now):
@@ -225,28 +225,28 @@ class Queues:
             if copy.here:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
         self.holder.enrolled.drop_unreachable(now)
-        return [*self.post.drafts(now), *self.holder.drafts(now)]
+        return [*self.outbox.drafts(now), *self.holder.drafts(now)]
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Handle copies that are gone."""
         self.manager.left(copies, reason)
         self.receiver.left(copies, reason)
-        self.post.left(copies, reason)
+        self.outbox.left(copies, reason)
         self.holder.left(copies, reason)
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
-        self.post.published(copies)
+        self.outbox.published(copies)
         self.holder.published(copies)
 
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
-        self.post.durable(serial)
+        self.outbox.durable(serial)
         self.holder.durable(serial)
 
     def lost(self, serial: int) -> None:
         """Note that a batch could not be written."""
-        self.post.lost(serial)
+        self.outbox.lost(serial)
         self.holder.lost(serial)
 
     # --- commands ------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Queues:
         self.manager.end(queue, "its queue ended")
         self.receiver.queue_ended(destination)
 
-    def open(self, asked: Receive, connection: int, now: int) -> Receiving:
+    def open(self, asked: Receive, connection: int, now: int) -> QueueConsumer:
         """Open a consumer of a queue, here or elsewhere."""
         return self.receiver.open(asked, self._manager_of(asked.destination, connection), now)
 

@@ -15,17 +15,17 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
-from carrypost.local.post import Said
+from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import control, lives
+from carrypost.mom import control, incarnations
 from carrypost.mom.admission import ASSIGNED_MAX, REQUEST_US
-from carrypost.mom.letters import DEAD_LETTERS
-from carrypost.mom.queues.asked import Asked
+from carrypost.mom.dead_letters import DEAD_LETTERS
 from carrypost.mom.queues.assignments import Assignment, Assignments
-from carrypost.mom.queues.gaps import Stretches
-from carrypost.mom.queues.receiving import Receiving, Returned
+from carrypost.mom.queues.demanded_queues import DemandedQueues
+from carrypost.mom.queues.gaps import Ranges
+from carrypost.mom.queues.queue_consumer import QueueConsumer, Returned
 from carrypost.mom.queues.tenure import LocalTenure
 from carrypost.mom.state import ClaimState
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.manager import Manager
@@ -50,16 +50,21 @@ _IDLE_US = 60_000_000
 class Receiver:
     """The consumers of queues of one node."""
 
-    def __init__(self, context: Context, claims: Claims, manager: Manager) -> None:
+    def __init__(self, context: MessagingContext, claims: Claims, manager: Manager) -> None:
         self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
         self._holdings = context.holdings
-        self._deliveries, self._claims, self._manager, self._post = context.deliveries, claims, manager, context.post
+        self._deliveries, self._claims, self._manager, self._outbox = (
+            context.deliveries,
+            claims,
+            manager,
+            context.outbox,
+        )
         self._assignments = Assignments(context)
         self._life = context.incarnation
-        self._demand = lives.before(context.incarnation)
-        self._open: dict[int, Receiving] = {}
+        self._demand = incarnations.last_before(context.incarnation)
+        self._open: dict[int, QueueConsumer] = {}
         """Open consumers by the numbers of their demands."""
-        self._asked = Asked(context.ledger)
+        self._asked = DemandedQueues(context.ledger)
         self._idle: dict[str, dict[Tenure, Copy]] = {}
         """Messages that are this node's and that no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
@@ -74,15 +79,15 @@ class Receiver:
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def of(self, claimant: Claimant) -> Receiving | None:
+    def of(self, claimant: Claimant) -> QueueConsumer | None:
         """Return the demand of a claimant, if it is a consumer of a queue."""
         return self._open.get(claimant.number)
 
-    def open(self, asked: Receive, manager: NodeId, now: int) -> Receiving:
+    def open(self, asked: Receive, manager: NodeId, now: int) -> QueueConsumer:
         """Open a consumer, which has no credit yet."""
         pattern.entry(address.exactly(asked.destination), limits=self._limits)  # Raises for too long an address.
         self._demand += 1
-        receiving = Receiving(self._demand, asked, manager, self._limits, self._returned)
+        receiving = QueueConsumer(self._demand, asked, manager, self._limits, self._returned)
         if manager == self._node:
             queue = self._manager.declared.managed(asked.destination)
             receiving.local = queue, self._manager.demands.stand(queue, self._demand, receiving.selector)
@@ -98,7 +103,7 @@ class Receiver:
             self._give(receiving, tenure, copy)
         return receiving
 
-    def grant(self, receiving: Receiving, messages: int, now: int) -> None:
+    def grant(self, receiving: QueueConsumer, messages: int, now: int) -> None:
         """Raise the credit of a consumer."""
         receiving.credit += messages
         if receiving.local is not None:
@@ -106,15 +111,15 @@ class Receiver:
         else:
             self._ask(receiving, now)
 
-    def _ask(self, receiving: Receiving, now: int) -> None:
+    def _ask(self, receiving: QueueConsumer, now: int) -> None:
         receiving.deadline_us = now + REQUEST_US
         self._asked.add(receiving.destination, now)
         if not receiving.asking:
             receiving.asking = True
-            self._post.add(receiving.manager, receiving, until_us=receiving.deadline_us)
+            self._outbox.add(receiving.manager, receiving, until_us=receiving.deadline_us)
         self.due_us = min(self.due_us, receiving.deadline_us - REQUEST_US // 2)
 
-    def close(self, receiving: Receiving) -> None:
+    def close(self, receiving: QueueConsumer) -> None:
         """Close a consumer: messages that wait for it are given back, or stay for the next one."""
         receiving.ended = True
         del self._open[receiving.number]
@@ -156,7 +161,7 @@ class Receiver:
             if tenure.copy is not None:
                 self._set_aside(tenure, tenure.copy)
 
-    def _give(self, receiving: Receiving, tenure: Tenure, copy: Copy) -> None:
+    def _give(self, receiving: QueueConsumer, tenure: Tenure, copy: Copy) -> None:
         if isinstance(tenure, Assignment):
             tenure.release_us = NEVER
         self._claims.assign(copy, receiving, tenure)
@@ -238,12 +243,12 @@ class Receiver:
         receiving = self._open.get(item.demand)
         if receiving is not None and receiving.destination == destination:
             credit, heard = receiving.credit, receiving.heard
-            stretches = [(first, last) for first, last in Stretches(item.numbers) if 0 < first <= last <= credit]
+            stretches = [(first, last) for first, last in Ranges(item.numbers) if 0 < first <= last <= credit]
             if new := sum(heard.note(*each) for each in stretches):
                 self.grant(receiving, new, now)
             else:
                 known = control.Gone(item.queue, item.demand, item.numbers, known=True)
-                self._post.add(node, Said(known), until_us=now + REQUEST_US)
+                self._outbox.add(node, UnstoredItem(known), until_us=now + REQUEST_US)
         elif destination in self._asked and item.demand <= self._demand:
             self._withdraw(node, item.queue, item.demand, now + REQUEST_US)
         else:
@@ -251,7 +256,7 @@ class Receiver:
 
     def _withdraw(self, manager: NodeId, queue: str, demand: int, until_us: int) -> None:
         """Inform a manager that no consumer waits for a demand's messages any more."""
-        self._post.add(manager, Said(control.Withdraw(queue, demand)), until_us=until_us)
+        self._outbox.add(manager, UnstoredItem(control.Withdraw(queue, demand)), until_us=until_us)
 
     def _is_consumed(self, copy: Copy) -> bool:
         """Return True if a consumer here acknowledged it.
@@ -263,7 +268,7 @@ class Receiver:
     def _accept(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """Take a message of a queue that was assigned to this node, whether it is here or not."""
         self._want(made.queue)
-        if lives.life_of(made.demand) != self._life:
+        if incarnations.incarnation_of(made.demand) != self._life:
             made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
             self._withdraw(made.manager, queue, made.demand, now + REQUEST_US)
         if copy is not None and copy.finished and not copy.here:

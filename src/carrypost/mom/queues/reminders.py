@@ -20,12 +20,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from carrypost.model.times import NEVER
-from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryState, Word
+from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryNotice, EntryState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.local.post import Post
+    from carrypost.local.control_outbox import ControlOutbox
     from carrypost.model.ids import NodeId
     from carrypost.mom.queues.entries import QueueEntry
 
@@ -43,8 +43,8 @@ _AT_ONCE = 1_024
 class Reminders:
     """The repetitions to the receivers of one node's queues."""
 
-    def __init__(self, node: NodeId, post: Post) -> None:
-        self._node, self._post = node, post
+    def __init__(self, node: NodeId, post: ControlOutbox) -> None:
+        self._node, self._outbox = node, post
         self.due_us = NEVER
 
     def expect(self, entry: QueueEntry) -> None:
@@ -70,8 +70,8 @@ class Reminders:
         self.due_us = max(min((_entry_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
 
     def _say(self, entry: QueueEntry) -> None:
-        word = Word(entry, REMIND, entry.receiver)
-        self._post.add(entry.receiver, word, until_us=min(_entry_due_us(entry), entry.until_us))
+        word = EntryNotice(entry, REMIND, entry.receiver)
+        self._outbox.add(entry.receiver, word, until_us=min(_entry_due_us(entry), entry.until_us))
 
 
 def due_us(began_us: int, left_us: int, reminders: int) -> int:

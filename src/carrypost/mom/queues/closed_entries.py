@@ -13,14 +13,14 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
-from carrypost.mom.queues.entries import NOTICE, OUTCOME, Word
+from carrypost.mom.queues.entries import NOTICE, OUTCOME, EntryNotice
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import MessageId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Item
     from carrypost.mom.queues.entries import QueueEntry
 
@@ -28,16 +28,16 @@ _SWEEP_US = 60_000_000
 """Interval of the search for entries whose outcome needs not be sent any more."""
 
 
-class Closed:
+class ClosedEntries:
     """The closed entries of one node, by the ids of their messages."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._holdings = context.node, context.holdings
-        self._ledger, self._post = context.ledger, context.post
+        self._ledger, self._outbox = context.ledger, context.outbox
         self._receipt_us = round(context.settings.messaging.receipt_s * 1e6)
         """Time after its end for which the author of a message may be informed."""
         self._entries: dict[MessageId, QueueEntry] = {}
-        self._sealed: list[Word] = []
+        self._sealed: list[EntryNotice] = []
         """Outcomes of messages that programs of this node sent."""
         self._sweep_us = 0
 
@@ -55,7 +55,7 @@ class Closed:
             self._sweep_us = now + _SWEEP_US
         self._entries[entry.message] = entry
         if entry.owed & OUTCOME and entry.author != self._node:
-            self._post.add(entry.author, Word(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
+            self._outbox.add(entry.author, EntryNotice(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
 
     def restore(self, entry: QueueEntry, now: int) -> None:
         """Resume an entry after a restart."""
@@ -70,21 +70,21 @@ class Closed:
     def seal(self, entry: QueueEntry) -> None:
         """Note that it stays closed: nothing can undo that."""
         if entry.owed & OUTCOME and entry.author == self._node:
-            self._sealed.append(Word(entry, OUTCOME, self._node))
+            self._sealed.append(EntryNotice(entry, OUTCOME, self._node))
 
     def pop_own(self) -> list[Item]:
         """Return the outcomes of messages of this node, once."""
         sealed, self._sealed = self._sealed, []
         items = [item for word in sealed if (item := word.item()) is not None]
         for word in sealed:
-            word.said()
+            word.mark_sent()
         return items
 
     def discard(self, entry: QueueEntry) -> None:
         """Remove an entry that is reopened."""
         self._entries.pop(entry.message, None)
 
-    def let_go(self, copy: Copy, reason: Reason) -> None:
+    def drop(self, copy: Copy, reason: Reason) -> None:
         """Drop a copy that no queue needs any more, and never accept its message again."""
         self._holdings.cache.unpin((copy,), QUEUES)
         if not copy.here:
@@ -96,8 +96,8 @@ class Closed:
             self._ledger.confirmed(copy)
         self._drop(copy, reason)
 
-    def let_go_consumed(self, alive: Container[MessageId]) -> None:
-        """Drop copies that were consumed before a restart, and not dropped then (`mom.kept`)."""
+    def drop_consumed(self, alive: Container[MessageId]) -> None:
+        """Drop copies that were consumed before a restart, and not dropped then (`mom.committed_acks`)."""
         for copy in [each for each in self._holdings.cache.copies if each is not None and each.here]:
             if self._holdings.is_confirmed(copy) and copy.id not in alive:
                 self._drop(copy, Reason.PURGED)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Packed
     from carrypost.local.publishing import Publisher
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Work
+    from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Order
 
 
@@ -43,14 +43,14 @@ class Drafted:
         """The descriptor; None: it has an order, or a number as an event, which the work assigns."""
 
 
-class Works:
+class UnitsOfWork:
     """The publications of one host."""
 
     def __init__(
-        self, ground: HostContext, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]
+        self, context: HostContext, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]
     ) -> None:
-        self._holdings, self._outputs, self._settings = ground.holdings, ground.outputs, ground.settings.messaging
-        self._journal, self._undo = ground.outputs.journal, ground.outputs.undo
+        self._holdings, self._outputs, self._settings = context.holdings, context.outputs, context.settings.messaging
+        self._journal, self._undo = context.outputs.journal, context.outputs.undo
         self.publisher, self._order, self.layers, self._strategy = publisher, order, layers, strategy
         self._drafts: dict[int, Drafted] = {}
         self._draft_number = 0
@@ -174,7 +174,7 @@ class Works:
 
     # --- works ---------------------------------------------------------------------------------------------
 
-    def perform(self, work: Work, now: int) -> tuple[Descriptor, ...]:
+    def perform(self, work: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
         """Perform a work; return the descriptors of its messages, without drafts that expired."""
         sends = [self._drafted(send, work.session) for send in work.sends]
         drafts = [send for send in work.sends if isinstance(send, int)]

@@ -17,7 +17,7 @@ from carrypost.mom.rows import Deadlines
 
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
 
 REPLIES = "$replies"
 """The queue for replies; a program that makes a request declares it."""
@@ -25,10 +25,10 @@ CALLS_MAX = 10_000
 """Number of open requests; a program that never receives replies gets an exception."""
 
 
-class Calls(Deadlines):
+class OpenRequests(Deadlines):
     """The open requests of one node, by correlation id."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         super().__init__(context.ledger, b"P")
         self._replies, self._undo = address.queue(REPLIES, context.node), context.undo
 

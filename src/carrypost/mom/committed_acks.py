@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.mom.claims import Claims
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.state import Claim
 
 _QUIET_US = 20_000
@@ -28,10 +28,10 @@ _PART = 16
 """Part of the cache, or of what may be pinned, that has the same effect: a small cache would refuse sends."""
 
 
-class Kept:
+class CommittedAcks:
     """The messages that the durable commits of one host acknowledged."""
 
-    def __init__(self, context: Context, claims: Claims) -> None:
+    def __init__(self, context: MessagingContext, claims: Claims) -> None:
         self._claims, self._holdings = claims, context.holdings
         settings, limits = context.settings, context.limits
         self._messages_max = min(_MESSAGES_MAX, min(settings.cache_messages_max, limits.unconfirmed_max) // _PART)
@@ -57,7 +57,7 @@ class Kept:
         """Return True if they are released with the next batch."""
         return self._ripe_us <= now
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Release what cannot be undone any more."""
         done, self._done, self._bytes = self._done, [], 0
         self._ripe_us = self.due_us = NEVER

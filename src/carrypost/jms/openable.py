@@ -11,7 +11,7 @@ from carrypost.errors import IllegalStateException
 T = TypeVar("T")
 
 
-class Opening(Generic[T]):
+class Openable(Generic[T]):
     """Something that is opened when it is awaited, or entered by ``async with``; leaving that closes it."""
 
     def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:

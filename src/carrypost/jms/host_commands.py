@@ -22,7 +22,7 @@ class Translating:
             raise made from (made.__cause__ if made is error else error)
 
 
-class Command(Translating):
+class HostCommand(Translating):
     """A step of the host, after which it is drained soon."""
 
     __slots__ = ("_drain",)

@@ -8,13 +8,13 @@ import msgspec
 
 from carrypost.errors import IllegalArgumentException
 from carrypost.jms.durations import microseconds
+from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import headers
 from carrypost.jms.messages.properties import Properties
-from carrypost.jms.passage import Sending
 from carrypost.model.recipient_lists import as_given
 
 
-def said(base: Sending, **given: object) -> Sending:
+def send_options(base: Sending, **given: object) -> Sending:
     """Return `base` with what was given in its place, by keyword; None is not given.
 
     Raises `IllegalArgumentException` for a value that is none of its kind.

@@ -22,7 +22,7 @@ _RENEWED_US = ASKED_US // 30
 """A row is written again when it would last this much longer: demands are renewed much more often."""
 
 
-class Asked(Deadlines):
+class DemandedQueues(Deadlines):
     """The destinations of queues that one node asked; the one asked longest ago comes first."""
 
     def __init__(self, ledger: Ledger) -> None:

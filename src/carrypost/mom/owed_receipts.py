@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.local.post import Subject
+from carrypost.local.control_outbox import Subject
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
@@ -20,7 +20,7 @@ from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.rows import Stored
 
 
@@ -32,34 +32,34 @@ class OwedRow(msgspec.Struct, frozen=True, array_like=True):
     """Time from which it is of no use any more."""
 
 
-class _Debt(Subject):
+class _OwedReceipt(Subject):
     """One receipt that is owed."""
 
     __slots__ = ("_owed", "message", "row")
 
-    def __init__(self, owed: Owed, message: MessageId, row: OwedRow) -> None:
+    def __init__(self, owed: OwedReceipts, message: MessageId, row: OwedRow) -> None:
         self._owed, self.message, self.row = owed, message, row
 
     def item(self) -> Outcome | None:
         """Return the outcome that the message was delivered, unless that was undone."""
         return Outcome(self.message, DELIVERED) if self._owed.stands(self) else None
 
-    def said(self) -> None:
+    def mark_sent(self) -> None:
         """Note that it was sent."""
         self._owed.clear(self)
 
-    def unsaid(self) -> None:
+    def mark_unsent(self) -> None:
         """Note that it was not sent, after all."""
         self._owed.write(self)
 
 
-class Owed:
+class OwedReceipts:
     """The receipts that one node owes."""
 
-    def __init__(self, context: Context) -> None:
-        self._table, self._post = Table(context.ledger, b"O", OwedRow), context.post
+    def __init__(self, context: MessagingContext) -> None:
+        self._table, self._outbox = Table(context.ledger, b"O", OwedRow), context.outbox
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
-        self._debts: dict[MessageId, _Debt] = {}
+        self._debts: dict[MessageId, _OwedReceipt] = {}
         """Receipts by message; bounded by what is acknowledged until the next control message leaves."""
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Owed:
         if not held and (headers.recipients or address.addressee(descriptor.destination) is not None):
             return  # For a queue its manager speaks, and listed recipients acknowledge.
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
-        debt = _Debt(self, descriptor.id, OwedRow(descriptor.node, until_us))
+        debt = _OwedReceipt(self, descriptor.id, OwedRow(descriptor.node, until_us))
         self.write(debt)
         self._say(debt)
 
@@ -91,28 +91,28 @@ class Owed:
     def restore(self, stored: Stored, now: int) -> None:
         """Restore the receipts after a restart; forget those that are of no use any more."""
         for name, row in self._table.read(stored):
-            debt = _Debt(self, MessageId(name), row)
+            debt = _OwedReceipt(self, MessageId(name), row)
             if row.until_us <= now:
                 self._table.delete(name)
             else:
                 self._debts[debt.message] = debt
                 self._say(debt)
 
-    def _say(self, debt: _Debt) -> None:
-        self._post.add(debt.row.author, debt, until_us=debt.row.until_us)
+    def _say(self, debt: _OwedReceipt) -> None:
+        self._outbox.add(debt.row.author, debt, until_us=debt.row.until_us)
 
     # --- for its debts -------------------------------------------------------------------------------------
 
-    def stands(self, debt: _Debt) -> bool:
+    def stands(self, debt: _OwedReceipt) -> bool:
         """Return True if it has still to be sent."""
         return self._debts.get(debt.message) is debt
 
-    def clear(self, debt: _Debt) -> None:
+    def clear(self, debt: _OwedReceipt) -> None:
         """Clear a debt that was sent, or is void."""
         self._debts.pop(debt.message, None)
         self._table.delete(debt.message)
 
-    def write(self, debt: _Debt) -> None:
+    def write(self, debt: _OwedReceipt) -> None:
         """Write a debt that is to be sent."""
         self._debts[debt.message] = debt
         self._table.put(debt.message, debt.row)

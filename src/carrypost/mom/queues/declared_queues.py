@@ -10,7 +10,7 @@ from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.model import address
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.letters import DEAD_LETTERS, name_here, source_of
+from carrypost.mom.dead_letters import DEAD_LETTERS, name_here, source_of
 from carrypost.mom.policies import fair, policy_named, policy_names
 from carrypost.mom.queues.queue import Queue
 from carrypost.mom.rows import Table
@@ -18,7 +18,7 @@ from carrypost.mom.rows import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.rows import Stored
 
 
@@ -28,10 +28,10 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     asked: Declare
 
 
-class Declared:
+class DeclaredQueues:
     """The queues of one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._table = context.node, Table(context.ledger, b"Q", QueueRow)
         self._queues: dict[str, Queue] = {}
         self._by_number: dict[int, Queue] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from carrypost.errors import IllegalStateException
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.passage import from_browsed
+from carrypost.jms.mapping import from_browsed
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class QueueBrowser:
     @property
     def age(self) -> float | None:
         """The age of the snapshot in seconds; None: there is none yet."""
-        passed_us = self._session.works.provider.now_us() - self._taken_us
+        passed_us = self._session.units.provider.now_us() - self._taken_us
         return max(0, passed_us) / MICROSECONDS if self._taken_us else None
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -67,7 +67,7 @@ class QueueBrowser:
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
         self._check()
-        await self._session.works.ready()
+        await self._session.units.ready()
         look = await self._session.look(self._queue, self._selector)
         try:
             while True:
@@ -85,13 +85,13 @@ class QueueBrowser:
             self._session.forget_look(look)
 
     def _check(self) -> None:
-        self._session.works.check()
+        self._session.units.check()
         if self._closed:
             raise IllegalStateException("this browser is closed: create another")
 
     async def _read(self, descriptor: Descriptor) -> Message | None:
         """Return the message; None if it is gone meanwhile, or dead."""
-        provider = self._session.works.provider
+        provider = self._session.units.provider
         payload = await provider.payload(descriptor) if descriptor.alive(provider.now_us()) else None
         return None if payload is None else from_browsed(descriptor, payload)
 

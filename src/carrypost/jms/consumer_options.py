@@ -17,7 +17,7 @@ from carrypost.model.selector import Selector
 from carrypost.mom.commands import Receive, Subscribe
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Destination and options that a consumer was opened for, as its program said it."""
 
     destination: Any
@@ -35,14 +35,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "destination", as_destination(self.destination))
 
 
-def asked(wanted: Wanted) -> Subscribe | Receive:
+def asked(wanted: ConsumerOptions) -> Subscribe | Receive:
     """Return the request of a consumer."""
     if isinstance(wanted.destination, Queue):
         return _received(wanted, wanted.destination)
     return _subscribed(wanted)
 
 
-def _received(wanted: Wanted, queue: Queue) -> Receive:
+def _received(wanted: ConsumerOptions, queue: Queue) -> Receive:
     if wanted.durable or wanted.shared:
         raise InvalidDestinationException(
             f"subscriptions are of topics, and {queue!r} is a queue, which keeps its messages and gives each to one of "
@@ -77,7 +77,7 @@ def _selector(selector: object) -> str | None:
     return selector
 
 
-def _subscribed(wanted: Wanted) -> Subscribe:
+def _subscribed(wanted: ConsumerOptions) -> Subscribe:
     topic, patterns, selector = wanted.destination, wanted.patterns or {}, _selector(wanted.selector)
     if not isinstance(topic, Topic):
         raise InvalidDestinationException(
@@ -104,7 +104,7 @@ def _subscribed(wanted: Wanted) -> Subscribe:
     )  # fmt: skip
 
 
-def _check_channel(wanted: Wanted) -> None:
+def _check_channel(wanted: ConsumerOptions) -> None:
     """Raise `IllegalArgumentException` for options that a consumer of a channel cannot have."""
     check_relocation(wanted.relocation)
     if wanted.patterns:

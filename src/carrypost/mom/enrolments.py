@@ -16,11 +16,11 @@ import msgspec
 
 from carrypost.errors import ForgeryError
 from carrypost.events import Reason
-from carrypost.local.post import Subject
+from carrypost.local.control_outbox import Subject
 from carrypost.model import address
 from carrypost.model.descriptor import TIME_US_MAX
 from carrypost.model.times import NEVER
-from carrypost.mom import lives
+from carrypost.mom import incarnations
 from carrypost.mom.control import Enrol, Leave
 from carrypost.mom.rows import Table
 from carrypost.security.origins import check_origin
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Item
     from carrypost.mom.rows import Stored
     from carrypost.mom.state import Subscription
@@ -51,39 +51,39 @@ class EnrolmentRow(msgspec.Struct, frozen=True, array_like=True):
     """True while the holder has still to be informed that this node left."""
 
 
-class _Word(Subject):
+class _Notice(Subject):
     """The item that the holder of one topic has still to get."""
 
     __slots__ = ("_destination", "_enrolling", "_row")
 
-    def __init__(self, enrolling: Enrolling, destination: str, row: EnrolmentRow) -> None:
+    def __init__(self, enrolling: Enrolments, destination: str, row: EnrolmentRow) -> None:
         self._enrolling, self._destination, self._row = enrolling, destination, row
 
     def item(self) -> Item | None:
         """Return the enrolment, or its end, unless it was superseded."""
         return self._enrolling.item(self._destination, self._row)
 
-    def said(self) -> None:
+    def mark_sent(self) -> None:
         """Forget an enrolment whose end was sent."""
-        self._enrolling.said(self._destination, self._row)
+        self._enrolling.mark_sent(self._destination, self._row)
 
-    def unsaid(self) -> None:
+    def mark_unsent(self) -> None:
         """Remember the enrolment again."""
-        self._enrolling.unsaid(self._destination, self._row)
+        self._enrolling.mark_unsent(self._destination, self._row)
 
 
-class Enrolling:
+class Enrolments:
     """The enrolments of one node."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
-        self._ledger, self._post = context.ledger, context.post
+        self._ledger, self._outbox = context.ledger, context.outbox
         self._table = Table(context.ledger, b"L", EnrolmentRow)
-        self._in_reach = context.ground.links.in_reach
+        self._in_reach = context.host_context.links.in_reach
         life_s = context.settings.lifetime_s_max
         self._life_us = NEVER if life_s is None else round(life_s * 1e6)
         """Longest lifetime of a control message."""
-        self._number = lives.before(context.incarnation)
+        self._number = incarnations.last_before(context.incarnation)
         self._rows: dict[str, EnrolmentRow] = {}
         """Enrolments by the destination of publications."""
         self._again_us: dict[str, int] = {}
@@ -166,7 +166,7 @@ class Enrolling:
     def _say(self, destination: str, row: EnrolmentRow) -> None:
         holder = address.addressee(destination)
         assert holder is not None  # `follow` has destinations of topics that a node holds.
-        self._post.add(holder, _Word(self, destination, row), until_us=row.deadline_us)
+        self._outbox.add(holder, _Notice(self, destination, row), until_us=row.deadline_us)
 
     # --- for its words -------------------------------------------------------------------------------------
 
@@ -176,19 +176,19 @@ class Enrolling:
         if found is None or self._rows.get(destination) is not row:
             return None
         if row.deadline_us <= self._holdings.now_us:
-            self.said(destination, row)
+            self.mark_sent(destination, row)
             return None
         if row.left:
             return Leave(found.name, row.number)
         return Enrol(found.name, row.number, row.durable, row.deadline_us, row.selector)
 
-    def said(self, destination: str, row: EnrolmentRow) -> None:
+    def mark_sent(self, destination: str, row: EnrolmentRow) -> None:
         """Forget an enrolment whose end was sent."""
         if row.left and self._rows.get(destination) is row:
             del self._rows[destination]
             self._table.delete(destination.encode())
 
-    def unsaid(self, destination: str, row: EnrolmentRow) -> None:
+    def mark_unsent(self, destination: str, row: EnrolmentRow) -> None:
         """Remember that the end of an enrolment has to be sent, unless there is a new one."""
         if row.left and destination not in self._rows:
             self._rows[destination] = row

@@ -35,7 +35,7 @@ class Rounds:
     """Times at which programs are told what was gathered for them, all together."""
 
     def __init__(self) -> None:
-        self._behind: list[Telling] = []
+        self._behind: list[ProgramOutbox] = []
         self._woken = 1
         """Programs that were told at the end of the last round: the more there are to wake, the longer a round."""
 
@@ -44,7 +44,7 @@ class Rounds:
         """Time for which news are gathered."""
         return min(self._woken * _WAKE_S, _ROUND_S_MAX)
 
-    def add(self, telling: Telling) -> None:
+    def add(self, telling: ProgramOutbox) -> None:
         """Let one more program be told at the end of the round, which begins with the first."""
         if not self._behind:
             asyncio.get_running_loop().call_later(self.length_s, self._end)
@@ -56,7 +56,7 @@ class Rounds:
             telling.now()
 
 
-class Telling:
+class ProgramOutbox:
     """News and answers that wait for one program; `wrote` is called when none waits any more."""
 
     def __init__(
@@ -202,10 +202,10 @@ class Telling:
         self._line.write(calls.News(connection, name, Raw(NEWS[name].encode(together))))
 
 
-class Seat:
+class ProgramConnection:
     """One connection of a program, to which the provider tells what happens."""
 
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, telling: ProgramOutbox) -> None:
         self.number = 0
         self._telling = telling
 

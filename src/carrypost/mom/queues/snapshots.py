@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import PatternError
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.local.post import Said
+from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model.pattern import entry
 from carrypost.model.selector import Selector
 from carrypost.model.times import MICROSECONDS, NEVER
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.demands import Demands
     from carrypost.mom.queues.queue import Queue
 
@@ -50,12 +50,12 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
     return list(islice(matching, admission.SNAPSHOT_MAX)), weight * len(seen)
 
 
-class Showing:
+class Snapshots:
     """The snapshots of this node's queues for other nodes."""
 
-    def __init__(self, context: Context, demands: Demands) -> None:
+    def __init__(self, context: MessagingContext, demands: Demands) -> None:
         self._outputs, self._limits = context.outputs, context.limits
-        self._demands, self._post = demands, context.post
+        self._demands, self._outbox = demands, context.outbox
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
         """Looks by node, in turn, and by their numbers."""
         self._free_us: dict[NodeId, int] = {}
@@ -112,6 +112,6 @@ class Showing:
         for first in range(0, len(found) or 1, admission.SNAPSHOT_PART):
             part = tuple([each.id for each in found[first : first + admission.SNAPSHOT_PART]])
             said = control.Snapshot(item.queue, item.number, now, first, len(found), part)
-            self._post.add(node, Said(said), until_us=now + admission.ANSWER_US)
+            self._outbox.add(node, UnstoredItem(said), until_us=now + admission.ANSWER_US)
         read = admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
         return read + steps // admission.STEPS_PER_UNIT + admission.ID_UNITS * len(found)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import NodeError, RunningError
 from carrypost.jms.local import LocalProvider
-from carrypost.jms.native import Native
+from carrypost.jms.socket_service import SocketService
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.control.control import Control, Service
 from carrypost.node.plugins import load
@@ -49,7 +49,7 @@ class ServedNode:
         node = Node(settings, privilege=_privilege(settings.place.plugins, given))
         await node.start()
         provider = LocalProvider(node.driver) if settings.core.messaging.enabled else None
-        control = Control(node, None if provider is None else Native(provider), stopping=stopping)
+        control = Control(node, None if provider is None else SocketService(provider), stopping=stopping)
         if provider is not None:
             node.attach(provider.handlers)
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Subscribe
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.names.directory import Directory
     from carrypost.mom.queues.queues import Queues
     from carrypost.mom.session import Sessions
@@ -38,11 +38,11 @@ class NewSubscription(msgspec.Struct, eq=False):
     """The subscription of the same name that ends when this one is durable."""
 
 
-class Consuming:
+class Consumers:
     """The consumers of one host, with their sessions and subscriptions."""
 
     def __init__(
-        self, context: Context, sessions: Sessions, topics: Topics, claims: Claims,
+        self, context: MessagingContext, sessions: Sessions, topics: Topics, claims: Claims,
         *, queues: Queues, directory: Directory,
     ) -> None:  # fmt: skip
         self._holdings, self._undo = context.holdings, context.undo

@@ -49,14 +49,14 @@ class Subject:
         """Return the item to send; None if it no longer applies."""
         raise NotImplementedError
 
-    def said(self) -> None:
+    def mark_sent(self) -> None:
         """Note that the item was sent."""
 
-    def unsaid(self) -> None:
+    def mark_unsent(self) -> None:
         """Note that the item could not be written after all: it is sent again."""
 
 
-class Said(Subject):
+class UnstoredItem(Subject):
     """An item without a row: a crash loses it, and no harm is done."""
 
     __slots__ = ("_item",)
@@ -119,17 +119,17 @@ class _Target(msgspec.Struct, eq=False):
         return not (self.ready or self.waiting)
 
 
-class Post:
+class ControlOutbox:
     """The control messages that one node has to send.
 
     There are many nodes, and items for them wait for disks: so no step examines all of them. A note waits with the
     batch that it depends on, and a target for the time when something may leave for it.
     """
 
-    def __init__(self, ground: HostContext, kinds: ItemKinds[Any]) -> None:
+    def __init__(self, context: HostContext, kinds: ItemKinds[Any]) -> None:
         self._kinds = kinds
-        self._node, self._journal, self._holdings = ground.node, ground.outputs.journal, ground.holdings
-        self._moment_us_max = round(ground.settings.coalesce_s * 1e6)
+        self._node, self._journal, self._holdings = context.node, context.outputs.journal, context.holdings
+        self._moment_us_max = round(context.settings.coalesce_s * 1e6)
         self._targets: dict[NodeId, _Target] = {}
         self._made = 0
         """Number of targets that there ever were."""
@@ -240,7 +240,7 @@ class Post:
         for note in target.pop_due(now):
             if (item := note.subject.item()) is not None:
                 items.append(item)
-                note.subject.said()
+                note.subject.mark_sent()
         if target.empty:
             self._forget(target)
         else:
@@ -315,7 +315,7 @@ class Post:
             if found is not None:
                 to, notes = found
                 for note in notes:
-                    note.subject.said()
+                    note.subject.mark_sent()
                 self._sent[copy.id] = to, notes
                 self._unwritten.setdefault(self._journal.serial, []).append(copy.id)
 
@@ -325,7 +325,7 @@ class Post:
             if (found := self._sent.pop(copy.id, None)) is not None:
                 to, notes = found
                 for note in notes:
-                    note.subject.unsaid()
+                    note.subject.mark_unsent()
                 self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId, notes: Iterable[Note], after_us: int) -> None:

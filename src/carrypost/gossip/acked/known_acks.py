@@ -35,7 +35,7 @@ UNKNOWN = ""
 """Author of messages that are not known here."""
 
 
-class Known:
+class KnownAcks:
     """The list of one host, by fingerprint."""
 
     __slots__ = ("_author_of", "_max", "_records", "_shares", "_unknown", "ends_us", "xors")

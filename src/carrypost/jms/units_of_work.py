@@ -21,7 +21,7 @@ from carrypost.mom.commands import Ack
 Report = Callable[[JMSException], None]
 
 
-class SessionWorks:
+class SessionUnitsOfWork:
     """The works that one session asked its node for, and that are not answered yet."""
 
     def __init__(self, provider: Provider, session: int, report: Report) -> None:

@@ -1,7 +1,7 @@
 """Serves a provider to programs at the node's socket: each call of a program is a call of the provider.
 
 Calls begin as they come, and are answered in any order. A program has only what it opened itself: connections, sessions
-and consumers of others are refused. What it is told goes through `jms.telling`.
+and consumers of others are refused. What it is told goes through `jms.program_outbox`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from carrypost.errors import (
 )
 from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
+from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds
 from carrypost.jms.provider import Perform, Provider
-from carrypost.jms.telling import Rounds, Seat, Telling
 from carrypost.jms.values import CALLS, Call, Fault, encode_place
 from carrypost.journal import Durability
 from carrypost.mom.commands import Ack, Browsing
@@ -61,7 +61,7 @@ def system_us() -> int:
     return time.time_ns() // 1_000
 
 
-class Native:
+class SocketService:
     """Serves one provider to all programs at a node's socket."""
 
     def __init__(self, provider: Provider, *, system_us: Callable[[], int] | None = system_us) -> None:
@@ -73,7 +73,7 @@ class Native:
         self.acknowledged = Acknowledged(provider, self.rounds)
         self.busy = False
         """True if the disk is behind."""
-        self._programs: set[Served] = set()
+        self._programs: set[SocketProgram] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sends = 0
         self._ahead_us = 0
@@ -89,9 +89,9 @@ class Native:
         """Length of what comes in parts, at most."""
         return self.provider.place.limits.message_bytes_max + ENVELOPE_BYTES
 
-    def join(self, line: Line) -> Served:
+    def join(self, line: Line) -> SocketProgram:
         """Serve one more program."""
-        served = Served(self, line)
+        served = SocketProgram(self, line)
         self._programs.add(served)
         if self._looking is None and self._system_us is not None:
             self._look(self._system_us)
@@ -108,7 +108,7 @@ class Native:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    def left(self, served: Served) -> None:
+    def left(self, served: SocketProgram) -> None:
         """A program is gone."""
         self._programs.discard(served)
         if not self._programs and self._looking is not None:
@@ -158,16 +158,16 @@ class Acknowledged:
 
     def __init__(self, provider: Provider, rounds: Rounds) -> None:
         self._provider, self._rounds = provider, rounds
-        self._gathered: list[tuple[Served, int, tuple[Ack, ...]]] = []
+        self._gathered: list[tuple[SocketProgram, int, tuple[Ack, ...]]] = []
         """Programs, with the numbers of their calls."""
 
-    def add(self, program: Served, number: int, acks: tuple[Ack, ...]) -> None:
+    def add(self, program: SocketProgram, number: int, acks: tuple[Ack, ...]) -> None:
         """Add what a program acknowledges."""
         if not self._gathered:
             asyncio.get_running_loop().call_later(self._rounds.length_s * _GATHERED, self.begin)
         self._gathered.append((program, number, acks))
 
-    def begin(self, program: Served | None = None) -> None:
+    def begin(self, program: SocketProgram | None = None) -> None:
         """Begin the work, because it is time, or because a `program` that acknowledged something does more."""
         if not self._gathered or (program is not None and all(each[0] is not program for each in self._gathered)):
             return
@@ -183,10 +183,10 @@ class Acknowledged:
             done.add_done_callback(partial(served.say_done, number, None, patient=True))
 
 
-class Served:
+class SocketProgram:
     """One program."""
 
-    def __init__(self, native: Native, line: Line) -> None:
+    def __init__(self, native: SocketService, line: Line) -> None:
         self.line = line
         self._native, self._provider = native, native.provider
         self._connections: set[int] = set()
@@ -200,7 +200,7 @@ class Served:
         self._unanswered = 0
         self._alone = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._telling = Telling(line, native.bodies, self._consumers, native.rounds, self.went_on)
+        self._telling = ProgramOutbox(line, native.bodies, self._consumers, native.rounds, self.went_on)
         native.begin(self._telling.run(), self._tasks)
 
     # --- what the program asks -----------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Served:
         """Make a call of the provider, note what it opens and closes, and answer it."""
         match call.name:
             case "connect":
-                seat = Seat(self._telling)
+                seat = ProgramConnection(self._telling)
                 value: Any = await self._provider.connect(args[0], seat)
                 seat.number = value
                 self._connections.add(value)

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.mom.claims import Claims
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.queues import Queues
     from carrypost.mom.state import Claim, Session
 
 
-class Handing:
+class Dispatcher:
     """The messages that sessions of one host are handed, and those that they give up."""
 
-    def __init__(self, context: Context, claims: Claims, queues: Queues) -> None:
+    def __init__(self, context: MessagingContext, claims: Claims, queues: Queues) -> None:
         self._emit = context.outputs.emit
         self._claims, self._queues = claims, queues
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import IllegalStateException, ListenerException
-from carrypost.jms.calling import Caller, is_called_by
-from carrypost.jms.pausing import pause_s
+from carrypost.jms.caller import Caller, is_called_by
+from carrypost.jms.pause import pause_s
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("carrypost.jms")
 
 
-class Listening:
+class ListenerTask:
     """The task in which the listeners of a session are called."""
 
     def __init__(self, inbox: Inbox, caller: Caller) -> None:
@@ -107,7 +107,7 @@ class Listening:
         Earlier hand-overs count, also those before restarts: a message that crashes its program each time is given up
         in the end. So each further try is counted, and that is durable, before it begins.
         """
-        works = self._inbox.works
+        works = self._inbox.units
         tries = works.provider.place.settings.tries
         while True:
             error = await self._called(listener, message)
@@ -127,7 +127,7 @@ class Listening:
 
     async def _pause(self, failures: int) -> bool:
         """Wait before the next try; return True if listeners are not called any more."""
-        first_s = self._inbox.works.provider.place.settings.redelivery_delay_s
+        first_s = self._inbox.units.provider.place.settings.redelivery_delay_s
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s(first_s, failures)):
                 await self._ends.wait()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Enrol, Leave
     from carrypost.mom.rows import Stored
 
@@ -67,7 +67,7 @@ class HeldTopic:
         """Note that selectors came or went."""
         self._matcher = None
 
-    def matching(self, descriptor: Descriptor, context: Context) -> list[NodeId]:
+    def matching(self, descriptor: Descriptor, context: MessagingContext) -> list[NodeId]:
         """Return the subscribers that get a publication, in the order of their ids."""
         if self._matcher is None:
             texts = sorted({each.selector for each in self.subscribers.values() if not each.left})
@@ -80,16 +80,16 @@ class HeldTopic:
         ])  # fmt: skip
 
 
-class Enrolled:
+class HeldTopics:
     """The topics that one node holds, and their subscribers."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._node, self._outputs, self._context = context.node, context.outputs, context
         self._most = context.limits.holder_subscribers_max
         self._table = Table(context.ledger, b"H", EnrolledRow)
         self._accounts = admission.Accounts()
         self._topics: dict[str, HeldTopic] = {}
-        self._in_reach, self._island = context.ground.links.in_reach, context.settings.island
+        self._in_reach, self._island = context.host_context.links.in_reach, context.settings.island
         self._connected: dict[tuple[str, NodeId], int] = {}
         """Topics and subscribers that are served only while there is a path, and the time by which there has to be one;
         0: there was."""

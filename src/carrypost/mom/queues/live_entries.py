@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.context import Context
+    from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.rows import Stored
 
 
-class Stock:
+class LiveEntries:
     """The entries of one node, by the ids of their messages."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: MessagingContext) -> None:
         self._holdings, self._table = context.holdings, Table(context.ledger, b"E", EntryRow)
         self._entries: dict[MessageId, list[QueueEntry]] = {}
         """Entries by message: one, except for dead letters of several subscriptions to topics."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LIFE_BITS: Final = 32
+INCARNATION_BITS: Final = 32
 """Number of bits for the place within a life."""
 NUMBER_MAX: Final = 2**63 - 1
 _COUNTED_MAX = 2**20
@@ -18,11 +18,11 @@ _DATED: Final = 2**62
 _DATED_BITS = 20
 
 
-def before(life: int) -> int:
+def last_before(life: int) -> int:
     """Return the number right before the first one of a life."""
-    return life << LIFE_BITS if life < _COUNTED_MAX else _DATED | life << _DATED_BITS
+    return life << INCARNATION_BITS if life < _COUNTED_MAX else _DATED | life << _DATED_BITS
 
 
-def life_of(number: int) -> int:
+def incarnation_of(number: int) -> int:
     """Return the life that a number was given in."""
-    return number >> LIFE_BITS if number < _DATED else (number - _DATED) >> _DATED_BITS
+    return number >> INCARNATION_BITS if number < _DATED else (number - _DATED) >> _DATED_BITS

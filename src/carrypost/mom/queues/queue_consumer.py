@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.local.post import Subject
+from carrypost.local.control_outbox import Subject
 from carrypost.model import address, pattern
 from carrypost.mom import control
-from carrypost.mom.queues.gaps import Heard
+from carrypost.mom.queues.gaps import HeardNumbers
 from carrypost.mom.state import Claimant
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ class Returned:
     __slots__ = ("tenures", "unserved")
 
     def __init__(self) -> None:
-        self.unserved: list[Receiving] = []
+        self.unserved: list[QueueConsumer] = []
         """Consumers that missed a message, and take another one instead."""
         self.tenures: list[Tenure] = []
         """Messages that sessions gave back."""
 
 
-class Receiving(Claimant, Subject):
+class QueueConsumer(Claimant, Subject):
     """A consumer of a queue: its demand, and the messages that wait for it."""
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Receiving(Claimant, Subject):
         self._returned = returned
         self.credit = 0
         """Total number of messages that it takes."""
-        self.heard = Heard()
+        self.heard = HeardNumbers()
         self.deadline_us = 0
         """Time until which its demand was last extended."""
         self.asking = False
