@@ -98,6 +98,16 @@ def test_a_consumer_reports_what_its_home_does_not_know() -> None:
         assert found == (None if expected is None else Report(*expected)), number
 
 
+@pytest.mark.parametrize("others", [True, False])
+def test_other_near_brokers_are_reported_in_turn_if_the_nearest_one_does_not_become_the_home(others: bool) -> None:
+    monitor, reports = Monitor(10, 0), []
+    for look in range(25):
+        found = monitor.look_for_consumer(A, at(A=3, B=2, C=1, D=4), 10 * look, others=others)
+        if found is not None:
+            reports.append((look, found.candidate))
+    assert reports == [(0, C), (6, B if others else C), (12, C), (18, B if others else C), (24, C)]
+
+
 @pytest.mark.parametrize(
     ("distances", "expected"),
     [

@@ -187,10 +187,11 @@ def test_clients_leave_a_broker_with_too_much_work_though_they_report_nothing() 
         homes: list[tuple[str, str]] = []
         emit(net, 40, homes)
         assert watcher.loads[-1] == net.overlay("A").load == 0.9
-        net.advance(5)
         assert [net.overlay(name).clients - (name == "A") for name in "AB"] == [3, 1]  # A has the producer, too.
         assert [each for each in homes if each[1] != "first"] == [(homes[-1][0], "load")]
         assert 0.9 < max(watcher.loads) < 1.2, "one left before all work was seen"
+        net.advance(10)
+        assert net.overlay("A").clients == 5, "it comes back when there is no work"
         for node in "wxyz":
             assert [each.payload for each in net.deliveries(node)] == [f"{25 - 5 + at}".encode() for at in range(40)]
 

@@ -2,6 +2,7 @@
 
 The rules for homes look at loads when a consumer reports a broker as near as its home. Where none does, an overloaded
 broker looks for other homes by itself. It tries the moves that lengthen paths least, until its load is as it should be.
+Where the reported broker had too much work, it is tried again when brokers tell of their loads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.homing import LOOKS
-from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice
+from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice, Propagated
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.topology import Topology
 
-_Consumer = tuple[NodeId, str, int]
-
 
 class LoadAdaptor:
     """An adaptor that moves seats away from this broker while it is overloaded."""
@@ -34,23 +33,40 @@ class LoadAdaptor:
         self._topology, self._seats, self._load, self._candidates = topology, seats, load, candidates
         self._valid_us = round((LOOKS + 1) * ground.settings.overlay.discovery_s * 1e6)
         self._most = ground.limits.clients_max
-        self._reports: dict[_Consumer, NearestBroker] = {}
+        self._reports: dict[tuple[NodeId, str, int, NodeId], NearestBroker] = {}
         """Latest reports of consumers, in the order of their times; at most `clients_max`."""
+        self._full: dict[tuple[NodeId, str, int, NodeId], NearestBroker] = {}
+        """Reports of brokers that had too much work."""
 
     def subscribe(self) -> Collection[type[Notice]]:
         """Process changes of the load, and brokers that consumers report."""
-        return (LoadChanged, NearestBroker)
+        return (LoadChanged, NearestBroker, Propagated)
 
     def process(self, notice: Notice) -> None:
         """Keep what a consumer reports; let clients leave if there is too much work."""
         if isinstance(notice, NearestBroker):
-            consumer = notice[:3]
-            self._reports.pop(consumer, None)
-            self._reports[consumer] = notice
+            self._reports.pop(notice[:4], None)
+            self._reports[notice[:4]] = notice
+            self._full.pop(notice[:4], None)
+            if self._candidates.load_after(notice) > self._load.load_max:
+                self._full[notice[:4]] = notice
             if len(self._reports) > self._most:
-                del self._reports[next(iter(self._reports))]
+                oldest = next(iter(self._reports))
+                del self._reports[oldest]
+                self._full.pop(oldest, None)
         elif isinstance(notice, LoadChanged) and notice.load > self._load.load_max:
             self._relieve(notice.now_us)
+        elif isinstance(notice, Propagated):
+            self._try_again(notice.now_us)
+
+    def _try_again(self, now: int) -> None:
+        """Move seats to nearer brokers that had too much work when consumers reported them."""
+        full, self._full = self._full, {}
+        for each, report in full.items():
+            if now - report.now_us < self._valid_us:
+                moved = self._candidates.try_move(report._replace(now_us=now))
+                if not moved and self._candidates.load_after(report) > self._load.load_max:
+                    self._full[each] = report
 
     def _relieve(self, now: int) -> None:
         """Move seats away, first those whose paths become longer by the fewest hops."""
@@ -80,8 +96,8 @@ class LoadAdaptor:
         sum of the hops from here to both.
         """
         node, _, channel, subscription = seat.client.key
-        report = self._reports.get((node, channel, subscription))
-        if report is not None and report.broker == broker and now - report.now_us < self._valid_us:
+        report = self._reports.get((node, channel, subscription, broker))
+        if report is not None and now - report.now_us < self._valid_us:
             return report.hops
         if node == broker:
             return 0

@@ -49,12 +49,16 @@ class Candidates:
             for _ in range(min(served.producers, _WEIGHT_MAX))
             if prefix in near and prefix in far
         ]
-        after = round(topology.load(other) + self._sent_since(other) + self._share(notice, other), DIGITS)
         here, there = tuple(near[each] for each in homes), tuple(far[each] for each in homes)
         return (
             Home(topology.node, self._load.ahead, notice.home_hops, here, notice.share),
-            Home(notice.broker, after, notice.hops, there, notice.share),
+            Home(notice.broker, self.load_after(notice), notice.hops, there, notice.share),
         )
+
+    def load_after(self, notice: NearestBroker) -> float:
+        """Return the load that another broker would have with the seat of a consumer."""
+        other = node_prefix(notice.broker)
+        return round(self._topology.load(other) + self._sent_since(other) + self._share(notice, other), DIGITS)
 
     def try_move(self, notice: NearestBroker) -> bool:
         """Move the seat of a consumer to a broker that is a better home. Returns False if it stays.

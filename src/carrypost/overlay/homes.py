@@ -288,10 +288,10 @@ class Homes:
     def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> None:
         """Tell the home of a consumer which broker is as near, or nearer."""
         unreachable = home not in distances or distances[home].unreachable
-        found = None if unreachable else client.monitor.look_for_consumer(home, distances, now)
+        placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
+        found = None if unreachable else client.monitor.look_for_consumer(home, distances, now, others=not placed)
         if found is not None and home != self._node:
             hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
-            placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
             item = Report(*client.key[1:], found.candidate, hops, home_hops, placed)
             self._said.append(ITEMS.draft(home, [item], self._now_us, connected=True))
 

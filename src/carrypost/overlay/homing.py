@@ -91,6 +91,8 @@ class Monitor:
         """The home that was told of a candidate, and what it was told."""
         self._looks = 0
         """Number of looks since then."""
+        self._turn = 0
+        """Number of times that the same one was to be reported again."""
         self.due_us = now + discovery_us
         """Time of the next look."""
 
@@ -101,10 +103,13 @@ class Monitor:
         nearer = candidate is not None and distances[candidate] < distances.get(home, FAR)
         return candidate if nearer else None
 
-    def look_for_consumer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> Report | None:
+    def look_for_consumer(
+        self, home: NodeId, distances: Mapping[NodeId, Distance], now: int, *, others: bool = True
+    ) -> Report | None:
         """Return a broker as near as the home of a consumer, or nearer. Returns None if the home was told of late.
 
-        One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3).
+        One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3). If
+        the home knows the nearest one for a while, `others` have their turn: that one may have too much work.
         """
         self.due_us = now + self._discovery_us
         self._looks += 1
@@ -113,7 +118,12 @@ class Monitor:
             self._reported = None
             return None
         report = Report(candidate, distances[candidate].hops, here.hops)
-        if self._reported == (home, report) and self._looks < LOOKS:
+        if self._reported != (home, report):
+            self._reported, self._looks, self._turn = (home, report), 0, 0
+            return report
+        if self._looks < LOOKS:
             return None
-        self._reported, self._looks = (home, report), 0
-        return report
+        self._looks, self._turn = 0, self._turn + others
+        near = sorted((distance, node) for node, distance in distances.items() if node != home and distance <= here)
+        distance, candidate = near[self._turn % len(near)]
+        return Report(candidate, distance.hops, here.hops)
