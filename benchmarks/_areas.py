@@ -69,7 +69,7 @@ class Areas:
         return clocked
 
     def spent_s(self) -> dict[str, float]:
-        """CPU seconds by area, and what is left of those of the whole process."""
+        """Return CPU seconds by area, and the rest of the whole process's."""
         found = {area: ns / 1e9 for area, ns in self._ns.items()}
         found["store, writer thread"] = (_thread_ns(WRITER_THREAD) - self._writer_ns) / 1e9
         whole_s = (time.process_time_ns() - self._process_ns) / 1e9

@@ -119,7 +119,7 @@ def attached(program: Program, folder: Path, messages: int) -> float:
 
 
 def fan_out_embedded(folder: Path, messages: int) -> float:
-    """Return what a copy costs if as many contexts are in one program with the node."""
+    """Return the cost of a copy if as many contexts are in one program with the node."""
     made = programs.factory(folder, "signed", messages)
     return asyncio.run(programs.fan_out(made, messages, PROGRAMS, together=False)).cpu_us / PROGRAMS
 
@@ -176,7 +176,7 @@ async def receive(folder: str, messages: int) -> None:
 
 
 async def _beside_films(films: Context, small: Context, seconds: float) -> float:
-    """Return how many small messages a second one program sends while another sends long ones without pause."""
+    """Return the small messages that one program sends per second while another sends long ones without pause."""
 
     async def send_films() -> None:
         body = bytes(FILM_BYTES)
@@ -216,7 +216,7 @@ class Case(NamedTuple):
     what: str
     goal: float
     share: int
-    """Of the messages of a round, one in so many is sent."""
+    """One in this many messages of a round is sent."""
     embedded: Callable[[Path, int], float]
     attached: Callable[[Path, int], float]
 

@@ -1,8 +1,8 @@
-"""Claims that wait: memory for each, with copies, descriptors and rows on disk not counted; and CPU time of the way.
+"""Claims that wait: memory for each, without copies, descriptors and rows on disk; and the CPU time to consume them.
 
-A host holds so many messages. A durable subscription without a consumer's credit claims all of them, and the memory
-that Python has more is divided by their number. Then a consumer takes all of them and acknowledges each by itself,
-beside the host's own deliver and confirm of as many, in CPU time.
+A host holds many messages. A durable subscription without a consumer's credit claims all of them, and the additional
+memory of Python is divided by their number. Then a consumer takes all of them and acknowledges each by itself, which is
+compared in CPU time with the host's own deliver and confirm of as many.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TAKEN: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Claims that nobody takes."""
+    """Claims that no consumer takes."""
 
     claims: int
     bytes_each: float
@@ -51,7 +51,7 @@ class Taking:
 
     @property
     def times(self) -> float:
-        """By what the host's own way costs."""
+        """Ratio to the cost of the host's own way."""
         return self.messaging_us / self.host_us
 
 

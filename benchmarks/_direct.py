@@ -22,7 +22,7 @@ class Direct:
 
     @property
     def handlers(self) -> dict[type[Event], Callable[[Any], None]]:
-        """The events that it has to be told, for `Node.attach`."""
+        """Handlers of the events that it needs, for `Node.attach`."""
         return {Delivered: self._deliver, Stored: self._stored, Failed: self._failed, Confirmed: self._confirmed}
 
     def publish(

@@ -1,9 +1,9 @@
-"""One emulated run in a program of its own: what it took, and what a flood over the same contacts takes.
+"""One emulated run in a program of its own: its costs, and those of a flood over the same contacts.
 
-Run by benchmarks/emu.py and benchmarks/causal.py with one argument, JSON: the scenario's file, what is changed in it,
-the seed, where the record goes, and whether steps are to be clocked. Answers by one line of JSON. Clocks stand around
-the parts of a run, so that they cost it next to nothing, unless they stand around steps. Memory is looked at before
-anything else is done than the run. The bound is reckoned after that, from the record.
+Run by benchmarks/emu.py and benchmarks/causal.py with one argument, JSON: the scenario's file, changes to it, the seed,
+the path of the record, and whether to time each step. Answers by one line of JSON. Only whole parts of a run are timed,
+which costs next to nothing, unless steps are. Memory is read right after the run, before anything else is done. The
+bound is computed after that, from the record.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _us(seconds: float) -> int:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this program had; `getrusage` would count that of whoever started it."""
+    """Return the most memory that this program had; `getrusage` would include that of its parent."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
 

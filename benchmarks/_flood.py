@@ -1,9 +1,9 @@
-"""A process that is one linked stranger, or several, and throws what leads to nothing at a node as fast as it can.
+"""A process that is one linked stranger, or several, and sends useless datagrams to a node as fast as it can.
 
 Run by `bench hostile`, with orders as JSON lines on standard input: ``{"attack": NAME or null for all in turn,
-"strangers": 10, "s": 3.0}``; answered by one line each. Its strangers have a port each at 127.0.0.1, introduce
-themselves, answer what makes the victim talk, and then send from a pool of ready-made datagrams. To `sink` instead of
-the victim goes a flood that costs only what any process on this machine costs its neighbours.
+"strangers": 10, "s": 3.0}``; each is answered by one line. Its strangers have a port each at 127.0.0.1, introduce
+themselves, give the answers that keep the victim talking, and then send from a pool of prepared datagrams. With `sink`
+the flood goes elsewhere, and costs only what any process on this machine costs its neighbours.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ BURST: Final = 32
 POOL: Final = 16
 """Different datagrams of each attack, of each stranger."""
 INTRODUCTION_S: Final = 1.5
-"""For so long each stranger talks to its victim before the flood, so that it is a neighbour and has been offered
-something."""
+"""Time for which each stranger talks to its victim before the flood, until it is a neighbour and gets offers."""
 REMIND_S: Final = 0.5
 _LIMITS: Final = Limits()
 
@@ -47,7 +46,7 @@ class Caller:
         self._remind_s = 0.0
 
     def talk(self) -> None:
-        """Say that it is there, every now and then, and answer what it is asked."""
+        """Announce itself now and then, and answer requests."""
         if time.monotonic() >= self._remind_s:
             self._remind_s = time.monotonic() + REMIND_S
             self._send(self.stranger.introduction())

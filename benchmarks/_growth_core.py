@@ -41,7 +41,7 @@ _WIDE: Final = 2**40
 _FRAME_BYTES: Final = 100
 _FRAGMENT_BYTES: Final = 1_000
 _SHARES: Final = 8
-"""A link may fill one in so many parts of the fragment buffer (`gossip.transfers.wants`)."""
+"""A link may fill one in this many parts of the fragment buffer (`gossip.transfers.wants`)."""
 _PAGE: Final = 2_048
 """Fingerprints in one frame of a reconciliation."""
 _BUCKET_BITS: Final = 6
@@ -52,7 +52,7 @@ def _descriptor(number: int, destination: str = "news") -> Descriptor:
 
 
 def copies(count: int) -> list[Copy]:
-    """Make so many small messages that are in a cache."""
+    """Return this many small messages that are in a cache."""
     cache = Cache(Settings.emulated(cache_messages_max=count))
     found = []
     for number in range(count):
@@ -66,7 +66,7 @@ def copies(count: int) -> list[Copy]:
 
 
 def learning(size: int) -> Work:
-    """Copies leave one by one while a costly profile of a neighbour is being learnt."""
+    """Remove copies one by one while a costly profile of a neighbour is being learnt."""
     index = ProfileIndex(Settings.emulated().limits)
     index.begin((entry("n.*s"),), b"digest", copies(size))
 
@@ -78,7 +78,7 @@ def learning(size: int) -> Work:
 
 
 def comparing(size: int) -> Work:
-    """Sets of ids are compared, of which the neighbour wants every second one."""
+    """Compare sets of ids, of which the neighbour wants every second one."""
     index = ProfileIndex(Settings.emulated().limits)
     cache = Cache(Settings.emulated())
     known = [cache.remember(_descriptor(number, ("news", "else")[number % 2])) for number in range(size)]
@@ -99,7 +99,7 @@ def comparing(size: int) -> Work:
 
 
 def remembering(size: int) -> Work:
-    """Messages are delivered and confirmed one by one while as many ids are remembered."""
+    """Deliver and confirm messages one by one while as many ids are remembered."""
     settings = Settings.emulated(cache_messages_max=size)
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
@@ -124,7 +124,7 @@ def remembering(size: int) -> Work:
 
 
 def _outbox(size: int) -> tuple[Outbox, list[Job]]:
-    """An outbox with so many messages of one frame each, all in flight."""
+    """Return an outbox with this many messages of one frame each, all in flight."""
     outbox = Outbox(Timers(Schedule()), Settings.emulated().datagram_bytes, _WIDE)
     outbox.recovery.window.nbytes = _WIDE
     jobs = [
@@ -138,7 +138,7 @@ def _outbox(size: int) -> tuple[Outbox, list[Job]]:
 
 
 def cancelling(size: int) -> Work:
-    """Messages that are in flight leave the cache one by one."""
+    """Let messages in flight leave the cache one by one."""
     outbox, jobs = _outbox(size)
 
     def work() -> None:
@@ -176,7 +176,7 @@ def repeating(size: int) -> Work:
 
 
 def acknowledging(size: int) -> Work:
-    """Frames in flight are acknowledged one by one, the oldest first."""
+    """Acknowledge frames in flight one by one, the oldest first."""
     recovery: LossRecovery[int] = LossRecovery(Timers(Schedule()), 1_200, _WIDE)
     for serial in range(size):
         recovery.sent(serial, serial, _FRAME_BYTES, 0)
@@ -201,7 +201,7 @@ def offering(size: int) -> Work:
 
 
 def buffering(size: int) -> Work:
-    """Fragments of as many pieces come over one link, which may keep half of them."""
+    """Receive fragments of as many pieces over one link, which may keep half of them."""
     kept_bytes = size // 2 * _FRAGMENT_BYTES
     settings = Settings.emulated(limits={"fragment_buffer_bytes_max": max(_SHARES * kept_bytes, 2**14)})
     outputs = Outputs(settings.limits)

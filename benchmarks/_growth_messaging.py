@@ -40,14 +40,14 @@ from carrypost.security.identity import Identity
 Work = Callable[[], None]
 
 _STEP: Final = 100
-"""So many messages are sent in one work."""
+"""Number of messages that are sent in one work."""
 _PLENTY: Final = 2**40
 _HERE: Final = NodeId("here")
 _numbers = count(1)
 
 
 def backlog(size: int) -> Work:
-    """Claims are handed over one by one, come back one by one, and are handed over again."""
+    """Hand claims over one by one, let them come back one by one, and hand them over again."""
     limits = Settings.emulated().limits
     subscription = Subscription(1, Subscribe(entry("news")), 1, "", limits)
     claims = [Claim(subscription, copy, place, 0) for place, copy in enumerate(copies(size))]
@@ -65,7 +65,7 @@ def backlog(size: int) -> Work:
 
 
 def post(size: int) -> Work:
-    """As many nodes are owed a note each, while the disk is slow; then batches become durable one by one."""
+    """Owe a note to each of as many nodes, while the disk is slow; then let batches become durable one by one."""
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
@@ -95,7 +95,7 @@ def post(size: int) -> Work:
 
 
 def names(size: int) -> Work:
-    """As many names are looked up in vain as there are."""
+    """Look up as many names in vain as there are."""
     namespace = Namespace(_HERE)
     for number in range(size):
         name = f"{random.Random(number).getrandbits(32):x}"
@@ -135,7 +135,7 @@ def _drain(host: Host, take: Callable[[Event], None] = lambda _: None) -> None:
 
 
 def replies(size: int) -> Work:
-    """As many requests are open, each of which waits for its reply, and all replies come."""
+    """Keep as many requests open, each of which waits for its reply, until all replies come."""
     host = _host(size)
     messaging = host.messaging
     queue = messaging.declare(next(_numbers), Declare(REPLIES), 0)

@@ -25,7 +25,7 @@ from carrypost.order.causal import Group
 
 SOURCES: Final = 50
 LAG_MAX: Final = 50
-"""A source that publishes has heard of everything but at most so many of the last messages."""
+"""A source that publishes has heard of all messages except at most this many of the last ones."""
 SECOND_US: Final = 1_000_000
 """Something is published every second."""
 LONG_S: Final = (1_000_000, 1_000_000)
@@ -42,9 +42,9 @@ class Made:
     ours: list[Descriptor] = field(default_factory=list)
     literal: list[Message] = field(default_factory=list)
     received: int = 0
-    """By the sources, alive, while it was made."""
+    """Messages that the sources received alive while the history was made."""
     ours_delivered: int = 0
-    """Of those received."""
+    """Messages that were delivered, of those received."""
     literal_delivered: int = 0
     past: History = field(default_factory=History)
     """Publications and deliveries of each host, by our version."""
@@ -113,7 +113,7 @@ class _Source:
 
 
 def make(count: int, lifetimes_s: tuple[int, int], seed: int) -> Made:
-    """A history of so many messages and the one before them, by sources that lag by chance."""
+    """Return a history of this many messages and the one before them, by sources that lag at random."""
     chance = random.Random(seed)
     made = Made()
     air: dict[str, Message] = {}
@@ -154,7 +154,7 @@ def ready(given: Descriptor, *, fresh: bool) -> Descriptor:
 
 
 def ours_us(made: Made, order: Sequence[int], *, fresh: bool = False) -> float:
-    """CPU microseconds per delivery, one message after the other."""
+    """Return the CPU microseconds per delivery, one message after the other."""
     given = [ready(made.ours[at], fresh=fresh) for at in order]
     group = Group(_DESTINATION, Ordering.DELTA_CAUSAL, NodeId(RECEIVER))
     delivered: list[Descriptor] = []

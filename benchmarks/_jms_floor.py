@@ -39,7 +39,7 @@ def _host(settings: Settings) -> Host:
 
 
 def _drain(host: Host, now: int) -> list[Delivered]:
-    """Take everything, as if the disk took no time; returns what was delivered."""
+    """Process everything as if the disk took no time; return what was delivered."""
     found = []
     while host.busy:
         while (batch := host.changes()) is not None:
@@ -52,11 +52,11 @@ def _drain(host: Host, now: int) -> list[Delivered]:
 def publish_us(
     settings: Settings, messages: int, per_commit: int, store: BareStore | None = None
 ) -> tuple[float, float]:
-    """CPU microseconds per message of a host that publishes, and of the bare commits in between.
+    """Return the CPU microseconds per message of a host that publishes, and of the bare commits in between.
 
-    So many messages, with the headers that they have from a program, are published, drained and committed before the
-    next ones: what waits for the disk finds the processor's cold caches afterwards, here as there. Without a store
-    messages are NON_PERSISTENT and nothing is committed.
+    Messages, with the headers that a program gives them, are published, drained and committed in groups: after a commit
+    the processor's caches are cold, here as on a node. Without a store messages are NON_PERSISTENT and nothing is
+    committed.
     """
     host = _host(settings)
     published_s = committed_s = 0.0
@@ -80,7 +80,7 @@ def publish_us(
 
 
 def confirm_us(settings: Settings, messages: int) -> float:
-    """CPU microseconds of one message that a host without a disk delivers, and that is confirmed by itself."""
+    """Return the CPU microseconds of a message that a host without a disk delivers, and that is confirmed by itself."""
     host = _host(settings)
     for _ in range(messages):
         host.publish(TOPIC.address, BODY, now=0)

@@ -32,7 +32,7 @@ _LAST: Final = Topic("bench.last")
 _WARM: Final = 20
 
 Rows = dict[str, list[tuple[object, ...]]]
-"""Of the tables of a store, by table."""
+"""Number of rows in each table of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ class Meter:
         return int(str(self._store.status()["commits"]))
 
     def cost(self, messages: int) -> Cost:
-        """Of each of so many messages, since this was made."""
+        """Return the cost of each of this many messages, since this was made."""
         cpu_s, wall_s = time.process_time() - self._cpu_s, time.perf_counter() - self._wall_s
         commits = max(1, self._committed() - self._commits)
         return Cost(cpu_s / messages * 1e6, wall_s / messages * 1e6, messages / commits)
 
 
 def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
-    """A node that nobody hears, with room for so many messages."""
+    """Return the factory of a node that nobody hears, with room for this many messages."""
     return ConnectionFactory(
         data=str(folder), security=security, cache_messages_max=2 * messages + 1_000, udp={"interfaces": ["lo"]},
         limits={"unconfirmed_max": 2 * messages, "share_queues": 1.0},
@@ -96,7 +96,7 @@ async def settle(ctx: Context) -> None:
 
 
 async def send(ctx: Context, messages: int, tasks: int, mode: DeliveryMode, to: Destination = TOPIC) -> None:
-    """So many tasks send so many messages between them, each message after message."""
+    """Send messages in several tasks, each of which sends one after the other."""
     producer = ctx.create_producer().set_delivery_mode(mode)
 
     async def some(count: int) -> None:
@@ -109,7 +109,7 @@ async def send(ctx: Context, messages: int, tasks: int, mode: DeliveryMode, to: 
 
 
 async def sending(made: ConnectionFactory, messages: int, tasks: int, mode: DeliveryMode) -> Cost:
-    """So many tasks send, each message after message."""
+    """Return the cost of messages that several tasks send, each one after the other."""
     async with opened(made) as (ctx, node):
         await send(ctx, _WARM, 1, mode)
         await settle(ctx)
@@ -121,7 +121,7 @@ async def sending(made: ConnectionFactory, messages: int, tasks: int, mode: Deli
 
 
 async def fan_out(made: ConnectionFactory, messages: int, consumers: int, *, together: bool) -> Cost:
-    """One program sends, so many consumers get every message, each in its task; in one context, or in one each."""
+    """Return the cost if one program sends, and each consumer gets every message, in one context or in one each."""
     async with opened(made) as (ctx, node), AsyncExitStack() as stack:
         contexts = [await stack.enter_async_context(ctx.create_context()) for _ in range(1 if together else consumers)]
 

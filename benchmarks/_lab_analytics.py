@@ -52,7 +52,7 @@ _ALL: Final = "Spark, all families"
 _DUCKDB: Final = "duckdb, five questions"
 
 Found = dict[str, Any]
-"""By question, the answer as it came."""
+"""Answers by question, as they came."""
 Answer = dict[tuple[Any, ...], list[Any]]
 """An answer by key, for comparison."""
 
@@ -61,7 +61,7 @@ Answer = dict[tuple[Any, ...], list[Any]]
 
 
 def answers(of: RunFiles) -> dict[str, Answer]:
-    """A task: the answers of one run, by key."""
+    """Return the answers of one run, by key, as a task."""
     whole = Slice(Rows(of.rows()), window_s=60.0)
     copies, nodes, messages = whole.copies, whole.rows.nodes, whole.rows.messages
     counts, delays = processing(processing_part(whole)), Delays.of(whole)
@@ -109,14 +109,14 @@ def asked(engine: Engine, home: Path) -> dict[str, Answer]:
 
 
 def made(engine: Engine, home: Path) -> int:
-    """All families of all runs, none of which is there."""
+    """Make all families of all runs, none of which exists."""
     out = home / f"metrics-{time.monotonic_ns()}"
     making.make(engine, Source.find(home), making.Wanted(out=out))
     return sum(1 for _ in out.glob("*/*.parquet"))
 
 
 def made_here(home: Path) -> int:
-    """The same in one process."""
+    """Make the same in one process."""
     return made(LocalEngine(), home)
 
 
@@ -195,7 +195,7 @@ def compare(ours: Mapping[str, Answer], duckdb: Found) -> None:
 
 
 def _same(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Whole numbers must be equal, others to a microsecond."""
+    """Return True if whole numbers are equal, and others are to a microsecond."""
     return len(one) == len(other) and all(
         mine == yours or (isinstance(mine, float) and yours is not None and abs(mine - yours) < _CLOSE_US)
         for mine, yours in zip(one, other, strict=True)
@@ -259,7 +259,7 @@ def _middle(times: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """CPU time of Spark beside that of duckdb, at the most rows."""
+    """Return the CPU time of Spark compared with duckdb's, at the most rows."""
     most = max(row["rows"] for row in rows if isinstance(row["rows"], int))
     found: list[Row] = []
     for engine in (_FIVE, _ALL):

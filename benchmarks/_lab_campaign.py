@@ -43,7 +43,7 @@ name = "20min"
 set = {{duration_s = {duration_s}, "workload.0.ordering" = "delta-causal", "workload.0.lifetime_s" = 1200}}
 """
 Order = tuple[str, int | str, dict[str, object], str, str]
-"""Scenario, seed, overrides, what they are called, and where the record goes."""
+"""Scenario, seed, overrides, their name, and the path of the record."""
 
 
 def measure(spark: SparkSession, folder: Path, *, quick: bool, repeats: int) -> list[Row]:

@@ -40,10 +40,10 @@ INTERVAL_S: Final = 0.6
 SPAN_S: Final = 3_600.0
 STAY_S: Final = 315.0
 AREA_M2: Final = 450.0
-"""Of the quarter, by walker."""
+"""Area of the quarter for each walker."""
 SPEED_M_PER_S: Final = 1.3
 TURN_RAD: Final = 0.15
-"""Deviation of how much a walker turns from one sample to the next."""
+"""Deviation of the angle by which a walker turns from one sample to the next."""
 
 KERNEL, SPARK, DUCKDB = "kernel, one process", "Spark, warm", "duckdb"
 
@@ -109,7 +109,7 @@ def on_spark(spark: SparkSession, trace: Path, out: Path) -> None:
 
 _SLAB_S: Final = 1.2
 _CELL_M: Final = 55.0
-"""As far as two walkers in range may be apart in the middle of their segments."""
+"""Greatest distance of two walkers in range, in the middle of their segments."""
 _SQL: Final = f"""
 COPY (
 WITH segments AS (
@@ -219,7 +219,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """Spark's wall time on two cores, by that of one process, in the largest case."""
+    """Return Spark's wall time on two cores, divided by that of one process, in the largest case."""
     row = [row for row in rows if row["engine"] == SPARK][-1]
     ratio = float(str(row["ratio"]))
     what = f"contacts, {row['case']}: wall time by that of one process"

@@ -24,7 +24,7 @@ COPIES = (50, 81, 110, 139)
 SPAN_S = 18_000
 NODES = 2_092
 PENDING, EXPIRED, LEFT = 0.05, 0.001, 0.002
-"""Shares of copies that wait, that expire while they do, and of which nothing more is heard."""
+"""Shares of copies that wait, that expire while they wait, and that are left without an end."""
 LATENCY_S = 19.0
 SIZE = 1_000
 ROWS_PER_MESSAGE = 2 * sum(COPIES) / len(COPIES) + 2
@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 
 
 def written(rows: int, folder: Path) -> Path:
-    """About so many rows, as `records` in a folder of their own; made once."""
+    """Write about this many rows, as `records` in a folder of their own; once."""
     home = folder / f"records-{rows}"
     for number, lifetime_s in enumerate(LIFETIMES_S):
         path = home / "records" / f"ostermalm-{lifetime_s}.parquet"
@@ -80,7 +80,7 @@ def _run(messages: int, copies: int, lifetime_s: int, seed: int) -> dict[str, In
 
 
 def one(rows: int, folder: Path) -> Path:
-    """About so many rows of a single run, as `records` in a folder of its own; made once, some millions at a time."""
+    """Write about this many rows of a single run, as `records` in a folder of its own; once, in portions."""
     home = folder / f"one-{rows}"
     path = home / "records" / "ostermalm.parquet"
     if not path.exists():
@@ -93,7 +93,7 @@ def one(rows: int, folder: Path) -> Path:
 
 
 def _write(path: Path, run: str, chunks: Iterable[dict[str, Ints]]) -> None:
-    """Columns of one chunk after the other; each begins when all messages of the one before are over."""
+    """Write columns chunk by chunk; each begins when all messages of the one before are over."""
     nodes = pa.array([f"walker{number:04}" for number in range(NODES)])
     kinds, runs, details = pa.array(_KINDS), pa.array([run]), pa.array(["2"])
     partial = path.with_name(f".{path.name}.partial")

@@ -34,7 +34,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 _PAUSE_S: Final = 0.05
 _LOOK_S: Final = 0.1
 _PAUSE_SHARE: Final = 20
-"""Looking at a large JVM takes a while, and holds it up; pauses are so many times longer."""
+"""Ratio of pauses to measurements: measuring a large JVM takes a while, and holds it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Weighed(Generic[T_co]):
 
 
 def weigh(run: Callable[[], T], *, tree: bool = True) -> Weighed[T]:
-    """Do it and weigh it; not `tree`: this process alone, whatever its children do."""
+    """Run it and measure it; not `tree`: this process alone, whatever its children do."""
     with _Scales(tree=tree) as scales:
         began_s = time.perf_counter()
         result = run()
@@ -116,7 +116,7 @@ def serve() -> None:
 
 
 def watch(pid: int, *, tree: bool) -> None:
-    """The program that looks: tells memory when it begins, and the most there was when standard input ends."""
+    """Measure in a program of its own: report memory at the beginning, and the most until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # It ends when it is told to.
     root = psutil.Process(pid)
     first_bytes = peak_bytes = _memory_bytes(root, tree=tree)
@@ -166,7 +166,7 @@ class _Scales:
 
 
 def _program(call: str) -> subprocess.Popen[bytes]:
-    """A function of this module in a new Python, which finds what this one finds."""
+    """Start a function of this module in a new Python, which finds the same modules."""
     return subprocess.Popen(  # noqa: S603 - our own program
         [sys.executable, "-c", f"from benchmarks import _lab_weigh; _lab_weigh.{call}"],
         stdin=subprocess.PIPE,
@@ -181,7 +181,7 @@ def _environment() -> dict[str, str]:
 
 
 def _below(root: psutil.Process, *but: int) -> Iterator[psutil.Process]:
-    """The tree below a process, parents first: who ends meanwhile is missed rather than counted twice."""
+    """Yield the tree below a process, parents first: a process that ends meanwhile is missed, not counted twice."""
     with contextlib.suppress(psutil.NoSuchProcess):
         yield from (each for each in root.children(recursive=True) if each.pid not in but)
 
@@ -192,7 +192,7 @@ def _memory_bytes(root: psutil.Process, *, tree: bool) -> int:
 
 
 def _pss_bytes(pid: int) -> int:
-    """Return the memory of a process, with its share of what it has together with others; 0 if it ended."""
+    """Return the memory of a process, with its share of memory shared with others; 0 if it ended."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -55,7 +55,7 @@ class Line:
         self.first, self.last = sides[0], sides[-1]
 
     def run(self, seconds: float, *, until: int | None = None) -> None:
-        """Let them talk for so long, or until the last one had so many messages."""
+        """Let the hosts talk for this long, or until the last one has this many messages."""
         end = self.now + round(seconds * 1e6)
         while self.now < end and (until is None or self.last.delivered < until):
             moved = False
@@ -78,11 +78,11 @@ class Line:
 
 DESTINATION, CHANNEL = "topic/weather", "weather"
 _KNOWN_S, _SETTLED_S = 40.0, 5.0
-"""Time in which brokers come to know each other, and in which acknowledgements are told."""
+"""Time in which brokers learn of each other, and in which acknowledgements arrive."""
 _LIFETIME_US = 600_000_000
 
 Publish = Callable[[bytes], object]
-"""Function that sends one payload on its way."""
+"""Function that publishes one payload."""
 
 
 def _gossip(line: Line) -> Publish:

@@ -106,7 +106,7 @@ def runoff(repeats: int, events: int = 20) -> dict[str, object]:
 
 
 def compiling(rounds: int, messages: int = 100) -> dict[str, object]:
-    """Return the latency of messages between two hosts while modules are compiled, one after the other, and without.
+    """Return the latency of messages between two hosts, with and without modules being compiled one after the other.
 
     Wall time: the compiler's process has the other processors of the machine, if there are any.
     """
@@ -159,7 +159,7 @@ class _Compiling:
             self._begun.set()
 
     def __enter__(self) -> None:
-        """Return once the first module is compiled, and the next one has its turn."""
+        """Return once the first module is compiled, and the next one is being compiled."""
         self._thread.start()
         self._begun.wait()
 
@@ -169,7 +169,7 @@ class _Compiling:
 
 
 def seats(repeats: int, events: int = 50) -> dict[str, object]:
-    """Return the CPU time of an event for one seat of a broker, alone and with 255 others that have nothing to do."""
+    """Return the CPU time of an event for one seat of a broker, alone and with 255 others that are idle."""
     rounds = [(_seat_us(0, events), _seat_us(255, events)) for _ in range(repeats)]
     alone, many = (statistics.median(column) for column in zip(*rounds, strict=True))
     return {

@@ -1,7 +1,7 @@
-"""Two hosts joined by nothing: frames go from one to the other by reference, batches are durable at once.
+"""Two hosts joined by nothing: frames go from one to the other by reference, and batches are durable at once.
 
-The cheapest driver there can be, so that what is measured is the core. Time advances by a millisecond per round, or to
-the next timer where nothing is under way.
+This is the cheapest possible driver, so that the core is what is measured. Time advances by a millisecond per round, or
+to the next timer if nothing is in flight.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from carrypost.security.identity import Identity
 ROUND_US = 1_000
 
 Watch = Callable[[str, tuple[Frame, ...]], None]
-"""Is told who sends what."""
+"""Function that is called with the sender and its frames."""
 
 
 class Meter:
@@ -64,11 +64,11 @@ class Side:
         self.drain(0)
 
     def drain(self, now: int) -> list[tuple[Frame, ...]]:
-        """Store, tell, and give what is to be sent."""
+        """Store, report, and return the frames to send."""
         return [sent.frames for sent in self.transmissions(now)]
 
     def transmissions(self, now: int) -> list[Transmission]:
-        """Return what is to be sent, with its addressees, after all that is to be stored and told."""
+        """Return the frames to send, with their addressees, after everything was stored and reported."""
         host = self.host
         while True:
             batch = host.changes()
@@ -136,7 +136,7 @@ class Pair:
             self._pass(moved=moved)
 
     def meet(self, seconds: float, watch: Watch = lambda _sender, _frames: None) -> Meter:
-        """Let the two talk for so long, a round each way; what they sent."""
+        """Let the two talk for this long, a round each way; return what they sent."""
         return self._spend(seconds, apart=False, watch=watch)
 
     def part(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ PATIENCE_S: Final = 60.0
 _NICENESS: Final = -10
 _READ_BYTES: Final = 1 << 20
 _CPU_CLOCK: Final = 2
-"""Of the clocks that Linux has of each process, the one that counts what its threads ran."""
+"""The one of Linux's clocks of each process that counts the time its threads ran."""
 
 Row = Mapping[str, object]
 
@@ -43,7 +43,7 @@ def say(text: str) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far, of all its threads, in user and kernel mode."""
+    """Return the CPU seconds of a process so far, of all its threads, in user and kernel mode."""
     return time.clock_gettime(~pid << 3 | _CPU_CLOCK)
 
 
@@ -138,7 +138,7 @@ def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, 
 
 
 def free_port() -> int:
-    """A UDP port that nobody has, for the nodes of one benchmark."""
+    """Return a UDP port that is free, for the nodes of one benchmark."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
@@ -160,9 +160,10 @@ def _toml(settings: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that is removed in the end, also when this program is told to end.
+    """Yield a folder that is removed in the end, also when this program is told to end.
 
-    Meanwhile this program, and what it starts, goes before others as far as that is allowed: they disturb less.
+    Meanwhile this program and its children have a higher priority, as far as that is allowed, so that others disturb
+    less.
     """
     before = signal.signal(signal.SIGTERM, _told_to_end)
     niceness = os.getpriority(os.PRIO_PROCESS, 0)

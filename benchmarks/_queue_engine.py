@@ -25,7 +25,7 @@ MANY: Final = (10_000, 100)
 """Numbers of waiting messages, and of requests."""
 FEW: Final = (100, 1)
 _STEP: Final = 100
-"""So many messages are sent in one work."""
+"""Number of messages that are sent in one work."""
 _TIMED: Final = 50
 """Assignments, while about as much waits as in the beginning."""
 _PLENTY: Final = 2**40

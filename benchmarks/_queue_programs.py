@@ -28,9 +28,9 @@ async def sending(made: ConnectionFactory, messages: int) -> Cost:
 
 
 async def committing(made: ConnectionFactory, messages: int) -> Cost:
-    """A program takes a message out of a queue, sends one to another, and commits both, again and again.
+    """Return the cost if a program receives a message from a queue, sends one to another, and commits both, repeatedly.
 
-    What it takes to receive is weighed elsewhere (`receiving`), and does not count here.
+    Receiving is measured elsewhere (`receiving`), and does not count here.
     """
     async with opened(made) as (ctx, node):
         work, out = await ctx.declare_queue("work"), await ctx.declare_queue("out")

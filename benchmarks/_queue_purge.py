@@ -50,7 +50,7 @@ class Carrying:
         return self._carrier.host.overview().messages
 
     def _timed(self, does: Callable[[], object]) -> None:
-        """Let the carrier do something, and hand over what it answers."""
+        """Let the carrier do something, and pass on its answers."""
         began_s = time.process_time()
         does()
         answers = self._carrier.drain(self._pair.now)

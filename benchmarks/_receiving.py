@@ -25,12 +25,12 @@ from carrypost.model.descriptor import Descriptor
 
 SIZES_BYTES = (200, 1_000)
 _MTU_BYTES = 1_400
-"""A signed message of either size is one frame."""
+"""Length of datagrams: a signed message of either size is one frame."""
 _PAUSE_S = 0.5
 
 
 class _Recorder(Side):
-    """A side that keeps what it is told."""
+    """A side that keeps everything that it receives."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self._settings = settings

@@ -49,7 +49,7 @@ class Sender:
         """Datagrams that are not acknowledged, the oldest first; its serial is `_base`."""
         self._base = 0
         self._next = 0
-        """Serial of the next datagram to go out: one of those above, or a new one."""
+        """Serial of the next datagram to send: one of those above, or a new one."""
         self.resend_s = float("inf")
         self.blocked = False
 
@@ -122,7 +122,7 @@ class Relay:
         self._parts: list[bytes] = []
 
     def readable(self) -> None:
-        """Take what came; acknowledge it."""
+        """Read the datagrams that arrived, and acknowledge them."""
         origin: Address | None = None
         while True:
             try:
@@ -219,7 +219,7 @@ def _say(answer: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """PORT, and ADDRESS of the next hop unless this is the last one."""
+    """Run with PORT, and the ADDRESS of the next hop unless this is the last one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the business of whoever gives the orders.
     port, *toward = sys.argv[1:]
     relay = Relay(int(port), (toward[0], int(port)) if toward else None)

@@ -40,7 +40,7 @@ CASES: Final = (
 MESSAGE_BYTES: Final = 1_000
 WAYPOINT_S: Final = 600
 EVERY_S: Final = 5
-"""Random waypoint: from one message to the next."""
+"""Random waypoint: time from one message to the next."""
 _OSTERMALM_LIFETIME_S: Final = 1_200
 _QUICK_S: Final = {
     "city_bus": 3_600,
@@ -55,7 +55,7 @@ _QUICK_LEAST_S: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A scenario's file, and what is changed in it."""
+    """A scenario's file, and the changes to it."""
 
     scenario: Path
     overrides: Mapping[str, object] = field(default_factory=dict)
@@ -64,9 +64,9 @@ class Scene:
 def scene(
     case: str, folder: Path, workloads: Path | None, seed: int, *, quick: bool, ordering: Ordering = Ordering.NONE
 ) -> Scene:
-    """The scene of a case, in a new folder below `folder` if it has to be made; `quick`: a short part of it.
+    """Return the scene of a case, made in a new folder below `folder` if necessary; `quick`: a short part of it.
 
-    What shipped scenarios say about order does not count, `ordering` does; everything else has none.
+    The ordering in shipped scenarios does not count, `ordering` does; everything else has none.
     """
     changes: dict[str, object] = {"mode": "faithful"}
     if quick:
@@ -85,7 +85,7 @@ def scene(
 
 
 def missing(case: str, workloads: Path | None) -> str:
-    """Why a case has to be left out; empty: it can be measured."""
+    """Return the reason why a case has to be left out; empty: it can be measured."""
     if not case.startswith(NEUTRAL):
         return ""
     if workloads is None:
@@ -96,7 +96,7 @@ def missing(case: str, workloads: Path | None) -> str:
 
 
 def _waypoint(folder: Path, count: int, seed: int) -> Path:
-    """Nodes that walk about; one of them, whichever it is, publishes something every few seconds."""
+    """Write a scenario of walking nodes, one of which, chosen at random, publishes something every few seconds."""
     chance = stream(seed, "bench", "waypoint", count)
     nodes = names(count)
     rows = [(t, chance.choice(nodes), f"m{t}", MESSAGE_BYTES) for t in range(EVERY_S, WAYPOINT_S, EVERY_S)]

@@ -18,7 +18,7 @@ from carrypost import Selector
 
 PARSE_GOAL, EVALUATE_GOAL = 3.0, 8.0
 _ROUND_S = 0.02
-"""CPU time of one figure, at least."""
+"""Least CPU time of one figure."""
 SELECTOR = (
     "price > 3 AND colour = 'red' AND country IN ('UK', 'US') AND age BETWEEN 15 AND 19 AND phone LIKE '12%' "
     "AND size IS NOT NULL"
@@ -64,7 +64,7 @@ _IN_PYTHON: Callable[[Mapping[str, Any]], bool] = lambda message: (  # noqa: E73
 
 
 def measure(repeats: int) -> list[Figure]:
-    """Medians; raises `AssertionError` if selector and lambda do not agree on what is selected."""
+    """Return medians; raises `AssertionError` if selector and lambda select different messages."""
     figures = [_compared("parse", PARSE_GOAL, repeats, (Selector, SELECTOR), (_compile, PYTHON))]
     matches = Selector(SELECTOR).matches
     for name, message in MESSAGES.items():
@@ -83,7 +83,7 @@ _Call = tuple[Callable[[Any], object], object]
 
 
 def _compared(work: str, goal: float, repeats: int, ours: _Call, theirs: _Call) -> Figure:
-    """In turn, so that whatever else the machine does falls on both."""
+    """Measure both in turn, so that disturbances by the machine affect both."""
     figures = [(_cpu_us(*ours), _cpu_us(*theirs)) for _ in range(repeats)]
     selector_us, python_us = (statistics.median(column) for column in zip(*figures, strict=True))
     return Figure(work, selector_us, python_us, goal)

@@ -26,7 +26,7 @@ class Steps:
 
     def __init__(self) -> None:
         self._spent: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-        """Number of steps of one kind, and their CPU seconds."""
+        """Number of steps of each kind, and their CPU seconds."""
         self._clocks_s = 0.0
         for name, of in (("_receive", _received), ("_timer_fired", lambda _: ("timer", 1))):
             setattr(EmulatedDriver, name, self._clocked(getattr(EmulatedDriver, name), of))
@@ -46,7 +46,7 @@ class Steps:
         return clocked
 
     def rows(self, receptions: int, run_s: float) -> list[dict[str, Any]]:
-        """Return a row for each kind of step, the dearest first, and one for the rest of `run_s`."""
+        """Return a row for each kind of step, the most expensive first, and one for the rest of `run_s`."""
         per = 1e6 / max(1, receptions)
         found = [
             {"step": name, "times": count / max(1, receptions), "µs each": each_s / count * 1e6, "µs": each_s * per}
@@ -57,7 +57,7 @@ class Steps:
 
 
 def _received(burst: Burst) -> tuple[str, int]:
-    """Return what came, and how many of it."""
+    """Return the kind and the number of what came."""
     kinds = [type(frame) for datagram in burst for frame in datagram.frames]
     messages = kinds.count(OpenParcel)
     if messages == 1:

@@ -117,7 +117,7 @@ class Client(asyncio.Protocol):
             self._all.set()
 
     async def until(self, frames: int) -> None:
-        """Wait until so many have come since the beginning."""
+        """Wait until this many frames have come since the beginning."""
         self._awaited = frames
         if self.frames < frames:
             self._all.clear()
@@ -125,7 +125,7 @@ class Client(asyncio.Protocol):
                 await self._all.wait()
 
     async def say(self, data: bytes, answers: int = 1) -> None:
-        """Write, and wait for so many frames."""
+        """Write data, and wait for this many frames."""
         self.transport.write(data)
         await self.until(self.frames + answers)
 
@@ -138,7 +138,7 @@ class Served:
         self._made: list[Client] = []
 
     async def connect(self, count: int, *frames: bytes) -> list[Client]:
-        """Connect clients, each of which says these frames and is answered each."""
+        """Connect clients, each of which sends these frames and gets an answer to each."""
         made = []
         for _ in range(count):
             made_socket = socket.socket()

@@ -38,7 +38,7 @@ _EVERYTHING: Final = encode_entries([entry(".*")])
 
 @dataclass
 class Stranger:
-    """One linked stranger: who it is, and what it has learnt of its victim."""
+    """One linked stranger: its identity, and what it has learnt of its victim."""
 
     number: int
     victim: NodeId
@@ -51,9 +51,9 @@ class Stranger:
     """The first and the last of what the victim has sent to it and that it has not acknowledged."""
     counter: int = 0
     now_us: int = 0
-    """The victim's clock, about: what it sends was just made, and lives for an hour."""
+    """The victim's clock, roughly: messages of the stranger were just made, and live for an hour."""
     welcome: bytes = b""
-    """Of a message that the victim takes, the descriptor as it travels."""
+    """Encoded descriptor of a message that the victim accepts."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.number)
@@ -72,7 +72,7 @@ class Stranger:
         return f.Announce(self.identity.node, 1, self.counter, PERIOD_MS, digest, heard)
 
     def hear(self, sent: Iterable[f.Frame]) -> list[bytes]:
-        """Learn what the victim says; what has to be answered so that it goes on talking."""
+        """Learn from what the victim says; return the answers that keep it talking."""
         answers: list[f.Frame] = []
         for frame in sent:
             if isinstance(frame, f.Offer):
@@ -88,7 +88,7 @@ class Stranger:
         return codec.datagrams(answers, 1_200) if answers else []
 
     def fill(self, frames: Iterator[f.Frame]) -> bytes:
-        """As many of the frames as one datagram holds."""
+        """Return as many of the frames as one datagram holds."""
         found: list[f.Frame] = []
         room = self.mtu_bytes - codec.datagram_overhead(codec.FRAMES_MAX)
         for frame in frames:
@@ -99,7 +99,7 @@ class Stranger:
         return codec.datagrams(found, self.mtu_bytes)[0]
 
     def some_id(self) -> MessageId:
-        """An id that nobody has given to a message."""
+        """Return an id that no message has."""
         return MessageId(self.chance.randbytes(16))
 
 
@@ -133,7 +133,7 @@ def _for_another(_: Stranger) -> f.Frame:
 
 
 def _new_offer(stranger: Stranger) -> f.Frame:
-    """Messages that nobody has."""
+    """Offer messages that nobody has."""
     chance = stranger.chance
     entries = (f.OfferEntry(stranger.some_id(), chance.randrange(2**24), 100, 4) for _ in range(40))
     return f.Offer(chance.randrange(2**24), tuple(entries))
@@ -162,7 +162,7 @@ def _new_run(stranger: Stranger) -> f.Frame:
 
 
 def _listing(stranger: Stranger) -> f.Frame:
-    """A reconciliation that lists what nobody has."""
+    """Reconcile with a list of messages that nobody has."""
     chance = stranger.chance
     members = tuple(chance.getrandbits(64) for _ in range(900))
     number = chance.randrange(1, 2**40)
@@ -205,7 +205,7 @@ def _profile_part(stranger: Stranger) -> f.Frame:
 
 
 def _profiles(stranger: Stranger) -> bytes:
-    """A new profile of many patterns, announced and told."""
+    """Announce a new profile with many patterns."""
     found = [entry(f"{stranger.chance.randrange(10**6)}[ab]*c{number}") for number in range(stranger.mtu_bytes // 48)]
     encoded = encode_entries(found)
     digest = profile_digest(encoded)
@@ -233,7 +233,7 @@ def _descriptor_of(stranger: Stranger, *, body: bytes) -> Descriptor:
 
 
 def _parcel(stranger: Stranger) -> f.Frame:
-    """A message that nobody asked for, nor would take: it lives for ever."""
+    """Send an unrequested message that no host would accept: it lives for ever."""
     wire = _descriptor_of(stranger, body=b"").wire
     return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, wire, b"")
 
@@ -246,18 +246,18 @@ def _acceptable(stranger: Stranger) -> Descriptor:
 
 
 def _forged_parcel(stranger: Stranger) -> f.Frame:
-    """A message that nobody asked for; everything but its signature is right."""
+    """Send an unrequested message in which everything but the signature is right."""
     wire = _acceptable(stranger).with_signature(bytes(64)).wire
     return f.Parcel(stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, wire, b"")
 
 
 def _endless_parcel(stranger: Stranger) -> f.Frame:
-    """A message that nobody asked for; its burst does not end, so that nothing is said of it."""
+    """Send an unrequested message whose burst does not end, so that it is not acknowledged."""
     return msgspec.structs.replace(_forged_parcel(stranger), last=False)
 
 
 def _listing_parcel(stranger: Stranger) -> f.Frame:
-    """A message that nobody asked for, with a long list of recipients that is in order but for its end."""
+    """Send an unrequested message with a long list of recipients, of which only the end is invalid."""
     nodes = sorted(stranger.chance.randbytes(16) for _ in range(40))
     named = msgspec.structs.replace(_acceptable(stranger), headers=Headers(recipients=(*nodes[1:], nodes[0])))
     return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, stranger.identity.sign(named).wire, b"")
@@ -298,7 +298,7 @@ def _long_ack(stranger: Stranger) -> f.Frame:
 
 
 def _ack_around(stranger: Stranger) -> f.Frame:
-    """Of everything that is in flight it says that it did not come."""
+    """Acknowledge nothing of what is in flight, so that all of it is sent again."""
     first, last = stranger.serials
     bits = 1 << last + 1 - first | 1
     return f.Ack(max(0, first - 1), bits.to_bytes(bits.bit_length() // 8 + 1, "little"))
@@ -335,7 +335,7 @@ def _other_parts(stranger: Stranger) -> f.Frame:
 
 
 def _long_list(stranger: Stranger) -> f.Frame:
-    """Acknowledgements that do not exist, all of which the victim would have."""
+    """List acknowledgements that do not exist, all of which the victim would seem to have."""
     return f.AckList(2, bytes([255] * 8), stranger.chance.randbytes(8 * min(2_000, stranger.mtu_bytes // 9)))
 
 
@@ -345,7 +345,7 @@ def _empty_summary(stranger: Stranger) -> f.Frame:
 
 
 def _long_summary(stranger: Stranger) -> f.Frame:
-    """Messages that do not exist, all of which the victim would lack."""
+    """List messages that do not exist, all of which the victim would seem to lack."""
     count = min(2_000, stranger.mtu_bytes // 9)
     listed = packed(sorted({stranger.chance.getrandbits(64) for _ in range(count)}))
     return f.Summary(stranger.chance.getrandbits(40), 0, 1, 0, listed)
@@ -357,13 +357,13 @@ def _missing(stranger: Stranger) -> f.Frame:
 
 
 def _relay_of_strangers(stranger: Stranger) -> f.Frame:
-    """A relayed datagram for the victim, from a host that nobody knows, by way of this one."""
+    """Relay a datagram for the victim, from an unknown host, by way of this one."""
     own = node_prefix(stranger.identity.node)
     return f.Relay(stranger.chance.randbytes(4) + own + stranger.to, 2, b"", _endless(_data)(stranger)[:900])
 
 
 def _relay_nowhere(stranger: Stranger) -> f.Frame:
-    """A datagram that the victim should pass on to a host that nobody knows."""
+    """Send a datagram that the victim should pass on to an unknown host."""
     own = node_prefix(stranger.identity.node)
     return f.Relay(own + stranger.to + stranger.chance.randbytes(4), 1, b"", b"x")
 
@@ -414,7 +414,7 @@ def _forged_links(stranger: Stranger) -> f.Frame:
 
 
 def _old_links(stranger: Stranger) -> f.Frame:
-    """Links that it told before."""
+    """Repeat links that were told before."""
     return signed.sign(stranger.identity, f.LinkRecord(signed.author(stranger.identity), 0, 0))
 
 

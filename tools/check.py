@@ -1,13 +1,14 @@
-"""Every check of the repository, and what each took.
+"""Every check of the repository, and the time that each took.
 
 Tests run in parts of their lanes (`tools.lanes`). As many workers as there are processors share one queue: the quick
 checks, the laboratory, the types, and the parts of the lane `virtual`, so that all are busy to the end. The lane
-`realtime` mostly waits; its parts run beside them and go first where processors are few. While it runs, it tells how
-far it is. Each part says what it has to say when it is over; the table at the end has CPU seconds, seconds and the last
-line of each check. All of them run even when one fails, so that one look shows everything; the exit code is 0 only if
-all passed.
-Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`. With `--record` it writes
-down what files of tests took, for the next time (`tools/costs.json`).
+`realtime` mostly waits; its parts run beside the others, and go first on machines with few processors. Progress is
+reported while checks run, and the output of each part when it is over. The table at the end has CPU seconds, seconds
+and the last line of each check. All of them run even when one fails, so that one run shows everything; the exit code is
+0 only if all passed.
+
+Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`. With `--record` it notes how
+long files of tests took, for the next run (`tools/costs.json`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def tool(name: str, *arguments: str) -> list[str]:
 
 
 def typed_folders() -> list[str]:
-    """The folders that mypy looks at; it refuses one without Python in it."""
+    """Return the folders that mypy checks; it refuses a folder without Python files."""
     folders = ("src", "tests", "examples", "benchmarks", "tools")
     return [name for name in folders if any((ROOT / name).rglob("*.py"))]
 
@@ -59,7 +60,7 @@ TOOLS = {
 NAMES = (*TOOLS, *lanes.LANES)
 _WAITING = "realtime"
 _ORDER = ("lint", "format", "imports", "sizes", "laboratory", "types", "virtual")
-"""In which the queue is worked off: what is quick says so soon, and what is long and cannot be cut is not left over."""
+"""Order of the queue: quick checks report early, and long ones that cannot be divided are not left to the end."""
 
 
 def jobs(names: Sequence[str], folder: Path) -> list[Job]:
@@ -117,7 +118,7 @@ class Progress:
         return f"{time.perf_counter() - self._began_s:.0f} s, {tests:,} tests done; running: {running}; {waiting} wait"
 
     def tell(self) -> None:
-        """Say it, if it is time to."""
+        """Report the progress, if it is time to."""
         now_s = time.perf_counter()
         if now_s - self._told_s >= self.period_s * 0.9:
             self._told_s = now_s
@@ -134,7 +135,7 @@ class Progress:
 
 
 def run(names: Sequence[str], folder: Path) -> list[Result]:
-    """Run these checks; tell how far they are, and what each said when it is over."""
+    """Run these checks; report the progress, and the output of each when it is over."""
     todo = jobs(names, folder)
     progress = Progress(todo)
     results: list[Result] = []

@@ -1,4 +1,4 @@
-"""Programs that `tools/check.py` runs: each is started at most once, weighed, and ended with whoever started it."""
+"""Programs that `tools/check.py` runs: each is started at most once, measured, and ended together with its starter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools import meter
 
 ROOT = Path(__file__).resolve().parents[1]
 NICENESS = 4
-"""Of everything that computes: what waits for real time, or works on the same machine, goes before it."""
+"""Niceness of everything that computes: programs that wait for real time, and others on the machine, go first."""
 PATIENCE_S = 10.0
 """Time that programs have to end by themselves, before each signal: Ctrl-C on a terminal reaches them, too."""
 
@@ -44,9 +44,9 @@ class Job:
     """One program of a check: a tool, or pytest with some files of a lane."""
 
     name: str
-    """Of the check."""
+    """Name of the check."""
     part: str
-    """Of this program."""
+    """Name of this program's part."""
     argv: list[str]
     shown: str
     """Short form of the command line, which may be long."""

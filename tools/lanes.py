@@ -1,12 +1,12 @@
-"""Lanes of tests: every file of tests is in one, by what it uses.
+"""Lanes of tests: every file of tests is in one, depending on what it uses.
 
-`laboratory` is what needs Spark, which starts once for all of it. `realtime` is what speaks to real nodes or over real
-sockets: it mostly waits, and wants a processor at once when it does not. `virtual` is everything else: it has its own
-time, and keeps a processor busy. Nobody lists files: one that imports the means of real nodes, itself or by way of
-modules that tests share, is in the lane of those.
+`laboratory` needs Spark, which starts once for all of its files. `realtime` uses real nodes or real sockets: it mostly
+waits, and needs a processor at once when it does not. `virtual` is everything else: it has virtual time, and keeps a
+processor busy. There is no list of files: a file that imports the means of real nodes, directly or through modules that
+tests share, is in their lane.
 
-A lane is run in parts that take about the same time. `costs.json` has what files took, where that is much;
-`tools/check.py --record` writes it. A cost that is out of date makes a part longer than the others, nothing worse.
+A lane is run in parts that take about the same time. `costs.json` has the times of files that take long;
+`tools/check.py --record` writes it. A time that is out of date makes a part longer than the others, nothing worse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COSTS: Final = ROOT / "tools" / "costs.json"
 USUAL_S: Final = 0.3
 """Time of a file that is not among the costs."""
 _PART_S: Final[Mapping[str, float]] = {"realtime": 90.0, "virtual": 40.0, "laboratory": math.inf}
-"""Time of a part, at most: a process of its own costs a second or two, and a long one may be left over at the end."""
+"""Longest time of a part: a process costs a second or two, and a long part may be left over at the end."""
 _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
@@ -100,7 +100,7 @@ def _contents(file: Path) -> _Contents:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Statements at any depth; what they compute is passed over, which would take most of the time."""
+    """Yield statements at any depth, without expressions, which would take most of the time."""
     for part in ("body", "orelse", "handlers", "finalbody"):
         for each in getattr(node, part, ()):
             yield each

@@ -1,7 +1,7 @@
-"""A plugin of pytest that writes down what every test took: CPU seconds, seconds, and its name, one line each.
+"""A plugin of pytest that writes the costs of every test: CPU seconds, seconds and its name, one line each.
 
-`tools/check.py` loads it (`-p tools.meter --meter=FILE`). The lines show how far a lane is while it runs, and at the
-end which tests are dear. Processes that a test started count once they have ended.
+`tools/check.py` loads it (`-p tools.meter --meter=FILE`). The lines show the progress of a lane while it runs, and the
+most expensive tests at the end. Processes that a test started count once they have ended.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Cost:
-    """One test and what it took."""
+    """One test and its costs."""
 
     cpu_s: float
     took_s: float
@@ -31,7 +31,7 @@ class Cost:
 
 
 def read(file: Path) -> list[Cost]:
-    """Read what was written so far; a line that is not yet whole is left out."""
+    """Return the costs written so far; an incomplete line is left out."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write into the file that was asked for, if one was."""
+    """Write to the file given by `--meter`, if there is one."""
     if (file := config.getoption("--meter")) is not None:
         out = file.open("w", encoding="utf-8")
         config.add_cleanup(out.close)

@@ -72,7 +72,7 @@ class End:
         self.net.ip(self.namespace, lines)
 
     def loss(self, probability: float) -> None:
-        """From now on so much of what comes in here is lost: 0 nothing, 1 everything."""
+        """Lose this share of incoming packets from now on: 0 none, 1 all."""
         device = ("dev", self.interface)
         if (self.namespace, self.interface) not in self.net.with_clsact:
             self.net.tc(self.namespace, "qdisc", "add", *device, "clsact")
@@ -85,16 +85,16 @@ class End:
             self.net.tc(self.namespace, "filter", "add", *device, "ingress", "bpf", "da", "bytecode", program)
 
     def rate(self, bits_per_s: int, *, burst_bytes: int = 16_384, queue_s: float = 0.1) -> None:
-        """From now on so much goes out here; more waits up to `queue_s`, and what would wait longer is lost."""
+        """Limit the outgoing rate from now on; packets wait up to `queue_s`, and are lost beyond that."""
         limit = ("rate", f"{bits_per_s}bit", "burst", str(burst_bytes), "latency", f"{round(queue_s * 1e6)}us")
         self.net.tc(self.namespace, "qdisc", "replace", "dev", self.interface, "root", "tbf", *limit)
 
     def mtu(self, nbytes: int) -> None:
-        """From now on the interface carries packets of so many bytes; longer ones from the other end are lost."""
+        """Set the greatest packet that the interface carries; longer ones from the other end are lost."""
         self.net.ip(self.namespace, [f"link set {self.interface} mtu {nbytes}"])
 
     def isolate(self, isolated: bool) -> None:
-        """For ports of a switch: isolated ones do not reach each other, but all the others."""
+        """Isolate a port of a switch: isolated ports do not reach each other, but all others."""
         setting = ("isolated", "on" if isolated else "off")
         self.net.call("bridge", "-n", self.namespace, "link", "set", "dev", self.interface, *setting)
 

@@ -58,7 +58,7 @@ class Rule:
 
 
 class Way:
-    """An ordered pair of ports: its rule, its chance and what it has seen."""
+    """An ordered pair of ports: its rule, its random generator and its counters."""
 
     def __init__(self, seed: str) -> None:
         self.rule = Rule()
@@ -195,7 +195,7 @@ def _port(interface: str) -> socket.socket:
 
 
 class Radio:
-    """A hub that runs in a `Net`, and how to change its rules; nobody hears anybody until told."""
+    """A hub that runs in a `Net`, and commands to change its rules; at first no port hears any other."""
 
     def __init__(self, net: Net, *names: str, seed: str = "radio", v4: bool = True, v6: bool = True) -> None:
         self.lan = net.switch(*names, v4=v4, v6=v6, bridge=False)
@@ -209,7 +209,7 @@ class Radio:
         self.counters()  # It answers, so it runs.
 
     def hear(self, target: str, source: str, rule: Rule | None = None) -> None:
-        """From now on `target` hears `source`, by this rule; `EVERY` stands for all."""
+        """Let `target` hear `source` from now on, by this rule; `EVERY` stands for all."""
         self._set(source, target, Rule(heard=True) if rule is None else rule)
 
     def deafen(self, target: str, source: str) -> None:
@@ -217,17 +217,17 @@ class Radio:
         self._set(source, target, Rule())
 
     def link(self, one: str, other: str, rule: Rule | None = None) -> None:
-        """Let them hear each other, by this rule."""
+        """Let both hear each other, by this rule."""
         self.hear(one, other, rule)
         self.hear(other, one, rule)
 
     def unlink(self, one: str, other: str) -> None:
-        """Keep them from hearing each other; with `EVERY` twice: nobody hears anybody."""
+        """Keep both from hearing each other; with `EVERY` twice no port hears any other."""
         self.deafen(one, other)
         self.deafen(other, one)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """For "a>b": frames forwarded (of those duplicated), lost, unheard. For "hub": what it failed to do."""
+        """Return counters: for "a>b" frames forwarded (with duplicates), lost and unheard; for "hub" its failures."""
         answer: dict[str, dict[str, int]] = self._ask({"counters": True})
         return answer
 

@@ -85,7 +85,7 @@ _SPOILED: Final = {"faults.corrupt": 0.03, "faults.truncate": 0.03}
 
 @dataclass(frozen=True)
 class Case:
-    """One scenario: a shipped one by name, or a text, and what is changed in it."""
+    """One scenario: a shipped one by name, or a text, and the changes to it."""
 
     scenario: str
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def hashed(table: pa.Table) -> str:
 
 
 def one(name: str, seed: int, keep: Path | None) -> tuple[str, str, int, float]:
-    """Run a case: its name, hash, rows and CPU seconds."""
+    """Run a case; return its name, hash, rows and CPU seconds."""
     began_s = time.process_time()
     with tempfile.TemporaryDirectory(prefix="carrypost-records-") as folder:
         if name in FAMILIES:
@@ -161,7 +161,7 @@ def _emulated(case: Case, seed: int, folder: Path) -> pa.Table:
 
 
 def _drawn(name: str, seed: int, folder: Path) -> tuple[pa.Table, str]:
-    """Run a drawn scenario: its record, and the hash of what its programs were told, if there are any."""
+    """Run a drawn scenario; return its record, and the hash of what its programs were told, if there are any."""
     drawn = DRAWS[FAMILIES[name]](seed)
     scenario = drawn.write(folder / str(seed))
     if drawn.family != MESSAGING:

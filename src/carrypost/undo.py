@@ -8,6 +8,17 @@ first, and the answer is `Undone`. A command that noted nothing is not undone: w
 
 Both happen inside a step of the host, so whatever they change is in the batch of that step.
 """
+# Programs are told that a command is done only when it is on disk, but nodes act on it at once:
+# waiting for the disk before every further step would cost a disk's latency each. So memory is
+# ahead of the disk, and when the disk is full memory has to go back.
+#
+# Why not a snapshot to go back to. Other commands have changed the same queues and claims
+# meanwhile, some of them in batches that were written. So each command knows how to undo its own
+# changes, and those are undone alone, the latest first. Changes that have to happen in any case,
+# such as an acknowledgement outside of a transaction, are not undone but written again.
+#
+# What must hold: an undo function must work at any later time until its command is answered,
+# whatever happened in between.
 
 from __future__ import annotations
 
@@ -140,10 +151,14 @@ class UndoLog:
         None of them is answered by what waits for a batch. Of what was `held` with the lost one, the answers to other
         commands wait until its rows are written again.
         """
+        # A message that failed for want of room takes its whole command with it: a transaction is
+        # done as one or not at all.
         numbers = {self._senders[message] for message in gone if message in self._senders}
         for number, command in self._open.items():
             if command.undoable and (command.serial == serial or not numbers.isdisjoint(command.needs)):
                 numbers.add(number)
+        # The latest first, as for the changes of one command: a later one may build on what an
+        # earlier one did.
         undone = [self._close(number) for number in reversed(list(self._open)) if number in numbers]
         for command in undone:
             self._journal.retract_done(command.number)
@@ -160,6 +175,8 @@ class UndoLog:
             for abort in reversed(command.aborts):
                 abort()
             answer = Undone(command.number, reason)
+            # Its messages may be on disk, in a batch before the lost one: the answer waits until
+            # their removal is there, too.
             if command.serial == serial or not command.messages:
                 self._emit(answer)
             else:

@@ -102,7 +102,7 @@ class Document:
         return ConfigError(where + message)
 
     def where(self, key: str) -> str:
-        """Return the file and, if it is known, the line of a key, or of the table that it is missing from."""
+        """Return the file and, if known, the line of a key; for a missing key, the line of its table."""
         if any(key == each or each.startswith(key + ".") or key.startswith(each + ".") for each in self._overridden):
             return f"{self._file} with --set: "
         while key and key not in self._lines:

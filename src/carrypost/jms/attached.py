@@ -133,7 +133,7 @@ class AttachedProvider(RemoteProvider):
         return self._place
 
     def now_us(self) -> int:
-        """Return the time on the node, which never goes back."""
+        """Return the node's time in microseconds, which never goes back."""
         self._now_us = max(self._now_us, time.time_ns() // 1_000 + self.ahead_us)
         return self._now_us
 

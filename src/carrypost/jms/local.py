@@ -427,7 +427,7 @@ class LocalProvider(Provider):
             await self._advertised(name, left_s)
 
     async def _advertised(self, name: str, timeout_s: float) -> None:
-        """Wait until something is called so, at most so long."""
+        """Wait until a destination is advertised under this name, at most for `timeout_s`."""
         waiting = self._loop.create_future()
         self._awaited[waiting] = name
         try:

@@ -130,16 +130,16 @@ HANDED_OVER, DELIVERED, FAILED = range(3)
 
 
 class Purge(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """A message to one of the author's own destinations has reached whom it was for: copies are of no use any more.
+    """Notice that a message to one of the author's own destinations has arrived, so that copies are useless.
 
-    Said to all by earlier versions, and still read.
+    Earlier versions sent it to everybody; it is still understood.
     """
 
     message: _Message
 
 
 class Browse(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """A node wants to see what waits in a queue."""
+    """Request of a node to see the messages that wait in a queue."""
 
     queue: _Name
     number: _Count

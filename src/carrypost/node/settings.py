@@ -49,7 +49,7 @@ class PlaceSettings:
 
 @table("udp")
 class UdpSettings:
-    """The use of UDP by a node."""
+    """UDP settings of a node: ports, interfaces, multicast groups and peers."""
 
     port: int = whole(17_232, 1, 65_535)
     """Port on which all nodes of a link listen together, for multicast and broadcast."""

@@ -121,6 +121,7 @@ class Order(Layer):
         Messages without an order pass, and so do those delivered before a restart: the registries know them already. A
         finished message was skipped, or will never be delivered, and that was reported.
         """
+        # Most bursts have no order at all: one pass over a C function decides that.
         if not self._passing and not any(map(_ORDERING, copies)):
             return copies
         for (destination, ordering), found in groupby(copies, _group_of):
@@ -147,6 +148,8 @@ class Order(Layer):
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:
             return
+        # Any of the authors may open the group, whoever has a place left: a group is not refused
+        # because of one of them.
         openers = dict.fromkeys([copy.descriptor.node for copy in copies])
         found = (self._group(destination, ordering, opener) for opener in openers)
         group = next((each for each in found if each is not None), None)
@@ -217,6 +220,8 @@ class Order(Layer):
         as far as necessary, the one that ended first before others, and none before it is over by anybody's clock.
         """
         now = self._forgot_us = self._holdings.now_us
+        # A group with changes in an open batch may have to be reset to its state before (`lost`);
+        # stamped ones get a message yet.
         busy = {group for changes in self._open.values() for group, _ in changes} | self._stamped
         full = len(self._groups) >= self._limits.groups_max
         spare: list[Group] = []
@@ -227,6 +232,8 @@ class Order(Layer):
             causal = group.ordering is Ordering.CAUSAL
             if group in busy or not group.is_over(now, margin_us=self._skew_us if causal else 0):
                 continue
+            # Nobody here would miss a causal group that no program subscribes to; one that is
+            # subscribed to is forgotten last.
             if not causal or not self._is_wanted(group):
                 self._forget(group)
             elif full or group.opener == opener:

@@ -40,7 +40,7 @@ class SystemChannel:
         self._adaptors: dict[type[Notice], list[Adaptor]] = {kind: [] for kind in NOTICES}
 
     def add(self, adaptor: Adaptor) -> None:
-        """Let one more adaptor process the notices that it subscribes to."""
+        """Add an adaptor, which gets the notices that it subscribes to."""
         kinds = list(adaptor.subscribe())
         strange = [kind for kind in kinds if kind not in self._adaptors]
         if strange or not kinds:

@@ -5,6 +5,10 @@ of others is packed (`overlay.entries`, `overlay.rosters`), and so are the route
 
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
+# Why one table of who may say what. Items come in messages that anybody can address to a broker.
+# With the checks spread over their handlers, one that is forgotten lets a stranger move somebody
+# else's seat. Here every kind of item names the role that its author has to have, and handlers are
+# called for what passed only.
 
 from __future__ import annotations
 

@@ -3,6 +3,14 @@
 It reads what is for `overlay/N` and `overlay/all`, and gives each item to its part, if its author may say it. Programs
 use it by `host.overlay`. A host whose settings do not enable it has no such layer.
 """
+# Why a layer of its own. Brokers need what every layer needs: messages that are carried by anybody,
+# rows in the same batch as the cache, and undoing when a batch is lost. They talk to each other by
+# ordinary messages, so that an overlay works over partitions without a protocol of its own below.
+#
+# Why `finish` does nearly everything. What arrives only stirs the overlay (`_stirred`). At the end
+# of the step parts run in one order, and what one part says to this same node is heard at once,
+# until nobody says anything more. Otherwise a broker that is its own client would need a step, and
+# a batch, for each word that it says to itself.
 
 from __future__ import annotations
 
@@ -93,7 +101,7 @@ class Overlay(Layer):
 
     @classmethod
     def register(cls) -> None:
-        """Let homes, relocations and lost events append rows to the event log."""
+        """Register the rows that homes, relocations and lost events add to the event log."""
         record.register(logged.ROWS)
 
     def __init__(
@@ -155,7 +163,7 @@ class Overlay(Layer):
         )  # fmt: skip
 
     def send(self, message: MessageId, brokers: Collection[NodeId], channel: str) -> None:
-        """Pass on a message that is here; raises `LocalError` if it cannot be."""
+        """Pass on a message that is here; raises `LocalError` if that is impossible."""
         copy = self._holdings.cache.get(message)
         if copy is None or not copy.here or not copy.whole:
             raise StateError(f"the message {shown(message)} is not here, or not whole: publish it, or wait for it")
@@ -165,7 +173,7 @@ class Overlay(Layer):
     # --- a layer -------------------------------------------------------------------------------------------
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
-        """Carry for everybody what is for overlays, and want what is for this node; take in rows of an earlier life."""
+        """Carry messages between overlays, subscribe to those for this node, and restore rows."""
         found: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for (_, name, _), row in rows:
             if isinstance(row, bytes):
@@ -200,7 +208,7 @@ class Overlay(Layer):
     def consume(
         self, channel: str, now: int, modulator: Modulator | None = None, *, relocation: str, owner: str = ""
     ) -> str:
-        """Subscribe to a channel; returns the destination of its results."""
+        """Subscribe to a channel; return the destination of its results."""
         check_channel(channel)
         self.own_modules.add(modulator)
         found = self.consumers.open(channel, now, modulator, relocation=relocation, owner=owner)
@@ -245,7 +253,7 @@ class Overlay(Layer):
         self._look_ahead()
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Read what is for overlays. Results go on when it is their turn, all other copies at once."""
+        """Read messages for overlays. Results pass when it is their turn, all other copies at once."""
         self._stirred = True
         for copy in copies:
             destination = copy.descriptor.destination
@@ -285,7 +293,7 @@ class Overlay(Layer):
         return self.moves.heard(item, author, now)
 
     def _attach(self, item: Attach, copy: Copy, now: int) -> None:
-        """Enter a client, and answer it once that is durable."""
+        """Add a client, and answer it once that is durable."""
         descriptor = copy.descriptor
         order, until_us = (descriptor.incarnation, descriptor.sequence), min(descriptor.ends_us, now + LEASE_US)
         origin = descriptor.wire if descriptor.wire_bytes <= ORIGIN_BYTES_MAX else b""
@@ -294,7 +302,7 @@ class Overlay(Layer):
             self._answer(item, descriptor.node, refusal, now)
 
     def _answer(self, item: Attach, client: NodeId, refusal: Refusal, now: int) -> None:
-        """Tell a client that it is one of this broker, or why not; one whose state has to come is told when it has."""
+        """Tell a client whether it belongs to this broker; a client whose state has to come is told when it is here."""
         if client == self._node:
             self.homes.answered(item, refusal, now)
         elif refusal.word or not item.adopts:
@@ -302,12 +310,12 @@ class Overlay(Layer):
             self._said.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
-        """Take a module that the driver compiled, or the reason why it could not."""
+        """Handle a module that the driver compiled, or the reason why that failed."""
         self.seats.modules.compiled(digest, code, refusal, took_us)
         self._look_ahead()
 
     def expire(self, now: int) -> None:
-        """Do what is due."""
+        """Do whatever is due."""
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
             self.channel.tell(BrokerLost(broker))
@@ -343,7 +351,7 @@ class Overlay(Layer):
         self.topology.published(copies)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take the payload of an event or a checkpoint, or of a message with the state of a seat."""
+        """Handle the payload of an event, a checkpoint, or a message with the state of a seat."""
         self._stirred = True
         self.seats.payload_read(copy, payload)
         self.consumers.payload_read(copy, payload)
@@ -355,7 +363,7 @@ class Overlay(Layer):
         return None if channel is None else self.producer.numbers.last(channel)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
-        """Let go results that the program has."""
+        """Release results that the program has."""
         self.consumers.confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
@@ -369,7 +377,7 @@ class Overlay(Layer):
             self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
-        """Return what is to be published, and drop what was read. Most steps do not concern the overlay."""
+        """Return messages to publish, and drop those that were read. Most steps do not concern the overlay."""
         if not self._stirred and self.due_us > now:
             return ()
         self._inbox.finish()
@@ -379,6 +387,7 @@ class Overlay(Layer):
         self._take_modules(now)
         self.moves.sources.work(now)
         self.progresses.work()
+        # One part's answer may be another part's question, on the same node.
         while spoken := [
             *self.clients.tails.said(), *self.seats.said(), *self.producer.said(), *self.moves.sayings.own()
         ]:  # fmt: skip
@@ -401,7 +410,7 @@ class Overlay(Layer):
         return results
 
     def _take_modules(self, now: int) -> None:
-        """Have modules read that arrived, and answer the clients that waited for theirs."""
+        """Have modules read that arrived, and answer the clients that waited for them."""
         arrived, self.legs.modules = self.legs.modules, []
         self.seats.modules.arrived(arrived)
         if self.seats.modules.settled or self.clients.again_us <= now:
@@ -418,7 +427,7 @@ class Overlay(Layer):
             self.seats.arrived(copy, channel)
 
     def _spoken(self, said: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
-        """Return messages for what is said to other nodes; what this one says to itself is acted upon at once."""
+        """Return messages to other nodes; items for this node are handled at once."""
         drafts = []
         for to, item in said:
             if to != self._node:

@@ -6,6 +6,10 @@ since its checkpoint, in their order, for the new home to process again without 
 
 The one invariant: a payload that breaks a bound, or contradicts itself, is refused as a whole (`snapshot`).
 """
+# Snapshots come from other brokers, or by way of the consumer, so that their size and contents are
+# a stranger's. Names of producers are listed once and referred to by place: a consumer of many
+# producers has each of them in cursors and runs. The digest of the modulator is compared before its
+# state is used, as a state means nothing to another modulator.
 
 from __future__ import annotations
 

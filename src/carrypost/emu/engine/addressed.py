@@ -44,7 +44,7 @@ def addressed(
 
 
 def _recipients(workload: WorkloadTable, name: str, hosts: int, limits: Limits) -> int:
-    """Return how many recipients a message has."""
+    """Return the number of recipients of a message."""
     key = f"{name}.recipients"
     if hosts <= 1:
         raise ConfigError(f"{name}: messages are for other hosts than their author, and there is only one host")

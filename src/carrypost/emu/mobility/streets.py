@@ -184,7 +184,7 @@ class _Walker:
 
 
 def _truncated_normal(streets: Streets, draw: float) -> float:
-    """Return a speed, from an even draw in [0, 1)."""
+    """Return a speed from the truncated normal distribution, for a uniform number in [0, 1)."""
     slowest, fastest = streets.speed_min_m_per_s, streets.speed_max_m_per_s
     normal = NormalDist(streets.speed_mean_m_per_s, streets.speed_sd_m_per_s)
     low, high = normal.cdf(slowest), normal.cdf(fastest)

@@ -1,8 +1,9 @@
-"""Reconciliation: two hosts find out in a few datagrams what the one has and the other lacks.
+"""Reconciliation: two hosts find out, in a few datagrams, which messages each of them lacks.
 
-Pure steps over a `View`: `opening` asks, `answer` replies to what was asked, `split` cuts a step into frames
-that fit. Nobody keeps anything between two steps. Invariant: a reply lists a bucket for good or speaks of
-deeper ones than it was asked about, so every run ends. It moves no message: offers do.
+The steps are pure functions of a `View`: `opening` begins, `answer` replies to a step of the other host, and `split`
+divides a step into frames that fit into datagrams. No state is kept between two steps. The invariant: a reply either
+lists the members of a bucket, or goes deeper than it was asked, so that every run ends. Reconciliation moves no
+messages; offers follow from it.
 """
 
 # The problem. Two hosts meet. Of the messages that match a profile the one holds 10,000, the other nearly

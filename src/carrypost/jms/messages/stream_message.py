@@ -124,7 +124,7 @@ class StreamMessage(Bodied[list[Value]]):
         return self._next(ValueType.FLOAT)  # type: ignore[return-value]
 
     def read_double(self) -> float:
-        """Return the next value as double."""
+        """Return the next value as a double."""
         return self._next(ValueType.DOUBLE)  # type: ignore[return-value]
 
     def read_string(self) -> str | None:

@@ -13,6 +13,12 @@ copy: superseded ones leave the cache.
 
 The one invariant: every entry has a row, written in the batch of the message that it comes from.
 """
+# A directory in a network that is never connected as a whole cannot be a server. Every node has its
+# own, filled by what it hears, and two nodes may disagree. The attacks to expect: a stranger that
+# claims the name of another's queue, one that advertises names until nothing else fits, and one
+# that replays an old advertisement after its owner rebound the name. The author of the message,
+# signed where nodes sign, answers the first, shares per owner and of the cache the second, and
+# serial numbers the third.
 
 from __future__ import annotations
 
@@ -180,6 +186,8 @@ class Directory:
             return []
         due = sorted((at, name) for name, at in self._renewals.items() if at <= now)[:RENEWED_AT_ONCE]
         for _, name in due:  # `receive` of what is published says when it is due again; what is not, is tried again.
+            # Publishing may fail for want of room. Then the name is due again soon, and not only
+            # after half a life.
             self._renewals[name] = now + min(_RETRY_US, self._life_us)
         if len(due) == RENEWED_AT_ONCE:
             self._paced_us = now + _PACE_US
@@ -231,6 +239,8 @@ class Directory:
             self._overtaken.append(copy.id)
             return
         known = self.names.entry(descriptor.node, found.name)
+        # The advertisement that is known already, again: after a restart, or from another
+        # neighbour.
         if known is not None and known.message == copy.id:
             return
         if copy.own:
@@ -265,12 +275,16 @@ class Directory:
         if known is not None:
             self._overtake(known)
             self._remove(known)
+            # A name that leads elsewhere now has not been used there: it does not inherit the use
+            # of the old destination.
             if known.destination == made.destination:
                 made.used_us = known.used_us
                 if not self._leased:
                     made.deadline_us = max(known.deadline_us, made.deadline_us)
         theirs = self.names.of_owner(made.owner)
         if len(theirs) >= OWNER_MAX:
+            # Of one owner's names the one least used gives way: an owner with too many hurts itself
+            # alone.
             self._drop(min(theirs, key=lambda each: each.used_us))
         self._make_room(1)
         self._add(made)
@@ -315,6 +329,8 @@ class Directory:
         self._used[entry] = None
         first, entry.used_us = not entry.used_us, max(now, 1)
         deadline_us = entry.deadline_us if self._leased else now + self._life_us
+        # Every send uses names. A row is written only when the deadline moved by a good part, not
+        # for every message.
         if first or deadline_us - entry.deadline_us >= self._life_us // _WRITE_PART:
             entry.deadline_us = max(entry.deadline_us, deadline_us)
             self._write(entry)

@@ -71,7 +71,7 @@ class Service(Protocol):
     """Another service by which programs reach the node."""
 
     def status(self) -> object:
-        """Return its status, as a value that can be encoded."""
+        """Return the status of the node, as a value that can be encoded."""
 
     def leave(self) -> None:
         """Accept nobody any more, because the node is about to end."""

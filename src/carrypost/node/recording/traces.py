@@ -114,7 +114,7 @@ class Traces:
         return list(deque((row for row in self._rows(wanted) if row["message"] in wanted), _TOLD_MAX))
 
     def close(self) -> None:
-        """Write what was collected, and close the file."""
+        """Write the rows collected so far, and close the file."""
         self.flush()
         if self._connection is not None:
             self._connection.close()
