@@ -1,8 +1,8 @@
-"""Adaptors: what the overlay does about changes, apart from what notices them (OVERLAY §3.5).
+"""Adaptors: the overlay's reactions to changes, apart from the parts that notice them (OVERLAY §3.5).
 
-Parts of the overlay tell notices to an internal *system channel*. An adaptor says which kinds it subscribes to, and
-processes those, by calling what the parts offer. `TopologyAdaptor` keeps the overlay like the network below it.
-Programs add their own with `host.overlay.add`.
+Parts of the overlay emit notices to an internal *system channel*. An adaptor subscribes to kinds of notices, and
+processes those by calling the parts. `TopologyAdaptor` keeps the overlay like the network below it. Programs add their
+own with `host.overlay.add`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Adaptor(Protocol):
 
 
 class SystemChannel:
-    """The channel by which parts of one node's overlay tell its adaptors what happened."""
+    """The channel by which parts of one node's overlay inform its adaptors."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
@@ -50,7 +50,7 @@ class SystemChannel:
             self._adaptors[kind].append(adaptor)
 
     def tell(self, notice: Notice) -> None:
-        """Let all adaptors process a notice. One that fails is counted, and costs others nothing."""
+        """Let all adaptors process a notice. One that fails is counted, and does not affect the others."""
         for adaptor in self._adaptors[type(notice)]:
             try:
                 adaptor.process(notice)
@@ -64,14 +64,14 @@ class TopologyAdaptor:
     def __init__(self, topology: Topology, channel: SystemChannel) -> None:
         self._topology, self._channel = topology, channel
         self._asks = True
-        """True until the first look: whoever is new among brokers asks them for all entries."""
+        """True until the first look: a broker that is new asks others for all entries."""
 
     def subscribe(self) -> Collection[type[Notice]]:
         """Process looks, and what other brokers tell."""
         return (Timer, Propagated)
 
     def process(self, notice: Notice) -> None:
-        """Look, and tell neighbours what changed; in the first period, tell what others tell at once."""
+        """Look, and send neighbours what changed; in the first period, pass on what others send at once."""
         topology = self._topology
         if isinstance(notice, Timer):
             lost = topology.look(notice.now_us)
@@ -110,7 +110,7 @@ class HomeBrokerAdaptor:
         return (NearestBroker, BrokerLost)
 
     def process(self, notice: Notice) -> None:
-        """Move a seat to a broker that is a better home; let go relocations that wait for a broker in vain."""
+        """Move a seat to a broker that is a better home; end relocations that wait for a lost broker."""
         if isinstance(notice, BrokerLost):
             self._moves.lost(notice.broker)
         elif isinstance(notice, NearestBroker):

@@ -1,7 +1,7 @@
-"""Adoption: a broker takes over the seat of a consumer whose home is lost, with the state that the consumer brings.
+"""Adoption: a broker takes over the seat of a consumer whose home is lost, with the state that the consumer sends.
 
-`Attach` said that a state will come, and the seat waits for it (`Seat.awaits_state`). `Adopt` has it as its payload,
-which the driver reads. The consumer is answered once the seat is durable, and again whenever it asks again.
+`Attach` announced that a state will come, and the seat waits for it (`Seat.awaits_state`). `Adopt` has it as its
+payload, which the driver reads. The consumer is answered once the seat is durable, and again whenever it asks again.
 
 The one invariant: a state counts if its author is the consumer, and its epoch is the one that `Attach` named.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Adoptions:
-    """States of seats that consumers bring to one broker."""
+    """States of seats that consumers send to one broker."""
 
     def __init__(self, ground: HostContext, clients: ClientManager, seats: MovableSeats, sayings: Sayings) -> None:
         self._limits, self._clients, self._seats, self._sayings = ground.limits, clients, seats, sayings
 
     def take(self, item: Adopt, copy: Copy, _now: int) -> bool | Reader:
-        """Return what reads the state of a seat that waits for it; say again that a seat has it.
+        """Return a function that reads the state of a seat that waits for it; confirm again if a seat has it.
 
         Returns False for a state that no seat expects.
         """
@@ -55,14 +55,14 @@ class Adoptions:
         return True
 
     def adopt(self, item: Adopt, consumer: NodeId, snapshot: Snapshot) -> bool:
-        """Let the seat of a consumer begin with a state. Returns False if it does not expect that."""
+        """Begin the seat of a consumer with a state; return False if it does not expect that."""
         seat = self._expecting(item, consumer)
         if seat is not None:
             self._seats.adopt(seat.client, snapshot)
         return seat is not None
 
     def _expecting(self, item: Adopt, consumer: NodeId) -> Seat | None:
-        """Return the seat whose consumer said that this state would come."""
+        """Return the seat whose consumer announced this state."""
         client = self._clients.table.at(consumer, Role.CONSUMER, item.channel, item.subscription)
         expects = client is not None and client.item.adopts and client.item.epoch == item.epoch
         return None if client is None or not expects else self._seats.find(client)

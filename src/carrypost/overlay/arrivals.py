@@ -1,9 +1,9 @@
-"""Arrivals: messages that came to this broker along the overlay, each of which is told once.
+"""Arrivals: messages that came to this broker along the overlay, each of which is reported once.
 
-The same message may come by several legs: a broker that was restarted passes on again what it had not acknowledged, and
-a leg that was given up may have arrived all the same. So the broker at the end of a route remembers what it told, in
-the batch that the event waits for. A crash before that batch is durable makes the leg come again; after it, the message
-is not told again.
+The same message may come by several legs: a restarted broker passes on again what it had not acknowledged, and a leg
+that was given up may have arrived nevertheless. So the broker at the end of a route remembers what it reported, in the
+batch that the event waits for. A crash before that batch is durable makes the leg come again; after it, the message is
+not reported again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from carrypost.journal import Journal
 
 TOLD_MAX: Final = 4_096
-"""Messages that are remembered, the latest. Legs of one message come within seconds of each other."""
+"""Number of messages that are remembered, the latest. Legs of one message come within seconds of each other."""
 _KIND: Final = "overlay"
 FAMILY: Final = b"L"
-"""Beginning of the names of rows; the id of the message follows. The value is the time at which that message ends."""
+"""First bytes of the names of rows; the id of the message follows. The value is the time at which that message ends."""
 _TIME_BYTES: Final = 8
 
 
@@ -41,18 +41,18 @@ class LegArrived(LayerEvent, frozen=True):
 
 
 class Arrivals:
-    """The messages that one broker told as arrived."""
+    """The messages that one broker reported as arrived."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._told: dict[MessageId, int] = {}
-        """Messages that were told, and when each ends, the latest last."""
+        """Messages that were reported, and the end of each, the latest last."""
         self._untold: list[LegArrived] = []
         """Events that waited for batches which could not be written."""
         self.due_us = NEVER
         """Time at which these are held again."""
         self.count = 0
-        """Messages that came in this life."""
+        """Number of messages that arrived in this life."""
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take in what an earlier life told: names of rows, and their values."""
@@ -60,7 +60,7 @@ class Arrivals:
         self._told = {message: until_us for until_us, message in sorted(found)}
 
     def tell(self, event: LegArrived, now: int) -> None:
-        """Tell of a message as soon as it is durable that it was told, unless it was told before."""
+        """Report a message as soon as the record of it is durable, unless it was reported before."""
         message = event.descriptor.id
         if message in self._told:
             return

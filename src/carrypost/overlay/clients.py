@@ -1,8 +1,8 @@
-"""Clients of this broker: producers and consumers that took it as their home (OVERLAY §3.3, client manager).
+"""Clients of this broker: producers and consumers that chose it as their home (OVERLAY §3.3, client manager).
 
 `Attach` is signed by the client's node, so nobody attaches or leaves for another one; of several the newest counts. A
-client that does not attach again within its lease is forgotten. What this broker knows of clients is in the store, and
-in its roster, by which other brokers know where events of a channel come from and where they are wanted.
+client that does not attach again within its lease is forgotten. Clients are stored, and listed in this broker's roster,
+by which other brokers know where events of a channel come from and where they are wanted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LEASE_US = 600_000_000
 FAMILY = b"A"
 """First byte of the names of rows."""
 _AGAIN_US = 5_000_000
-"""Time after which clients that wait for their modules are looked at again, if nothing happens."""
+"""Interval at which clients that wait for their modules are checked, if nothing happens."""
 STATE = "state"
-"""Refusal of a consumer whose seat and state are not here any more: it has to bring them (`Adopt`)."""
+"""Refusal of a consumer whose seat and state are not here any more: it has to send them (`Adopt`)."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Client).decode
 
@@ -105,9 +105,10 @@ class ClientManager:
         return client.order > before.order
 
     def attach(self, client: Client, now: int) -> Refusal | None:
-        """Enter a client, or let it leave. Returns why it is refused (`ACCEPTED`: it is not).
+        """Enter a client, or let it leave; return the refusal (`ACCEPTED`: there is none).
 
-        Returns None if there is no answer: it said so before, or its module has to come or to be compiled first.
+        Returns None if there is no answer: the request is a repetition, or its module has to be fetched or compiled
+        first.
         """
         news = self.is_news(client)
         self._waiting.pop(client.key, None)
@@ -134,7 +135,7 @@ class ClientManager:
         return ACCEPTED
 
     def _enter(self, client: Client, now: int) -> tuple[Refusal, Processing | None]:
-        """Enter a client in the table. Returns why it is refused, or has to wait; else the modulator of a consumer."""
+        """Enter a client in the table; return the refusal or the reason to wait; else the modulator of a consumer."""
         refusal, processing = self._prepare(client, self.table.get(client), now)
         if refusal is _WAITS:
             return refusal, None
@@ -147,9 +148,9 @@ class ClientManager:
         return refusal, processing
 
     def expect(self, client: Client, now: int) -> Refusal | None:
-        """List a client whose seat moves here, if it comes. Returns why it is refused (`ACCEPTED`: it is not).
+        """List a client whose seat moves here; return the refusal (`ACCEPTED`: there is none).
 
-        Returns None if its module has to come or to be compiled first.
+        Returns None if its module has to be fetched or compiled first.
         """
         refusal, processing = self._enter(client, now)
         if refusal is _WAITS:
@@ -170,7 +171,7 @@ class ClientManager:
         self.tell(now)
 
     def _prepare(self, client: Client, before: Client | None, now: int) -> tuple[Refusal, Processing | None]:
-        """Return why a client is refused, or has to wait; for a consumer that is not, its modulator, made."""
+        """Return the refusal or the reason to wait for a client; else the modulator of a consumer, made."""
         refusal, processing = self._refusal(client, before), None
         if not refusal.word and client.seated:
             try:
@@ -195,7 +196,7 @@ class ClientManager:
         return found
 
     def _refusal(self, client: Client, before: Client | None) -> Refusal:
-        """Return why a client cannot be one of this broker, whatever room there is."""
+        """Return the refusal of a client, apart from lack of room."""
         item = client.item
         if not self._broker:
             return Refusal("broker")
@@ -230,10 +231,10 @@ class ClientManager:
         return sum(each.node == node and each.seated for each in self.table)
 
     def tell(self, now: int) -> None:
-        """Let the roster say which channels have clients here. Seats that moved away are not among them.
+        """Update the roster: the channels with clients here. Seats that moved away are not among them.
 
-        It counts producers, and says whether there are seats: how many there are changes whenever one moves, and would
-        be told to all brokers although it makes no difference to them.
+        It counts producers, and says whether there are seats: their number changes whenever one moves, and would be
+        sent to all brokers although it makes no difference to them.
         """
         producers: dict[str, int] = {}
         seats: dict[str, int] = {}

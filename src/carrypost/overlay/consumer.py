@@ -1,18 +1,26 @@
-"""Consumers: this node's subscriptions to channels, and which results they accept.
+"""Consumers: this node's subscriptions to channels, and the results that they accept."""
 
-The results of a subscription have dense numbers. A consumer accepts the one that is next, if the broker that made it
-holds its epoch, and that epoch is open; later ones are held until their turn. So repeated and late results, and two
-seats at once, do no harm. What it accepted is in the store with the delivery: the number of the last result, and a
-cursor for each producer, by which it knows events that it has, and counts those that are missing (`EventsLost`).
-
-Epochs rise by one when the seat moves: the home names the broker that will hold the next epoch (`Moving`), and results
-of both count. They rise by two, and all earlier ones are closed, when a consumer takes another home by itself, and when
-a result is missing for `orphan_s` although later ones came. Then the seat begins anew after the last result that was
-accepted. So a relocation that goes on without the consumer never has the same epoch.
-
-A consumer keeps the last checkpoint of its seat, and the events whose results it accepted since, in their order. It
-brings both to a new home (`adoption`), which repeats those events, and goes on.
-"""
+# The results of a subscription have dense numbers. A consumer accepts the next one, if the broker
+# that made it holds its *epoch*, and that epoch is open; later ones are held until their turn. So
+# repeated and late results, and two seats at once, do no harm. What it accepted is stored with the
+# delivery: the number of the last result, and a cursor for each producer, by which it recognizes
+# events that it has, and counts those that are missing (`EventsLost`).
+#
+# Why epochs. A seat moves while its results are on their way, and a broker that lost its connection
+# may still believe that it has the seat. Numbers alone would let results of both be mixed. An epoch
+# belongs to one broker and one life of the seat, so that the consumer, and nobody else, decides
+# whose results count.
+#
+# - Epochs rise by one when the seat moves: the home names the broker that will hold the next epoch
+#   (`Moving`), and results of both count, since the last ones of the old home may still be on their
+#   way.
+# - They rise by two, and all earlier ones are closed, when a consumer takes another home by itself,
+#   and when a result is missing for `orphan_s` although later ones came. Then the seat begins anew
+#   after the last accepted result. Two, because a relocation may go on without the consumer and use
+#   the next number.
+#
+# A consumer keeps the last checkpoint of its seat, and the events whose results it accepted since,
+# in their order. It sends both to a new home (`adoption`), which repeats those events, and goes on.
 
 from __future__ import annotations
 
@@ -47,25 +55,25 @@ _COUNTER = FAMILY
 _STEP = 2
 """Number of epochs that are skipped when earlier ones are closed: one may have begun without the consumer."""
 _EARLY_MAX = 256
-"""Results of one subscription that wait for `Moving` to name their author."""
+"""Number of results of one subscription that wait for `Moving` to name their author."""
 _AGAIN_US = 1_000_000
-"""Time after which results that could not be written are accepted again."""
+"""Delay before results that could not be written are accepted again."""
 
 
 class Consumers:
     """The subscriptions of one node to channels."""
 
     def __init__(self, ground: HostContext, rows: RevertingRows, brokers: Container[NodeId]) -> None:
-        """`brokers`: nodes that are known as brokers."""
+        """Make the consumers of a node; `brokers` are the nodes known as brokers."""
         self._node, self._rows, self._limits = ground.node, rows, ground.limits
         self._brokers, self.coverage, self.kept = brokers, Coverage(ground), KeptCheckpoints(ground, rows)
         self._holdings, self._outputs = ground.holdings, ground.outputs
         self._orphan_us = round(ground.settings.overlay.orphan_s * 1e6)
         self._open: dict[str, Subscription] = {}
-        """By destination."""
+        """Subscriptions by destination."""
         self._last = 0
         self._lost: dict[MessageId, int] = {}
-        """Events that are missing before results which passed last."""
+        """Numbers of events missing before the results that passed last."""
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._open.values())
@@ -73,7 +81,7 @@ class Consumers:
     # --- subscriptions -------------------------------------------------------------------------------------
 
     def restore(self, name: bytes, value: bytes) -> None:
-        """Take in a row of an earlier life."""
+        """Restore a row after a restart."""
         self._rows.restore(name, value)
         number = int.from_bytes(name[len(FAMILY) :], "big")
         if name == _COUNTER:
@@ -127,7 +135,7 @@ class Consumers:
         return found
 
     def attach(self, channel: str, number: int) -> Attach:
-        """Return what the home of a subscription is told."""
+        """Return the request to the home of a subscription."""
         row = self._open[address.results(self._node, str(number))].row
         cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
         item = Attach(
@@ -137,7 +145,7 @@ class Consumers:
         return shortened(item)
 
     def adoption(self, number: int) -> Snapshot | None:
-        """Return the state that a new home of a subscription begins with; None if it has all that it needs."""
+        """Return the state with which a new home of a subscription begins; None if it has all that it needs."""
         found = self._open[address.results(self._node, str(number))]
         return self.kept.adoption(found) if found.row.adopting else None
 
@@ -154,14 +162,14 @@ class Consumers:
         return found is not None and found.row.adopting
 
     def asks(self, number: int, broker: NodeId) -> None:
-        """Accept results of this broker only, from now on; of a new epoch, if it was another one."""
+        """Accept only results of this broker from now on; in a new epoch, if it was another one."""
         found = self._open.get(address.results(self._node, str(number)))
         if found is not None and found.row.home != broker:
             before, found.row.home = found.row.home, broker
             self._begin_epoch(found, change=before is not None)
 
     def begin_epoch(self, number: int) -> None:
-        """Bring the home of a subscription a seat that it does not have any more."""
+        """Begin a new epoch, because the home does not have the seat any more."""
         found = self._open.get(address.results(self._node, str(number)))
         if found is not None and not found.row.adopting:
             self._begin_epoch(found)
@@ -185,7 +193,7 @@ class Consumers:
             self._finish(copy)
 
     def moving(self, item: Moving, author: NodeId) -> bool:
-        """Note the broker that will hold the next epoch. Returns False if the author is not the present home."""
+        """Note the broker that will hold the next epoch; return False if the author is not the present home."""
         found = self._open.get(address.results(self._node, str(item.subscription)))
         if found is None or found.row.home != author or found.row.epoch != item.epoch:
             return False
@@ -197,7 +205,7 @@ class Consumers:
         return True
 
     def moved(self, number: int, broker: NodeId, epoch: int) -> bool:
-        """Take another home, to which the seat moved. Returns False if nobody named it as the holder of its epoch."""
+        """Change the home to the broker that the seat moved to; return False if it does not hold its epoch."""
         found = self._open.get(address.results(self._node, str(number)))
         if found is None or found.row.holders.get(epoch) != broker or epoch < found.row.epoch:
             return False
@@ -219,7 +227,7 @@ class Consumers:
     # --- results -------------------------------------------------------------------------------------------
 
     def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Return messages that pass: all but results, and results whose turn it is."""
+        """Return messages that pass: all except results, and results whose turn it is."""
         if not self._open:
             return copies
         self._lost = {}
@@ -236,7 +244,7 @@ class Consumers:
         return passed
 
     def _enter(self, found: Subscription, copy: Copy) -> None:
-        """Let a result wait for its turn, or for `Moving` to name its author; drop any that does not count."""
+        """Hold a result until its turn, or until `Moving` names its author; drop any that does not count."""
         covers, row, author = _covers(copy), found.row, copy.descriptor.node
         if covers is None:
             self._outputs.refuse("result", author, copy.descriptor.shown)
@@ -272,7 +280,7 @@ class Consumers:
         return True
 
     def _finish(self, copy: Copy) -> None:
-        """Let a result go that is of no use, here and at its carriers."""
+        """Drop a result that is of no use, here and at its carriers."""
         if copy.here:
             self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
             self._holdings.discard(copy, Reason.PURGED, done=True)
@@ -300,7 +308,7 @@ class Consumers:
         return passed
 
     def _accept(self, found: Subscription, copy: Copy, *, passes: bool) -> bool:
-        """Accept one result; returns `passes`: there is something for the program in it."""
+        """Accept one result; return `passes` if it contains something for the program."""
         found.row.number += 1
         del found.held[found.row.number]
         if passes and found.row.lost:
@@ -328,18 +336,18 @@ class Consumers:
         return []
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take the payload of a checkpoint whose turn it is."""
+        """Process the payload of a checkpoint whose turn it is."""
         found, covers = self._open.get(copy.descriptor.destination), _covers(copy)
         if found is not None and covers is not None and found.held.get(covers.number) is copy:
             self.kept.read(copy, payload)
             found.after_us = 0
 
     def lost_before(self, message: MessageId) -> int:
-        """Return how many events are missing before a result that passed with the last `take`."""
+        """Return the number of events missing before a result that passed with the last `take`."""
         return self._lost.get(message, 0)
 
     def confirmed(self, messages: Iterable[MessageId]) -> None:
-        """Let results go that the program has."""
+        """Release results that the program confirmed."""
         for message in messages if self._open else ():
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.descriptor.destination in self._open and copy.here and not copy.own:
@@ -367,7 +375,7 @@ class Consumers:
         return found.after_us if found.unwritten or self._next(found) else NEVER
 
     def expire(self, now: int) -> list[Subscription]:
-        """Begin a new epoch where a result is missing for long. Returns subscriptions whose homes have to be told."""
+        """Begin a new epoch if a result is missing for long; return subscriptions whose homes have to be informed."""
         for each in self._open.values():
             if each.unwritten and each.after_us <= now:
                 each.unwritten = False
@@ -379,7 +387,7 @@ class Consumers:
         return late
 
     def reverted(self, names: Iterable[bytes], lost: Iterable[Copy]) -> None:
-        """Go back to what is on disk; what was accepted since is held again."""
+        """Go back to what is on disk; results accepted since are held again."""
         names = set(names)
         for found in list(self._open.values()):
             if found.name not in names:
@@ -407,6 +415,6 @@ class Consumers:
 
 
 def _covers(copy: Copy) -> Covers | None:
-    """Return what a result covers; None if it is none."""
+    """Return the events that a result covers; None if the message is no result."""
     headers = copy.descriptor.headers
     return None if headers is None else headers.covers

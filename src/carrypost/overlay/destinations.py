@@ -1,8 +1,8 @@
 """Destinations: seats that move to this broker (OVERLAY §2.4, step 3).
 
-`relocation.Destination` says what is to be done; here it is done. A broker that is offered a seat lists the client, so
-that events come, and keeps these. When the state comes, the seat goes on where it stopped. It is in the store, in one
-batch with a row (D) as long as the consumer has not confirmed it: after a restart the broker says `Homed` again.
+`relocation.Destination` decides the actions; this module performs them. A broker that is offered a seat lists the
+client, so that events come, and keeps these. When the state comes, the seat continues where it stopped. It is stored in
+one batch with a row (D) as long as the consumer has not confirmed it: after a restart the broker sends `Homed` again.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Destinations:
         self._settings, self._rows = ground.settings.overlay, rows
         self._clients, self._seats, self._sources, self._sayings = clients, seats, sources, sayings
         self._moves: dict[bytes, _Move] = {}
-        """By digest of the client; at most `handoffs_max` that are expected, and one for each seat."""
+        """Moves by digest of the client; at most `handoffs_max` expected ones, and one for each seat."""
 
     # --- an earlier life -----------------------------------------------------------------------------------
 
     def restore(self, name: bytes, value: bytes, now: int) -> None:
-        """Take in a row of an earlier life; clients and seats are restored already."""
+        """Restore a row after a restart; clients and seats are restored already."""
         self._rows.restore(name, value)
         client = self._clients.table.by_digest(name[1:])
         if client is None:
@@ -88,7 +88,7 @@ class Destinations:
             self._moves[name[1:]] = _Move(destination, client)
 
     def start(self, now: int) -> None:
-        """Go on with what an earlier life left."""
+        """Resume the moves after a restart."""
         for move in list(self._moves.values()):
             self._act(move, move.destination.take(DestinationInput.RESTART, now))
 
@@ -100,7 +100,7 @@ class Destinations:
         return move is None or move.destination.state is DestinationState.CONFIRMED
 
     def attached(self, client: Client, now: int) -> None:
-        """Heed what a consumer said last: it confirms its seat, left, or has one elsewhere."""
+        """Apply the consumer's latest request: it confirms its seat, left, or has one elsewhere."""
         move = self._moves.get(client.digest)
         if move is None:
             return
@@ -122,7 +122,7 @@ class Destinations:
     # --- relocations ---------------------------------------------------------------------------------------
 
     def offered(self, item: Handoff, copy: Copy, now: int) -> bool:
-        """Take the offer of a seat; returns False if it does not count. Raises `RemoteError` for a forged client."""
+        """Process the offer of a seat; return False if it does not count. Raises `RemoteError` for a forged client."""
         descriptor = copy.descriptor
         check_origin(descriptor)
         self._prune()
@@ -170,7 +170,7 @@ class Destinations:
         return next((each for each in self._moves.values() if each.destination.handoff == h), None)
 
     def heard(self, item: Detoured | Abort, author: NodeId, now: int) -> bool:
-        """Take what a home says, or the end of an offer. Returns False if it does not count."""
+        """Process the answer of a home, or the end of an offer; return False if it does not count."""
         move = self._find(item.h)
         if move is None:
             return False
@@ -179,7 +179,7 @@ class Destinations:
         return self._act(move, move.destination.take(DestinationInput.DETOURED, now))
 
     def state(self, item: State, copy: Copy, now: int) -> bool | Callable[[bytes | Blank], bool]:
-        """Take the state of a seat: return what reads it. One that was read before is answered again.
+        """Process the state of a seat: return a function that reads it. One that was read before is answered again.
 
         Returns False if it does not count.
         """
@@ -203,7 +203,7 @@ class Destinations:
         return min((move.destination.due_us for move in self._moves.values()), default=NEVER)
 
     def expire(self, now: int) -> None:
-        """End states that lasted too long, and repeat what was not answered."""
+        """End states that lasted too long, and repeat unanswered items."""
         self._prune()
         for move in list(self._moves.values()):
             self._act(move, move.destination.expire(now))
@@ -217,7 +217,7 @@ class Destinations:
     # --- actions -------------------------------------------------------------------------------------------
 
     def _act(self, move: _Move, actions: Actions | None, snapshot: Snapshot | None = None) -> bool:
-        """Do what the table says. Returns False if it does not list the input."""
+        """Perform the actions of the table; return False if it does not list the input."""
         h, client, say = move.destination.handoff, move.client, self._sayings.say
         item = client.item
         for action in actions or ():
@@ -236,7 +236,7 @@ class Destinations:
         return actions is not None
 
     def _keep(self, move: _Move) -> None:
-        """Have the seat in the batch of what is said about it, if it is not on disk yet."""
+        """Store the seat in the batch of the item about it, if it is not on disk yet."""
         name = FAMILY + move.client.digest
         if move.destination.state is DestinationState.SEATED and self._rows.written(name) is None:
             self._rows.put(name, _encode(move.destination.handoff))

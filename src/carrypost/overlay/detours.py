@@ -2,12 +2,12 @@
 
 The source of a relocation asks the homes of producers (`Detour`). A home passes on events to the destination from the
 next one on, and answers both brokers with the numbers of the last events that it had passed on before (`Detoured`). The
-same question gets the same answer, so that a repeated one changes nothing. After a restart the answer may have higher
+same question gets the same answer, so that a repetition changes nothing. After a restart the answer may have higher
 numbers. That does no harm: the source then processes more events, and its state says which.
 
 A detour ends when the source says so, or after the longest time that a relocation takes. From then on the destination's
-roster counts. Where there is no room for another one, detours are forgotten whose destinations have seats, as their
-rosters say: they get all events anyway. Otherwise, after many consumers moved at once, none could move for long.
+roster counts. If there is no room for another one, detours are dropped whose destinations have seats, by their rosters:
+they get all events anyway. Otherwise, after many consumers moved at once, none could move for long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Answer(NamedTuple):
-    """A detour, and what was said about it."""
+    """A detour, and its answer."""
 
     channel: str
     to: NodeId
@@ -47,7 +47,7 @@ class Detours:
         self._answers: dict[HandoffId, _Answer] = {}
 
     def asked(self, item: Detour, author: NodeId, last: Tail, now: int) -> list[tuple[NodeId, Detoured]] | None:
-        """Begin or end a detour. Returns answers for both brokers; None if the question does not count.
+        """Begin or end a detour; return answers for both brokers, None if the question does not count.
 
         `last`: producers of the channel that are attached here, and the numbers of their last events.
         """

@@ -1,10 +1,9 @@
-"""Gaps: events that are missing in the lanes of seats, and what is done about them.
+"""Gaps: events that are missing in the lanes of seats, and their recovery.
 
-An event that comes before its turn waits in a lane. What lies before it is asked for (`Replay`), from its producer, and
-is skipped if the producer does not have it any more, or after `gap_s`. A seat that hears of a producer for the first
-time asks it which events it sent since the consumer subscribed.
-
-Callers pass the seats concerned: `overlay.seat` has them.
+An event that comes before its turn waits in a lane. The events before it are requested (`Replay`) from their producer,
+and are skipped if the producer does not have them any more, or after `gap_s`. A seat that hears of a producer for the
+first time asks it for the events that it sent since the consumer subscribed. Callers pass the seats concerned, which
+`overlay.seat` has.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ class Gaps:
         self._started = False
 
     def start(self) -> None:
-        """Begin to look for missing events: before, nobody knows the time."""
+        """Begin to look for missing events: before that, the time is not known."""
         self._started = True
 
     def said(self) -> list[tuple[NodeId, Item]]:
-        """Take what is to be said to producers."""
+        """Return the items for producers, once."""
         said, self._said = self._said, []
         return said
 
@@ -69,15 +68,15 @@ class Gaps:
         return kept and (seat.stops is None or number <= seat.stops.get(producer, 0))
 
     def skip_to(self, seat: Seat, producer: NodeId, number: int) -> None:
-        """Leave out what came before an event while the seat moved, if its consumer does not mind."""
+        """Skip events that came before one while the seat moved, if its consumer allows it."""
         if producer in seat.skips and number > seat.row.cursors[producer]:
             seat.skips.discard(producer)
             seat.pass_over(producer, number - 1)
 
     def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
-        """Return the lane of a producer; None if there is no room for one more. Then the refusal is counted.
+        """Return the lane of a producer; None if there is no room for one more, after counting a refusal.
 
-        Anybody can invent producers. So a producer of which nothing is certain gives way to the next one.
+        Anybody can invent producers. So a producer of which nothing is certain is dropped for the next one.
         """
         if (lane := seat.lanes.get(producer)) is not None:
             return lane
@@ -93,7 +92,7 @@ class Gaps:
         return lane
 
     def forget(self, seat: Seat, gone: Container[MessageId]) -> None:
-        """Forget events that are gone: they are asked for again."""
+        """Forget events that are gone: they are requested again."""
         for producer, lane in seat.lanes.items():
             for number in [number for number, copy in lane.events.items() if copy.id in gone]:
                 seat.next_us = 0
@@ -110,9 +109,9 @@ class Gaps:
     # --- answers -------------------------------------------------------------------------------------------
 
     def heard(self, seats: Iterable[Seat], item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
-        """Take the answer of a producer that was asked for what is missing, or the word of producers' homes.
+        """Process the answer of a producer about missing events, or a report of producers' homes.
 
-        `trusted`: the author is a broker. What it says of other producers counts until these say something else.
+        `trusted`: the author is a broker. What it reports of other producers counts until these report something else.
         """
         for seat in seats:
             if isinstance(item, Start):
@@ -125,13 +124,13 @@ class Gaps:
                         self._sent(seat, NodeId(producer), number, final=producer == author)
 
     def _sent(self, seat: Seat, producer: NodeId, number: int, *, final: bool) -> None:
-        """Take the number of a producer's last event; `final`: the producer itself says so."""
+        """Process the number of a producer's last event; `final`: the producer itself reports it."""
         if (lane := self._lane(seat, producer)) is not None:
             lane.last = number if final else max(lane.last, number)
             self.look(seat, producer)
 
     def _start(self, seat: Seat, item: Start, producer: NodeId) -> None:
-        """Take the place from which on a producer's events are for a seat, as the producer says."""
+        """Process the number from which on a producer's events are for a seat, as the producer reports."""
         unknown = producer not in seat.row.cursors and item.since_us == seat.client.item.since_us
         if unknown and self._lane(seat, producer) is not None:
             seat.row.cursors[producer] = item.number
@@ -153,7 +152,7 @@ class Gaps:
         self._advanced(seat, producer)
 
     def _advanced(self, seat: Seat, producer: NodeId) -> None:
-        """Let go events that a cursor passed without processing them."""
+        """Release events that a cursor passed without processing them."""
         lane = seat.lanes[producer]
         self.room.release_upto(lane, seat.row.cursors[producer])
         lane.since_us = NEVER
@@ -162,7 +161,7 @@ class Gaps:
     # --- asking --------------------------------------------------------------------------------------------
 
     def expect(self, seat: Seat) -> None:
-        """Look for events that have to be repeated, or were let go, and are asked for again."""
+        """Look for events that have to be repeated, or were released, and request them again."""
         for producer, _, upto in seat.row.repeats:
             if (lane := self._lane(seat, NodeId(producer))) is not None:
                 lane.last = max(lane.last, upto)
@@ -172,7 +171,7 @@ class Gaps:
             self.look(seat, producer)
 
     def look(self, seat: Seat, producer: NodeId) -> None:
-        """Note since when something of a producer is missing, and when it is asked for."""
+        """Note since when something of a producer is missing, and when it is requested."""
         lane = seat.lanes[producer]
         if not self._started or seat.gap(producer) is None:
             lane.since_us = lane.ask_us = NEVER
@@ -183,7 +182,7 @@ class Gaps:
             lane.ask_us = now if producer not in seat.row.cursors else now + lane.delay_us
 
     def expire(self, seat: Seat, now: int) -> None:
-        """Ask producers for what is missing; skip what is missing for long."""
+        """Ask producers for missing events; skip those that are missing for long."""
         for producer, lane in seat.lanes.items():
             if lane.ask_us <= now:
                 self._ask(seat, producer, lane, now)

@@ -1,11 +1,11 @@
 """Homes: the broker that each client of this node is attached to (OVERLAY §2.2, home broker).
 
 A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.homing`), this node itself
-if that is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before its
+if it is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before its
 lease ends. It asks another one if the broker has no room, or is not known as a broker any more; and asks anew when its
-home has been started again.
+home has been restarted.
 
-Every `discovery_s` a client looks at which brokers are near. A producer changes to a nearer one by itself. A home that
+Every `discovery_s` a client checks which brokers are near. A producer changes to a nearer one by itself. A home that
 cannot be reached for `orphan_s` is replaced by one that can be. With `homing = "static"` the first home stays.
 """
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from carrypost.overlay.topology import Topology
 
 _FIRST_US, _LAST_US = 1_000_000, 60_000_000
-"""Shortest and longest time after which a broker that did not answer is asked again."""
+"""Shortest and longest delay before a broker that did not answer is asked again."""
 _BROUGHT_US = 10_000_000
 """Lifetime of the state of a seat on its way, beside the time until it is sent again."""
 _REFUSED_US = 60_000_000
-"""A broker that had no room is not asked again for so long."""
+"""Time for which a broker that had no room is not asked again."""
 
 Key = tuple[Role, str, int]
 """Role, channel and subscription of a client of this node."""
@@ -60,14 +60,14 @@ class _Client(msgspec.Struct, eq=False):
     boot: int = 0
     """Life of that broker."""
     homed: bool = False
-    """True once that broker said that it is."""
+    """True once that broker confirmed that it is."""
     due_us: int = 0
     """Time at which it asks, or asks again."""
     delay_us: int = _FIRST_US
     lost_us: int = NEVER
     """Time since which that broker cannot be reached."""
     told: NodeId | None = None
-    """The home that the program was told of last."""
+    """The home that was last reported to the program."""
     reason: str = events.FIRST
     """Reason for that broker."""
     moves_for: str = events.NEARER
@@ -126,7 +126,7 @@ class Homes:
         return found.broker if found is not None and found.homed else None
 
     def refusal(self, role: Role, channel: str, subscription: int = 0) -> tuple[str, str]:
-        """Return why the broker that answered a client last refused, in a word and in full; empty if it did not."""
+        """Return the last refusal of a client by a broker, in a word and in full; empty if there was none."""
         found = self._clients.get((role, channel, subscription))
         return ("", "") if found is None else (found.refusal, found.detail)
 
@@ -142,7 +142,7 @@ class Homes:
     # --- clients -------------------------------------------------------------------------------------------
 
     def attach(self, role: Role, channel: str, subscription: int = 0, broker: NodeId | None = None) -> None:
-        """Look for a home of one more client, or (`broker`) go on with that of an earlier life. Idempotent.
+        """Look for a home of one more client, or (`broker`) resume that of an earlier life. Idempotent.
 
         Raises `LocalError` if there cannot be one.
         """
@@ -174,12 +174,12 @@ class Homes:
             self._leave(found, found.broker, now)
 
     def attach_again(self, key: Key, now: int) -> None:
-        """Tell the home of a client something new at once."""
+        """Send the home of a client something new at once."""
         if (found := self._clients.get(key)) is not None:
             found.due_us, found.delay_us = now, _FIRST_US
 
     def homed(self, item: Homed, author: NodeId, now: int) -> bool:
-        """Take the answer of a broker, or the word of one that a seat moved to; returns False if nobody asked it."""
+        """Process the answer of a broker, or of one that a seat moved to; return False if it was not asked."""
         found = self._clients.get((item.role, item.channel, item.subscription))
         if found is not None and item.epoch:
             return self._relocated(found, item, author, now)
@@ -200,7 +200,7 @@ class Homes:
         return True
 
     def moving(self, item: Moving, author: NodeId, now: int) -> bool:
-        """Note where a seat moves; returns False if its home does not say so. Ask the home again if nothing comes."""
+        """Note where a seat moves; return False if its home does not say so. Ask the home again if nothing comes."""
         found = self._clients.get((Role.CONSUMER, item.channel, item.subscription))
         if found is None or not self._consumers.moving(item, author):
             return False
@@ -213,7 +213,7 @@ class Homes:
         self._tell(client, broker)
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
-        """Take the broker that a seat moved to as its home, and tell it so. A seat that does not count may end."""
+        """Change the home to the broker that a seat moved to, and confirm it. A seat that does not count may end."""
         if not self._consumers.moved(item.subscription, author, item.epoch):
             if self._consumers.disowns(item.subscription, item.epoch):
                 self._leave(client, author, now)
@@ -233,7 +233,7 @@ class Homes:
             self._outputs.emit(events.Homed(*client.key, broker, client.reason))
 
     def announced(self, info: BrokerInfo, now: int) -> None:
-        """Ask anew where a home has been started again, and where there was no broker."""
+        """Ask anew if a home has been restarted, and if there was no broker."""
         for each in self._clients.values():
             if each.broker is None:
                 each.monitor.due_us = now
@@ -250,7 +250,7 @@ class Homes:
     # --- looking and asking --------------------------------------------------------------------------------
 
     def expire(self, now: int) -> None:
-        """Look for brokers, and ask them, for those clients that are due."""
+        """Look for brokers, and ask them, for clients that are due."""
         due = [each for _, each in sorted(self._clients.items()) if min(each.due_us, each.monitor.due_us) <= now]
         distances = self._distances(now) if due else {}
         for each in due:
@@ -260,7 +260,7 @@ class Homes:
                 self._ask(each, now)
 
     def _look(self, client: _Client, distances: Mapping[NodeId, Distance], now: int) -> None:
-        """Let a client have another home, if the one that it has is gone, or farther away."""
+        """Change the home of a client, if the present one is gone, or farther away."""
         home, role = client.broker if client.broker not in self._refused or client.homed else None, client.key[0]
         open_to = {node: each for node, each in distances.items() if node == home or node not in self._refused}
         nearer = None
@@ -286,7 +286,7 @@ class Homes:
                 self._move(client, best, now, events.ORPHAN)
 
     def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> None:
-        """Tell the home of a consumer which broker is as near, or nearer."""
+        """Inform the home of a consumer of a broker that is as near, or nearer."""
         unreachable = home not in distances or distances[home].unreachable
         placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
         found = None if unreachable else client.monitor.look_for_consumer(home, distances, now, others=not placed)
@@ -349,7 +349,7 @@ class Homes:
             self.answered(item, refusal, now)
 
     def answered(self, item: Attach, refusal: Refusal, now: int) -> None:
-        """Take the answer of this node itself, which is a broker."""
+        """Process the answer of this node itself, which is a broker."""
         word, detail = refusal
         self.homed(Homed(item.role, item.channel, item.subscription, word, detail=detail), self._node, now)
 

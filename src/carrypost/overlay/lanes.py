@@ -1,9 +1,9 @@
 """Lanes: events of producers that wait in a seat for their turn, and the room for them; and the seat itself.
 
 The events of one producer have a lane in each seat of their channel. A lane is bounded in events and bytes, and so are
-all lanes of a broker together, in which a message that waits for several seats counts once. Where there is no room,
-later events give way to earlier ones of their lane: otherwise a lane could fill up with events that wait for one that
-finds no place. A lane always holds one event. What is dropped is asked for again.
+all lanes of a broker together, in which a message that waits for several seats counts once. If there is no room, later
+events are dropped for earlier ones of their lane: otherwise a lane could fill up with events that wait for one that
+finds no place. A lane always holds one event. Dropped events are requested again.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 FAMILY = b"S"
 """First byte of the names of the rows of seats."""
 ASK_US, ASK_US_MAX = 1_000_000, 30_000_000
-"""Shortest and longest time after which a producer is asked for what is missing."""
+"""Shortest and longest delay before a producer is asked for missing events."""
 LANES = 16
-"""Full lanes that a broker has room for."""
+"""Number of full lanes that a broker has room for."""
 
 
 class Lane(msgspec.Struct, eq=False):
-    """Events of one producer that wait, and what is done about those that are missing."""
+    """Events of one producer that wait, and the state of those that are missing."""
 
     events: dict[int, Copy] = {}
-    """By number; those that were processed stay until that is durable."""
+    """Events by number; processed ones stay until that is durable."""
     nbytes: int = 0
     """Bytes of their payloads."""
     last: int = 0
@@ -68,7 +68,7 @@ class Room:
         """Payloads of these."""
 
     def keep(self, lane: Lane, number: int, copy: Copy) -> bool:
-        """Keep an event in its lane, if later ones can give way to it. Returns False if there is no room."""
+        """Keep an event in its lane, dropping later ones if necessary; return False if there is no room."""
         while lane.events and not self._fits(lane, copy):
             if (last := max(lane.events)) < number:
                 return False
@@ -88,11 +88,11 @@ class Room:
         return fits and in_all <= LANES * self._bytes_max
 
     def release(self, lane: Lane, number: int) -> None:
-        """Let an event go that was processed, or is not needed."""
+        """Release an event that was processed, or is not needed."""
         self._legs.release(self.remove(lane, number))
 
     def release_upto(self, lane: Lane, cursor: int) -> None:
-        """Let all events go up to this one."""
+        """Release all events up to this one."""
         for number in [number for number in lane.events if number <= cursor]:
             self.release(lane, number)
 
@@ -128,23 +128,23 @@ class Seat:
         self.client, self.row, self.processing, self.checkpoints = client, row, processing, checkpoints
         self.lanes: dict[NodeId, Lane] = {}
         self.leaving: Leaving | None = None
-        """Results that were given to the host to publish."""
+        """Results that were passed to the host to publish."""
         self.reading: Copy | None = None
         """The event that is processed next, whose payload is being read."""
         self.booked: Copy | None = None
         """The event that is at work until `after_us`, where nothing measures how long it takes."""
         self.mute_us = NEVER
-        """Time at which the consumer is told of events that gave no result."""
+        """Time at which the consumer is informed of events that gave no result."""
         self.after_us = 0
         """Time before which nothing is processed."""
         self.keep_us = 0
-        """Time at which its modulator is asked again whether results wait for the consumer, which cannot be reached."""
+        """Time at which its modulator is asked again about results for a consumer that cannot be reached."""
         self.suspended = False
         """True if it moved away: a copy is kept, and works no more."""
         self.stops: Mapping[NodeId, int] | None = None
         """By producer: the last event that it processes before it moves away; None: it stays."""
         self.skips: set[NodeId] = set()
-        """Producers whose next event may leave a gap: it came without what happened while it moved."""
+        """Producers whose next event may leave a gap: those before it came while the seat moved."""
         self.spoke_us = 0
         """Time of its last result."""
         self.flow = Flow()
@@ -152,7 +152,7 @@ class Seat:
         self.begin = row
         """The seat to go back to as long as none is on disk."""
         self.next_us = 0
-        """Time before which there is nothing to do for it, unless somebody changes it; 0: nobody knows."""
+        """Time before which there is nothing to do for it, unless it is changed; 0: not known."""
 
     @property
     def awaits_state(self) -> bool:
@@ -167,7 +167,7 @@ class Seat:
         return not (self.suspended or self.awaits_state or row.repeats or row.lacks) and self.stops is None
 
     def snapshot(self, *, state: bool) -> Snapshot:
-        """Return it as it travels; `state`: with that of the modulator."""
+        """Return its snapshot; `state`: with that of the modulator."""
         row = self.row
         kept = row.state if state else b""
         return Snapshot(
@@ -211,10 +211,10 @@ class Seat:
         return self.lanes[producer].events.get(cursor + 1)
 
     def pass_over(self, producer: NodeId, upto: int) -> int:
-        """Let a cursor skip events. Returns how many of them were to be repeated.
+        """Let a cursor skip events; return how many of them were to be repeated.
 
         The next result says where the gap begins, by a run without events: the consumer may not know the producer yet.
-        If results cannot have more runs, nothing is skipped before one has told what there is.
+        If results cannot have more runs, nothing is skipped before one has reported those there are.
         """
         row, before = self.row, self.row.cursors[producer]
         told = row.runs
@@ -246,9 +246,9 @@ class Seat:
         return (cursor, upto) if upto > cursor else None
 
     def waits(self, producer: NodeId) -> bool:
-        """Return True if later events of a producer, or those to repeat, wait for those that are missing.
+        """Return True if later events of a producer, or those to repeat, wait for missing ones.
 
-        They do not as long as it is not known where the events of the producer begin: nobody could count what is lost.
+        They do not while it is not known where the events of the producer begin: lost ones could not be counted.
         """
         cursor = self.row.cursors.get(producer)
         if any(each == producer for each, _, _ in self.row.repeats):

@@ -1,18 +1,27 @@
-"""Legs: messages that pass on another one from broker to broker, along the routes of the overlay (OVERLAY §2.2).
+"""Legs: messages that pass on another one from broker to broker, along the routes of the overlay (OVERLAY §2.2)."""
 
-A leg is a message to one broker. It has the payload of the message that it passes on, and that one's descriptor and
-signature (`Headers.origin`); its `Pass` item has the routes that are left. A broker makes one leg for each next broker,
-for all routes that begin there. The payload is copied in the store and never read.
-
-If the next broker of a route cannot be reached, another path to the last one is looked for, once; without any, the leg
-goes straight to the last broker, and is carried there if that cannot be reached either. The same is done with legs that
-are on their way when their next broker is lost. A leg that came is acknowledged when the legs that follow it are
-durable, so a crash loses none. It may repeat one: the last broker tells of each message once (`overlay.arrivals`).
-
-Legs of other nodes' messages have a part of the cache (`overlay.underway`). Beyond it legs that come wait, unanswered.
-
-The one invariant: nothing is passed on whose origin or routes do not fit.
-"""
+# A leg is a message to one broker. It has the payload of the message that it passes on, and that
+# one's descriptor and signature (`Headers.origin`); its `Pass` item has the remaining routes. A
+# broker makes one leg for each next broker, for all routes that begin there. The payload is copied
+# in the store and never read.
+#
+# Why a new message per hop, and not the same one passed on? A message is signed by its author with
+# its destination. A broker that changed the route would break the signature, and a message
+# addressed to its last broker would be carried by everybody. The price is measured: a leg costs 2.3
+# to 2.9 times a gossiped copy (docs/benchmarks.md, "The overlay").
+#
+# What must hold.
+# 1. Nothing is passed on whose origin or routes do not fit: otherwise brokers would sign for
+#    forgeries.
+# 2. A leg that arrived is acknowledged when the legs that follow it are durable, so a crash loses
+#    none. It may repeat one: the last broker reports each message once (`overlay.arrivals`).
+# 3. A route is repaired at most once. If the next broker cannot be reached, another path to the
+#    last one is searched; without any, the leg goes straight to the last broker, and is carried
+#    there if that cannot be reached either. Legs on their way to a lost broker are treated alike.
+#    Repairing again and again would let a leg wander between two brokers that each believe the
+#    other to be nearer.
+# 4. Legs of other nodes' messages have a share of the cache (`overlay.underway`). Beyond it
+#    arriving legs wait, unanswered.
 
 from __future__ import annotations
 
@@ -45,7 +54,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.topology import Topology
 
 _AGAIN_US = 5_000_000
-"""Delay before a leg is tried again for which there was no room."""
+"""Delay before a leg for which there was no room is published again."""
 
 
 class _End(enum.Enum):
@@ -73,7 +82,7 @@ class _Passage(msgspec.Struct, eq=False):
     legs: list[_Leg]
     end: _End
     payer: NodeId
-    """The node whose part of the room for legs it uses."""
+    """The node whose share of the room for legs it uses."""
     after_us: int = 0
     """Time before which nothing more is published of it."""
     unwritten: int = 0
@@ -83,7 +92,7 @@ class _Passage(msgspec.Struct, eq=False):
 
 
 class Legs:
-    """The legs that one node makes and takes."""
+    """The legs that one node makes and receives."""
 
     def __init__(self, ground: HostContext, topology: Topology, detours: Detours) -> None:
         self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
@@ -93,17 +102,17 @@ class Legs:
         self.arrivals = Arrivals(ground.outputs.journal)
         self._under_way = UnderWay(ground.node, ground.settings)
         self.events: list[tuple[Copy, str]] = []
-        """Messages of channels that are at the last broker of their route, until seats take them."""
+        """Messages of channels at the last broker of their route, until seats get them."""
         self.modules: list[Copy] = []
-        """Modules that are at the last broker of their route, until they are taken."""
+        """Modules at the last broker of their route, until they are read."""
         self.settled: list[Copy] = []
         """Messages of this node whose legs are durable, until they are taken."""
         self._open: dict[MessageId, _Passage] = {}
-        """Bounded by the cache, which has their copies."""
+        """Open passages; bounded by the cache, which has their copies."""
         self._fresh: list[_Passage] = []
         """Passages whose legs may be published, or that are complete, since the last call of `drafts`."""
         self._leaving: dict[tuple[str, bytes, bytes], tuple[_Passage, _Leg]] = {}
-        """Legs that were given to the host to publish, by destination, items and origin."""
+        """Legs that were passed to the host to publish, by destination, items and origin."""
         self._sent: dict[MessageId, tuple[_Passage, _Leg]] = {}
         """Legs that were published, and are not durable yet."""
         self._serials: dict[int, list[MessageId]] = {}
@@ -119,7 +128,7 @@ class Legs:
         return min(self._again_us, self.arrivals.due_us)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take in what an earlier life told, and the legs that it had under way."""
+        """Restore the arrivals, and the legs that were under way, after a restart."""
         self.arrivals.restore(rows)
         for copy in self._holdings.known_copies():
             if copy.own and copy.here and copy.descriptor.original is not copy.descriptor:
@@ -174,7 +183,7 @@ class Legs:
         ]
 
     def _arrive(self, copy: Copy, channel: str, brokers: int) -> None:
-        """Tell that a message is here, at the last broker of its route; seats get it if it is of a channel."""
+        """Report that a message is here, at the last broker of its route; seats get it if it belongs to a channel."""
         self.arrivals.tell(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.now_us)
         if channel:
             self.events.append((copy, channel))
@@ -182,7 +191,7 @@ class Legs:
             self.modules.append(copy)
 
     def reroute(self, broker: NodeId) -> None:
-        """Look for another path for the legs of this node that are on their way to a broker which cannot be reached."""
+        """Search another path for this node's legs on their way to a broker that cannot be reached."""
         wanted, lost = address.overlay(broker), node_prefix(broker)
         for copy in self._holdings.known_copies():
             descriptor = copy.descriptor
@@ -218,9 +227,9 @@ class Legs:
         self._fresh.append(passage)
 
     def _payer(self, copy: Copy) -> NodeId:
-        """Return the node that a passage is charged to: the author of the leg, or who published what brokers pass on.
+        """Return the node that a passage is charged to: the author of the leg, or of the message that brokers pass on.
 
-        Else a broker would have to share one part among all whose messages it passes on.
+        Otherwise a broker would have to share one part among all authors whose messages it passes on.
         """
         author = copy.descriptor.node
         passed_on = author == self._node or author in self._topology.brokers
@@ -239,14 +248,17 @@ class Legs:
         return path, True
 
     def _path(self, prefix: bytes, *, but: bytes | None = None) -> list[bytes] | None:
-        """Return the brokers to pass on the way to one; `but`: not by this neighbour. None: it is unknown, or long."""
+        """Return the brokers on the way to one; `but`: not by this neighbour.
+
+        None: it is unknown, or the way is too long.
+        """
         way = self._topology.routes.way(prefix, but=but)
         return None if way is None or len(way.path) > ROUTE_BROKERS_MAX else list(way.path)
 
     # --- taking --------------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy, item: Pass) -> None:
-        """Take a leg: pass it on, or tell that it is here. One whose origin or routes do not fit is dropped."""
+        """Process a leg: pass it on, or report its arrival. One whose origin or routes do not fit is dropped."""
         descriptor = copy.descriptor
         try:
             routes = [brokers_of(route, self._prefix) for route in item.routes]
@@ -268,12 +280,12 @@ class Legs:
         self._pass(copy, onward, item, _End.ACKNOWLEDGED)
 
     def hold(self, copy: Copy) -> None:
-        """Keep a message that came until a seat has processed it."""
+        """Keep a message that arrived until a seat has processed it."""
         if (passage := self._open.get(copy.id)) is not None:
             passage.holders += 1
 
     def release(self, copy: Copy) -> None:
-        """Let a message go that a seat has processed, or does not need."""
+        """Release a message that a seat has processed, or does not need."""
         if (passage := self._open.get(copy.id)) is not None and passage.holders:
             passage.holders -= 1
             self._fresh.append(passage)
@@ -285,7 +297,7 @@ class Legs:
     # --- drafts --------------------------------------------------------------------------------------------
 
     def drafts(self, now: int) -> list[Draft]:
-        """Return the legs that may be published, and let go what all legs of are durable."""
+        """Return the legs that may be published, and release passages whose legs are all durable."""
         made: list[Draft] = []
         self._leaving = {}
         ready, self._fresh = self._fresh, []
@@ -351,7 +363,7 @@ class Legs:
                 self._fresh.append(found[0])
 
     def lost(self, serial: int, held: Sequence[Event]) -> None:
-        """Note that a batch was lost; `left` tells of the legs in it."""
+        """Handle a lost batch; `left` reports the legs in it."""
         self._serials.pop(serial, None)
         self.arrivals.lost(held, self._holdings.now_us + _AGAIN_US)
 
@@ -367,7 +379,7 @@ class Legs:
                 self._put_off(passage, self._holdings.now_us)
 
     def _settle(self, passage: _Passage) -> None:
-        """Let go what was passed on; a leg that came is acknowledged, so that carriers drop it."""
+        """Release a passage; a leg that arrived is acknowledged, so that carriers drop it."""
         copy = passage.copy
         if passage.unwritten or passage.holders or self._open.get(copy.id) is not passage:
             return

@@ -1,10 +1,14 @@
-"""Pace: the share of a broker's time that clients' own code may have (OVERLAY §5 leaves it open).
+"""Pace: the share of a broker's time that clients' own code may have (OVERLAY §5 leaves it open)."""
 
-Fuel bounds what one event costs, but instructions differ by two orders of magnitude. So the time that modules take is
-charged to their clients: measured on nodes, by fuel in emulation. A client in debt waits. Those whose events take less
-time come first, and a step begins no other event when it has worked for `STEP_US`. Events decide nothing of this: a
-pace delays results, and never changes them.
-"""
+# The attack. Fuel bounds the instructions of one event, but instructions differ by two orders of
+# magnitude in time: 40 ns for the dearest. A module that stays within its fuel can still keep a
+# broker busy for 40 ms per event.
+#
+# So the time that modules take is charged to their clients: measured on nodes, by fuel in
+# emulation, where the same run has to give the same results on every machine. A client in debt
+# waits. Clients whose events take less time come first, and a step begins no other event when it
+# has worked for `STEP_US`. The pace delays results, and never changes them: what a modulator
+# computes must not depend on how busy its broker was.
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
     from carrypost.overlay.modulator import Instance, Meter
 
 STEP_US = 5_000
-"""Time after which a step begins no other event of a module. An event may take 30 ms (`overlay.wasm`), also where the
-one before took little; together they must not keep a node from anything else for 50 ms."""
+"""Time after which a step begins no other event of a module. An event may take 30 ms (`overlay.wasm`), also after one
+that took little; together they must not keep a node from anything else for 50 ms."""
 _OWN_STEP_US = 20_000
 """Time after which a step begins no other event of a registered modulator."""
 _BURST_US = 100_000
@@ -41,7 +45,7 @@ class Pace:
         self._paid_us: dict[NodeId, int] = {}
         """Time at which a client has no debt any more."""
         self._lately_us: dict[NodeId, int] = {}
-        """Time that events of a client take: the last one, or what earlier ones took, which counts less and less."""
+        """Time that events of a client take: the last one, or a decaying mean of earlier ones."""
 
     def due_us(self, client: NodeId) -> int:
         """Return the time at which a client may work."""
@@ -81,7 +85,7 @@ class Pace:
         return 0 if instance is None else instance.busy_us
 
     def charge(self, client: NodeId, busy_us: int, now: int) -> None:
-        """Charge a client for work. All that are in debt share the capacity of the broker."""
+        """Charge a client for work. All clients in debt share the capacity of the broker."""
         if busy_us <= 0:
             return
         if len(self._paid_us) >= self._clients_max:

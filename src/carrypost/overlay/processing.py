@@ -1,17 +1,17 @@
-"""Processing: results of one event after the other, by the modulator of a consumer (OVERLAY §2.1).
+"""Processing: the results of one event after the other, by the modulator of a consumer (OVERLAY §2.1).
 
-A seat without a modulator passes on every event. One with a modulator passes on what that makes of it: the event
-itself, results instead of it, or nothing. A result covers all events since the result before it, as runs; of several
-results of one event the last one has the runs. Events that gave no result are covered by a result without content
-(`Covers.mute`), before there are too many runs, and if no other result comes for a while. A checkpoint is such a result
-whose payload is a snapshot of the seat.
+A seat without a modulator passes on every event. One with a modulator passes on what that returns: the event itself,
+results instead of it, or nothing. A result covers all events since the result before it, as runs; of several results of
+one event the last one has the runs. Events without a result are covered by a result without content (`Covers.mute`),
+before there are too many runs, and if no other result comes for a while. A checkpoint is such a result whose payload is
+a snapshot of the seat.
 
-A seat that was adopted first repeats the events which the consumer has results of, since the checkpoint that it began
-with. It gives no results of these.
+A seat that was adopted first repeats the events of which the consumer has results, since its checkpoint, without
+results.
 
-Everything is a function of the row of the seat and the event. `step` returns the row that follows, with cursors, runs
-and the modulator's state, beside the results. The seat takes it over when all of these are published. If they cannot
-be, the same event is processed again, from the state in the row.
+Everything is a function of the row of the seat and the event. `step` returns the next row, with cursors, runs and the
+modulator's state, beside the results. The seat replaces its row when all of these are published. If they cannot be, the
+same event is processed again, from the state in the row.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ class Processing:
 
     @property
     def is_broken(self) -> bool:
-        """True if a program failed, and has to be made anew.
+        """True if a program failed, and has to be started again.
 
-        That is a turn of its own, like an event: starting a program, too, may take longer than its fuel lets expect.
+        That is a turn of its own, like an event: starting a program, too, may take longer than its fuel suggests.
         """
         return self._broken is not None
 
@@ -279,7 +279,7 @@ def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:
 
 
 def _told(row: SeatRow) -> None:
-    """Begin to gather what the next result tells."""
+    """Begin to collect for the next result."""
     row.runs, row.faults, row.busy_us, row.discarded = [], 0, 0, 0
 
 

@@ -1,11 +1,15 @@
-"""Producers: this node's events, their numbers, and the log of them from which brokers get again what they lack.
+"""Producers: this node's events, their numbers, and the log from which brokers get missing events again."""
 
-An event is a message to `channel/NAME`. It gets its number (`Headers.event`) when it is sent: dense for each channel,
-across crashes and full disks, because the batch that stores the event has the number, too. If the batch is lost, the
-event fails, and so do those that were sent since; their numbers are given again. Once it is durable, it goes as a leg
-to the producer's home, which passes it on. The node's own copies are the log: pinned until they expire, or all
-consumers are past them (`overlay.progress`), as far as they fit into `share_log` of the cache.
-"""
+# An event is a message to `channel/NAME`. It gets its number (`Headers.event`) when it is sent:
+# dense for each channel, across crashes and full disks, because the batch that stores the event has
+# the number, too. If the batch is lost, the event fails, and so do those that were sent since;
+# their numbers are assigned again. A gap in the numbers would look like a lost event to every seat,
+# for ever.
+#
+# Once an event is durable, it goes as a leg to the producer's home, which passes it on. The node's
+# own copies are the log: pinned until they expire, or all consumers are past them
+# (`overlay.progress`), as far as they fit into `share_log` of the cache. So a broker needs no log
+# of its own, and a broker that vanishes takes no event with it.
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 PASSED = b"Q"
 """First byte of the names of rows: numbers of the last events that are on their way, by channel."""
 _PAUSE_US = 500_000
-"""A broker is answered again after so long."""
+"""Delay before a broker is answered again."""
 
 
 class Producer:
@@ -91,7 +95,7 @@ class Producer:
                 self._homes.attach(Role.PRODUCER, channel)
 
     def durable(self, messages: Iterable[Descriptor]) -> None:
-        """Let events leave that are on disk."""
+        """Release events that are on disk."""
         for descriptor in messages:
             copy = self._cache.get(descriptor.id)
             if event_of(descriptor) and copy is not None and copy.here:
@@ -116,7 +120,7 @@ class Producer:
             self._cache.unpin((copy,), LOG)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Forget events that are gone; send those again whose legs had to make room before they arrived."""
+        """Forget events that are gone; send those again whose legs were evicted before they arrived."""
         for copy in copies if self._log else ():
             event = copy.descriptor.original
             channel, number = channel_of(event.destination), event_of(event)
@@ -162,9 +166,9 @@ class Producer:
             self._ledger.put(PASSED + channel.encode(), packed(upto))
 
     def past(self, item: Past, author: NodeId, now: int) -> bool:
-        """Free events that all consumers are past. Returns False if the author is not this producer's home.
+        """Release events that all consumers are past; return False if the author is not this producer's home.
 
-        Of young events there may be consumers that brokers have not heard of yet.
+        Young events may have consumers that brokers have not heard of yet.
         """
         upto = dict(item.cursors).get(self._node, 0)
         if self._homes.home(Role.PRODUCER, item.channel) != author or not upto:
@@ -177,12 +181,12 @@ class Producer:
     # --- replays -------------------------------------------------------------------------------------------
 
     def said(self) -> list[tuple[NodeId, Item]]:
-        """Take what is to be said to brokers."""
+        """Return the items for brokers, once."""
         said, self._said = self._said, []
         return said
 
     def replay(self, item: Replay, broker: NodeId, now: int) -> None:
-        """Send events again that a broker lacks, as many as it may get at a time; tell it which are gone."""
+        """Send missing events to a broker again, as many as it may get at a time; report which are gone."""
         if self._answered.get(broker, 0) > now:
             self._outputs.refuse("replays", broker)
             return

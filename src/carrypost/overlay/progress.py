@@ -1,10 +1,9 @@
-"""Progress of consumers, by which producers know which events of their logs nobody needs any more.
+"""Progress of consumers, by which producers know which events of their logs are not needed any more.
 
 A seat that another broker adopts needs the events since the consumer's last checkpoint; without a state, those after
-the last result that it accepted. So a consumer tells its home how far that is (`Progress`), every `EVERY` results. The
-home tells the least of all its seats to the homes of producers (`Past`). These tell each producer the least of all
-brokers that have seats of the channel, by their rosters. A broker that has not told of its seats holds up the rest.
-
+the last result that it accepted. So a consumer reports its progress to its home (`Progress`), every `EVERY` results.
+The home reports the least of all its seats to the homes of producers (`Past`). These report to each producer the least
+of all brokers that have seats of the channel, by their rosters. A broker that has not reported holds up the rest.
 Nothing of this is stored: after a restart less is known, and events are kept longer.
 """
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.topology import Topology
 
 EVERY = 16
-"""Results, or events of one producer, after which progress is told again."""
+"""Number of results, or of events of one producer, after which progress is reported again."""
 Cursors = dict[str, int]
 """Number of the last event that is not needed any more, by producer."""
 
@@ -59,7 +58,7 @@ class Progresses:
         """By channel: what producers were told."""
 
     def work(self) -> None:
-        """Tell the homes of this node's subscriptions how far these are."""
+        """Report the progress of this node's subscriptions to their homes."""
         for each in self._consumers:
             home, number = each.row.home, each.row.number
             if home is not None and number - self._results.get(each.destination, 0) >= EVERY:
@@ -70,7 +69,7 @@ class Progresses:
                     self._sayings.say(home, Progress(each.row.channel, each.number, page))
 
     def progress(self, item: Progress, author: NodeId, _now: int) -> bool:
-        """Take how far a consumer is; returns False if it has no seat here."""
+        """Process the progress of a consumer; return False if it has no seat here."""
         client = self._clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
         if client is None or not client.seated:
             return False
@@ -87,7 +86,7 @@ class Progresses:
         return True
 
     def past(self, item: Past, author: NodeId, now: int) -> bool:
-        """Take the least progress of a broker's seats, or of all. Returns False if it is neither's word."""
+        """Process the least progress of a broker's seats, or of all; return False if the author may not report it."""
         freed = self._producer.past(item, author, now)
         serving = self._rosters.serving(item.channel)
         served = serving.get(node_prefix(author))
@@ -109,7 +108,7 @@ class Progresses:
         return True
 
     def _news(self, told: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:
-        """Return what has to be told of a channel, and note that it was."""
+        """Return what has to be reported of a channel, and note that it was."""
         before = told.get(channel, {})
         news = {producer: number for producer, number in now.items() if number - before.get(producer, 0) >= EVERY}
         channels = {each.item.channel for each in self._clients.table}

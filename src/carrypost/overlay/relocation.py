@@ -1,38 +1,45 @@
-"""Relocation: how the seat of a consumer moves from one broker to another (OVERLAY §2.4, step 3).
+"""Relocation: the protocol by which the seat of a consumer moves from one broker to another (OVERLAY §2.4, step 3)."""
 
-Theory of operation
--------------------
-The eight steps of the paper, each an item (`overlay.items`) or something that a seat does:
-
-    1  source → destination             Handoff
-    2  destination → source             Ready, or a refusal
-    3  source → homes of producers      Detour; the consumer is told, too: Moving
-    4  homes → source, destination      Detoured, with the number of the last event that went to the source alone
-    5  source                           processes events up to those numbers
-    6  destination                      keeps the events that come
-    7  source → destination             State: the modulator's state, the cursors, the number of the last result
-    8  destination                      processes what it kept; Homed to the consumer, Seated to the source
-
-The paper assumes channels that neither lose nor reorder. Here both happen, so an acknowledgement names the last event
-of the old path, everything is repeated until it is answered, and the same question gets the same answer. Any broker can
-vanish at any moment. If that is the destination, the source keeps the seat. If it is the source, the consumer has
-another broker adopt its seat, by a checkpoint. The consumer decides which seat counts, so that two seats at once do no
-harm.
-
-Both sides are tables: (state, input) → actions, next state. An input that the table does not list changes nothing, and
-is counted by the caller. Nothing here sends, stores or looks at a clock: `Source` and `Destination` are told what came,
-and return the actions that the seat has to take.
-
-Rules
------
-1. A source that has sent the state works no more, whatever happens, until somebody tells it that the seat is elsewhere.
-   So it must not send the state before it is on disk that it did (`MOVED` survives a restart).
-2. A home that is lost does not hold up a relocation: the source stops at the events that it has, and the new seat asks
-   for the rest.
-3. A destination that is lost ends it, unless the state is on its way.
-4. A seat moves on only once the consumer has confirmed it. So a line of seats that an adoption left behind has at most
-   one epoch more than the consumer knew, and an adoption, which adds two, is above all of them.
-"""
+# Theory of operation
+# -------------------
+# The eight steps of the paper, each an item (`overlay.items`) or an action of a seat:
+#
+#     1  source -> destination          Handoff
+#     2  destination -> source          Ready, or a refusal
+#     3  source -> homes of producers   Detour; the consumer is informed, too: Moving
+#     4  homes -> both brokers          Detoured: the last event that went to the source alone
+#     5  source                         processes events up to those numbers
+#     6  destination                    keeps the events that come
+#     7  source -> destination          State: the modulator's state, the cursors, the last result
+#     8  destination                    processes what it kept; Homed to the consumer, Seated to the source
+#
+# The problem. The paper assumes channels that neither lose nor reorder. Here both happen, and any
+# broker can vanish at any moment. The obvious repair, a transaction between two brokers, blocks
+# both while they cannot reach each other, which is the usual reason for a move. So an
+# acknowledgement names the last event of the old path, everything is repeated until it is answered,
+# and the same question gets the same answer. If the destination vanishes, the source keeps the
+# seat. If the source vanishes, the consumer has another broker adopt its seat, from a checkpoint.
+# The consumer decides which seat counts, so that two seats at once do no harm.
+#
+# Both sides are tables: (state, input) -> actions, next state. An input that the table does not
+# list changes nothing, and is counted by the caller. Nothing here sends, stores or reads a clock:
+# `Source` and `Destination` are told their inputs, and return the actions for the seat.
+#
+# What must hold
+# --------------
+# 1. A source that has sent the state works no more, whatever happens, until it hears that the seat
+#    is elsewhere. So it must not send the state before a row says that it did (`MOVED` survives a
+#    restart). Two seats that both work would give results of the same numbers from different
+#    events.
+# 2. A lost home does not hold up a relocation: the source stops at the events that it has, and the
+#    new seat asks for the rest.
+# 3. A lost destination ends it, unless the state is on its way.
+# 4. A seat moves on only once the consumer has confirmed it. So a chain of seats that an adoption
+#    left behind has at most one epoch more than the consumer knew, and an adoption, which adds two,
+#    is above all of them.
+#
+# Read on in `sources` and `destinations` (the actions), `detours` (the homes' part), `consumer`
+# (epochs) and `adoption`.
 
 from __future__ import annotations
 
@@ -49,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 FIRST_REPEAT_US = 1_000_000
-"""Delay of the first repetition of what is not answered; each later one is twice as long."""
+"""Delay of the first repetition of an unanswered item; each later one is twice as long."""
 
 
 class Action(enum.Enum):
@@ -78,7 +85,7 @@ class Action(enum.Enum):
     NOTE_REFUSAL = "note the refusal"
     """The broker is not offered seats for a while."""
     STOP_AT_LAST = "stop at the last events"
-    """Process the events of each producer up to the number that its home told; for a lost home up to those here."""
+    """Process the events of each producer up to the number that its home named; for a lost home up to those here."""
     RESUME = "resume"
     """Process all events again, also those after the last ones."""
     PASS_ON = "pass on results"  # noqa: S105 - no password
@@ -88,7 +95,7 @@ class Action(enum.Enum):
     ADMIT = "list the client"
     """Enter the client, and open lanes for its events."""
     BUFFER = "keep events"
-    """Keep events in lanes, within their bounds; what finds no room is replayed later."""
+    """Keep events in lanes, within their bounds; those without room are replayed later."""
     LOAD = "load the state"
     """Make the modulator, with state and cursors."""
     REPEAT = "repeat the runs mutely"
@@ -107,7 +114,7 @@ class SourceState(enum.Enum):
     OFFERED = "offered"
     """The destination was asked."""
     DETOURING = "detouring"
-    """Homes of producers were told."""
+    """Homes of producers were asked."""
     DRAINING = "draining"
     """All homes have answered; the last events are processed."""
     MOVED = "moved"
@@ -188,6 +195,8 @@ class Step(NamedTuple, Generic[_State]):
 _S, _M, _A = SourceState, SourceInput, Action
 _LEAVE = (_A.STATE, _A.PASS_ON, _A.SUSPEND)
 SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
+    # A seat that has nothing under way ignores everything except the wish to move: late answers to
+    # an earlier relocation must not start a new one.
     (_S.SEATED, _M.MIGRATE): Step((_A.HANDOFF,), _S.OFFERED),
     (_S.SEATED, _M.RESTART): Step((), _S.SEATED),
     (_S.OFFERED, _M.READY): Step((_A.MOVING, _A.DETOUR), _S.DETOURING),
@@ -195,8 +204,13 @@ SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
     (_S.OFFERED, _M.DESTINATION_LOST): Step((_A.NOTE_REFUSAL,), _S.SEATED),
     (_S.OFFERED, _M.TIMEOUT): Step((_A.NOTE_REFUSAL,), _S.SEATED),
     (_S.OFFERED, _M.RESTART): Step((), _S.SEATED),
+    # A repeated answer of one home is no progress, and no fault.
     (_S.DETOURING, _M.DETOURED): Step((), _S.DETOURING),
+    # The order matters: the homes detour new events first, so that none falls between the last
+    # event of the source and the first of the destination.
     (_S.DETOURING, _M.ALL_DETOURED): Step((_A.STOP_AT_LAST,), _S.DRAINING),
+    # Nothing was sent that could not be taken back. The homes are told to send everything to the
+    # source alone again.
     (_S.DETOURING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
     (_S.DETOURING, _M.TIMEOUT): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
     (_S.DETOURING, _M.RESTART): Step((), _S.SEATED),
@@ -205,6 +219,9 @@ SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
     (_S.DRAINING, _M.TIMEOUT): Step(_LEAVE, _S.MOVED),
     (_S.DRAINING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.RESUME), _S.SEATED),
     (_S.DRAINING, _M.RESTART): Step((), _S.SEATED),
+    # Three ways to learn that the move is over: the destination says so, the consumer names another
+    # seat, or nobody says anything for so long that the consumer has had another broker adopt the
+    # seat.
     (_S.MOVED, _M.SEATED): Step((_A.FORGET,), _S.GONE),
     (_S.MOVED, _M.ELSEWHERE): Step((_A.FORGET,), _S.GONE),
     (_S.MOVED, _M.TIMEOUT): Step((_A.FORGET,), _S.GONE),
@@ -216,13 +233,15 @@ SHORT_SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] 
     **{key: step for key, step in SOURCE_TABLE.items() if key[0] not in {_S.DETOURING, _S.DRAINING}},
     (_S.OFFERED, _M.READY): Step((_A.MOVING, *_LEAVE), _S.MOVED),
 }
-"""The source of one that leaves out steps 3 to 6."""
+"""The source of a relocation that leaves out steps 3 to 6."""
 SOURCE_REPEATS = {_S.OFFERED: _A.HANDOFF, _S.DETOURING: _A.DETOUR, _S.MOVED: _A.STATE}
 """Action that is repeated as long as a state lasts."""
 
 _D, _N = DestinationState, DestinationInput
 DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[DestinationState]] = {
     (_D.ABSENT, _N.HANDOFF): Step((_A.ADMIT, _A.READY), _D.EXPECTING),
+    # Checked before admission, and answered: a source without an answer would wait for its whole
+    # patience.
     (_D.ABSENT, _N.UNFIT_HANDOFF): Step((_A.REFUSE,), _D.ABSENT),
     (_D.ABSENT, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
     (_D.ABSENT, _N.RESTART): Step((), _D.ABSENT),
@@ -233,11 +252,16 @@ DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[Desti
     (_D.EXPECTING, _N.ABORT): Step((_A.FORGET,), _D.ABSENT),
     (_D.EXPECTING, _N.TIMEOUT): Step((_A.FORGET,), _D.ABSENT),
     (_D.EXPECTING, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
+    # Events that were kept are gone with the memory of the process. The source repeats its offer,
+    # or gives up.
     (_D.EXPECTING, _N.RESTART): Step((_A.FORGET,), _D.ABSENT),
+    # `Seated` was lost: say it again. The state itself is not loaded twice.
     (_D.SEATED, _N.STATE): Step((_A.SEATED,), _D.SEATED),
     (_D.SEATED, _N.ADOPT): Step((_A.HOMED,), _D.SEATED),
     (_D.SEATED, _N.CONFIRMED): Step((), _D.CONFIRMED),
     (_D.SEATED, _N.ELSEWHERE): Step((_A.FORGET,), _D.ABSENT),
+    # The consumer may have missed `Homed`, and waits for results of a home that it does not know
+    # yet.
     (_D.SEATED, _N.RESTART): Step((_A.HOMED, _A.WORK), _D.SEATED),
     (_D.CONFIRMED, _N.STATE): Step((_A.SEATED,), _D.CONFIRMED),
     (_D.CONFIRMED, _N.ADOPT): Step((_A.HOMED,), _D.CONFIRMED),
@@ -247,14 +271,14 @@ DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[Desti
 }
 """The destination of a relocation, or of an adoption."""
 DESTINATION_REPEATS = {_D.SEATED: _A.HOMED}
-"""As `SOURCE_REPEATS`. The consumer heeds `Homed` only after `Moving`, which may come later."""
+"""As `SOURCE_REPEATS`. The consumer accepts `Homed` only after `Moving`, which may arrive later."""
 
 
 class Variant(NamedTuple):
     """A relocation protocol. Lighter ones give something up."""
 
     state: bool
-    """True: the modulator's state goes along. False: it begins anew."""
+    """True: the modulator's state moves along. False: it begins empty."""
     detours: bool
     """True: no event is lost. False: steps 3 to 6 are left out, and the new seat asks for nothing that it missed."""
 
@@ -281,7 +305,7 @@ class Patience(Protocol):
 
     @property
     def gap_s(self) -> float:
-        """Time that a missing event has to come."""
+        """Time that a missing event has to arrive."""
 
 
 class Stay(NamedTuple):
@@ -291,7 +315,7 @@ class Stay(NamedTuple):
     gaps: int = 0
 
     def us(self, patience: Patience) -> int:
-        """Return it in microseconds."""
+        """Return the time in microseconds."""
         return round((self.handoffs * patience.handoff_s + self.gaps * patience.gap_s) * 1e6)
 
 
@@ -299,7 +323,7 @@ SOURCE_STAYS = {
     _S.OFFERED: Stay(handoffs=1), _S.DETOURING: Stay(handoffs=1), _S.DRAINING: Stay(gaps=1), _S.MOVED: Stay(handoffs=2)
 }  # fmt: skip
 DESTINATION_STAYS = {_D.EXPECTING: Stay(handoffs=2, gaps=1)}
-"""Longest stay in a state: as long as the source may take until it sends its own."""
+"""Longest stay in a state: as long as the source may take until it sends its own answer."""
 
 
 class HandoffId(NamedTuple):
@@ -364,7 +388,7 @@ class Source(_Side[SourceState, SourceInput]):
     def __init__(
         self, handoff: HandoffId, to: NodeId, variant: Variant, patience: Patience, now: int, *, moved: bool = False
     ) -> None:
-        """Begin with a seat that works; `moved`: one whose state was on its way before a restart."""
+        """Begin with a working seat; `moved`: one whose state was on its way before a restart."""
         self._table = variant.source_table
         super().__init__(handoff, SourceState.MOVED if moved else SourceState.SEATED, patience, now)
         self.to, self.variant = to, variant
@@ -381,11 +405,11 @@ class Source(_Side[SourceState, SourceInput]):
         return self.state in {SourceState.SEATED, SourceState.GONE}
 
     def answered(self, author: NodeId, what: SourceInput, now: int) -> Actions | None:
-        """Take what the destination says: READY by way of `ready`, REFUSED or SEATED."""
+        """Process the destination's answer: READY by way of `ready`, REFUSED or SEATED."""
         return self.take(what, now) if author == self.to else None
 
     def ready(self, author: NodeId, homes: Collection[NodeId], now: int) -> Actions | None:
-        """Take the destination's consent; `homes`: those of the channel's producers, as rosters say now."""
+        """Process the destination's consent; `homes`: those of the channel's producers, by the present rosters."""
         actions = self.answered(author, SourceInput.READY, now)
         if actions is None or self.state is not SourceState.DETOURING:
             return actions
@@ -393,7 +417,7 @@ class Source(_Side[SourceState, SourceInput]):
         return actions + self._all_detoured(now)
 
     def detoured(self, home: NodeId, last: Mapping[NodeId, int], now: int) -> Actions | None:
-        """Take the answer of a home: the numbers of the last events of its producers."""
+        """Process the answer of a home: the numbers of the last events of its producers."""
         if home in self.waiting:
             self.waiting.remove(home)
             self.last.update(last)
@@ -412,7 +436,7 @@ class Source(_Side[SourceState, SourceInput]):
         return () if waits else self.take(SourceInput.ALL_DETOURED, now) or ()
 
     def worked(self, cursors: Mapping[NodeId, int], now: int) -> Actions:
-        """Note how far the seat is."""
+        """Note the progress of the seat; leave once it has processed the last events."""
         if self.state is not SourceState.DRAINING:
             return ()
         behind = any(cursors.get(producer, 0) < number for producer, number in self.last.items())
@@ -430,5 +454,5 @@ class Destination(_Side[DestinationState, DestinationInput]):
         super().__init__(handoff, DestinationState.SEATED if seated else DestinationState.ABSENT, patience, now)
 
     def told(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
-        """Take what the source says: HANDOFF, UNFIT_HANDOFF, STATE or ABORT."""
+        """Process an item of the source: HANDOFF, UNFIT_HANDOFF, STATE or ABORT."""
         return self.take(what, now) if author == self.handoff.source else None

@@ -1,10 +1,10 @@
 """Rosters: the channels that each broker has clients of, known to all brokers.
 
-A roster says, for each channel, how many producers and how many seats of consumers a broker works for. Like an entry of
-the topology it is written by its broker alone, has a version, travels as hearsay, and is outbid by its broker where
-somebody lies. Unlike entries rosters go on at once, since events wait for them. What is lost comes again by the digest
-that entries and rosters share. Moreover each broker announces the version of its roster, signed. A broker that lacks it
-after `update_s` asks the other one for it.
+A roster has, for each channel, the number of producers and whether there are seats of consumers at a broker. Like an
+entry of the topology it is written by its broker alone, has a version, travels as hearsay, and is outbid by its broker
+if somebody lies. Unlike entries rosters are passed on at once, since events wait for them. Lost ones come again by the
+digest that entries and rosters share. Moreover each broker announces the version of its roster, signed. A broker that
+lacks it after `update_s` asks the other one for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COUNT_MAX = 2**16 - 1
 CHANNELS_MAX = (ENTRIES_BYTES_MAX - _HEAD.size) // _CHANNEL.size
 """Channels of a roster that fits into one item."""
 _KIND = 2
-"""Tells rosters from entries in a digest."""
+"""Distinguishes rosters from entries in a digest."""
 
 
 class Served(NamedTuple):
@@ -45,7 +45,7 @@ class Served(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """Channels that one broker has clients of, as it told itself."""
+    """Channels that one broker has clients of, as it reported itself."""
 
     prefix: bytes
     """Four bytes that stand for the broker."""
@@ -101,7 +101,7 @@ def unpack(packed: bytes) -> list[Roster]:
 
 
 class Rosters:
-    """Rosters of all brokers, and what has to be told of them."""
+    """Rosters of all brokers, and the changes to pass on."""
 
     def __init__(self, own: bytes, brokers: Brokers, outputs: Outputs, *, brokers_max: int, channels_max: int) -> None:
         self._own, self._brokers, self._outputs = own, brokers, outputs
@@ -109,11 +109,11 @@ class Rosters:
         self.table = TopologyTable[Roster](own, brokers_max)
         self._version = 0
         self._changed: dict[bytes, set[NodeId]] = {}
-        """Rosters that neighbours are to be told, and the brokers that told each, and need not be."""
+        """Rosters for neighbours, and the brokers that sent each and need not get it."""
         self._news: set[bytes] = set()
         """Brokers whose rosters changed, until they are taken."""
         self._wanted: dict[NodeId, int] = {}
-        """Brokers that announced a later roster than is here, and when they are asked for it."""
+        """Brokers that announced a later roster than is here, and the time at which they are asked for it."""
         self._strange: set[bytes] = set()
         """Brokers whose rosters are here, and that had not announced themselves when strangers were dropped."""
 
@@ -143,7 +143,7 @@ class Rosters:
         return own is None or len(own.channels) < self._channels_max or channel_hash(channel) in own.channels
 
     def write(self, channels: Mapping[str, Served]) -> bool:
-        """Write the own roster. Returns True if it says something else than before."""
+        """Write the own roster; return True if its contents changed."""
         rows = {channel_hash(channel): served for channel, served in channels.items()}
         own = self.table.get(self._own)
         if rows == ({} if own is None else own.channels):
@@ -170,7 +170,7 @@ class Rosters:
         return [each for each in found if each is not None]
 
     def told(self) -> None:
-        """Note that all neighbours were told."""
+        """Note that all neighbours were informed."""
         self._changed = {}
 
     def later(self, known: Mapping[bytes, int]) -> list[Roster]:
@@ -183,7 +183,7 @@ class Rosters:
     # --- hearing -------------------------------------------------------------------------------------------
 
     def enter(self, roster: Roster, author: NodeId) -> bool:
-        """Take what a broker tells of itself, or of another one. Returns True if neighbours have to be told."""
+        """Process a roster that a broker sent, its own or another's; return True if neighbours have to be informed."""
         known = self.table.get(roster.prefix)
         if roster.prefix == self._own:
             forged = known is not None and roster.version == known.version and roster != known
@@ -215,7 +215,7 @@ class Rosters:
             self._wanted.setdefault(info.node, ask_us)
 
     def asking(self, now: int, reach: Container[NodeId], again_us: int) -> list[NodeId]:
-        """Return the brokers that are to be asked for their rosters now. Those out of reach are asked later."""
+        """Return the brokers to ask for their rosters now. Those out of reach are asked later."""
         found = []
         for node in [node for node, due_us in self._wanted.items() if due_us <= now]:
             del self._wanted[node]

@@ -1,7 +1,7 @@
-"""Items that parts of the overlay say to other nodes, until they are published.
+"""Items that parts of the overlay send to other nodes, until they are published.
 
-What is of use only now goes to a node that is connected, lives `handoff_s`, and is never carried. Everything else waits
-until it is durable why it is said. What a node says to itself is acted upon at once, without a message.
+An item of momentary use goes to a connected node, lives `handoff_s`, and is never carried. Every other one waits until
+its cause is durable. An item of a node to itself is processed at once, without a message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Sayings:
         self._own: list[tuple[NodeId, Item]] = []
 
     def say(self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"") -> None:
-        """Say an item to a node; `origin`: the message that it passes on, `payload`: what it has beside the item."""
+        """Send an item to a node; `origin`: the message that it passes on, `payload`: content beside the item."""
         if to == self._node:
             self._own.append((to, item))
             return
@@ -47,16 +47,16 @@ class Sayings:
         self._drafts.append(draft)
 
     def say_all(self, nodes: Iterable[NodeId], item: Item) -> None:
-        """Say an item to several nodes."""
+        """Send an item to several nodes."""
         for node in nodes:
             self.say(node, item)
 
     def own(self) -> list[tuple[NodeId, Item]]:
-        """Take what this node said to itself."""
+        """Return the items of this node to itself, once."""
         own, self._own = self._own, []
         return own
 
     def drafts(self) -> list[Draft]:
-        """Take the messages that are to be published."""
+        """Return the messages to publish, once."""
         drafts, self._drafts = self._drafts, []
         return drafts

@@ -1,13 +1,31 @@
-"""Seats: where a broker works for the consumers that took it as their home (OVERLAY §2.2).
+"""Seats: the work of a broker for the consumers that chose it as their home (OVERLAY §2.2)."""
 
-A seat has a cursor for each producer, the number of the last event that it processed, and processes the events of each
-producer in the order of their numbers, one by one. Results have numbers of their own, dense for each subscription, and
-say which events they cover (`Headers.covers`). A result, the cursor and the number are in one batch. So after a crash
-a seat goes on where its results end. If a batch is lost, the seat goes back to what is on disk, and processes the same
-events again, which it keeps until then.
-
-Events come to a seat by its lanes (`overlay.lanes`), and what is missing there is asked for (`overlay.gaps`).
-"""
+# A seat has a cursor for each producer, the number of the last event that it processed, and
+# processes the events of each producer in the order of their numbers, one by one. Results have
+# numbers of their own, dense for each subscription, and name the events that they cover
+# (`Headers.covers`).
+#
+# The problem. A modulator is a function with a state, its broker may crash, its disk may be full,
+# and its consumer may move the seat elsewhere at any moment. Each event must count exactly once in
+# that state, or the consumer's results are wrong without anybody noticing.
+#
+# The way chosen. A result, the cursor and the number are in one batch. So after a crash a seat
+# continues where its results end. If a batch is lost, the seat goes back to what is on disk, and
+# processes the same events again, which it keeps until then: modulators are deterministic, so the
+# same results come out.
+#
+# What must hold.
+# 1. The row of a seat is replaced only when all results of an event are published (`_took`). Until
+#    then the event can be processed again.
+# 2. Events leave a lane only when the row that covers them is durable (`durable`).
+# 3. One step processes at most `_STEP_EVENTS_MAX` events. A seat with ten thousand waiting events
+#    would otherwise keep the broker from answering its neighbours, and they would time it out.
+# 4. Clients' own code is charged to its client by the time that it takes, and only one payload is
+#    read for it at a time (`_run_programs`): a slow modulator delays its own results, and nobody
+#    else's.
+#
+# Events come to a seat by its lanes (`overlay.lanes`), and missing ones are asked for
+# (`overlay.gaps`).
 
 from __future__ import annotations
 
@@ -46,13 +64,13 @@ if TYPE_CHECKING:
     from carrypost.overlay.tables import Client
 
 _STEP_EVENTS_MAX = 32
-"""Events that are processed in one step, or one of each seat if these are more: a host must not be busy for long."""
+"""Number of events that are processed in one step, or one of each seat if these are more."""
 _AGAIN_US = 5_000_000
-"""Time after which a result that found no room is tried again."""
+"""Delay before a result that found no room is published again."""
 _LOOK_US = 1_000_000
-"""Time after which a seat whose results wait looks for its consumer again."""
+"""Interval at which a seat whose results wait looks for its consumer."""
 _AGING = 8
-"""A modulator is asked again about a result when that is older by this part of its age."""
+"""A modulator is asked again about a result when that is older by one part in this many of its age."""
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -72,10 +90,10 @@ class Seats:
         self._node, self._in_reach = ground.node, ground.links.in_reach
         self._gaps = Gaps(ground, legs)
         self._seats: dict[bytes, Seat] = {}
-        """By name of the row."""
+        """Seats by the name of the row."""
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
         self._leaving: dict[tuple[str, int], Seat] = {}
-        """Seats whose results were given to the host to publish, by destination and number."""
+        """Seats whose results were passed to the host to publish, by destination and number."""
         self._speed = ground.settings.overlay.speed
         self._settings, self._limits, self._signed = ground.settings, ground.limits, ground.identity.signed
         self._mute_us = round(ground.settings.overlay.checkpoint_s * 1e6)
@@ -83,9 +101,9 @@ class Seats:
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
         self._turn: tuple[Copy, int] | None = None
-        """The event whose payload is being read for clients' own code, and the time at which it is asked for again."""
+        """The event whose payload is being read for clients' own code, and the time at which it is requested again."""
         self._worked = 0
-        """Events that were processed in this step."""
+        """Number of events processed in this step."""
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -96,7 +114,7 @@ class Seats:
     # --- clients -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look for missing events: before, nobody knows the time."""
+        """Begin to look for missing events: before that, the time is not known."""
         self._gaps.start()
         for seat in self._seats.values():
             seat.next_us = 0
@@ -124,7 +142,7 @@ class Seats:
         return {each.digest for each in used if each is not None}
 
     def open(self, client: Client, processing: Processing) -> None:
-        """Give a consumer its seat with what `prepare` returned, or let it go on where the consumer says."""
+        """Open the seat of a consumer with the result of `prepare`, or let it continue where the consumer says."""
         name, item = name_of(client), client.item
         seat = self.find(client)
         if seat is None:
@@ -147,7 +165,7 @@ class Seats:
             self._gaps.expect(seat)
 
     def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
-        """Let a seat go on from a row, with another state than before."""
+        """Continue a seat from a row, with another state than before."""
         seat.row, seat.leaving, seat.reading = row, None, None
         seat.processing, seat.flow = processing, Flow()
         processing.restore(row.state)
@@ -167,7 +185,7 @@ class Seats:
         return self._named(name_of(client))
 
     def at(self, client: Client) -> Seat:
-        """Return the seat that a consumer has, likewise."""
+        """Return the seat of a consumer that has one, which the caller may change."""
         seat = self.find(client)
         assert seat is not None
         return seat
@@ -195,7 +213,7 @@ class Seats:
     # --- events --------------------------------------------------------------------------------------------
 
     def arrived(self, copy: Copy, channel: str) -> None:
-        """Let an event wait for its turn in the lanes of all seats of its channel."""
+        """Add an event to the lanes of all seats of its channel."""
         if not self._of_channels.get(channel):
             return
         event = copy.descriptor.original
@@ -208,11 +226,11 @@ class Seats:
                 self.monitor.arrived(name, seat.processing.event_us, self._holdings.now_us)
 
     def heard(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
-        """Take what producers, and homes of producers (`trusted`), say of events that are missing."""
+        """Process what producers, and homes of producers (`trusted`), report about missing events."""
         self._gaps.heard(self._of(item.channel), item, author, trusted=trusted)
 
     def left(self, copies: Sequence[Copy]) -> None:
-        """Forget events that are gone: they are asked for again."""
+        """Forget events that are gone: they are requested again."""
         self.modules.left(copies)
         gone = {copy.id for copy in copies} if self._seats else set()
         if self._turn is not None and self._turn[0].id in gone:
@@ -224,6 +242,8 @@ class Seats:
     def due_us(self) -> int:
         """Time at which `expire` or `work` has something to do."""
         due_us = NEVER
+        # Asked after every step. A cached time per seat makes it one comparison for the many that
+        # have nothing to do.
         for seat in self._seats.values():  # Most have nothing to do, and cost one look.
             next_us = seat.next_us
             if not next_us:
@@ -233,24 +253,24 @@ class Seats:
         return due_us
 
     def expire(self, now: int) -> None:
-        """Ask producers for what is missing; skip what is missing for long."""
+        """Ask producers for missing events; skip those that are missing for long."""
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
             seat.next_us = 0
             self._gaps.expire(seat, now)
 
     def said(self) -> list[tuple[NodeId, Item]]:
-        """Take what is to be said to producers."""
+        """Return the items for producers, once."""
         return self._gaps.said() + self.modules.said()
 
     # --- processing ----------------------------------------------------------------------------------------
 
     def work(self, now: int) -> list[Draft]:
-        """Process one event of each seat that has one. Returns results that are to be published."""
+        """Process one event of each seat that has one; return the results to publish."""
         self._worked = self._pace.spent_us = self._pace.own_us = 0
         return self._work(now)
 
     def work_on(self, now: int) -> list[Draft]:
-        """Process one more event of each seat whose last result is published, unless that were too many in one step."""
+        """Process one more event of each seat whose last result is published, unless the step had too many."""
         return self._work(now) if 0 < self._worked < _STEP_EVENTS_MAX else []
 
     def _work(self, now: int) -> list[Draft]:
@@ -294,7 +314,7 @@ class Seats:
     def _run_programs(self, waiting: list[tuple[Seat, Copy]], now: int) -> list[Draft]:
         """Let clients' own code process events, the quickest first, within the time of a step.
 
-        It runs in steps that bring a payload, and one payload is wanted at a time. So the driver can do other things
+        It runs in steps that bring a payload, and one payload is requested at a time. So the driver can do other things
         before the next one, and a client whose events take long waits for all that are quicker.
         """
         made: list[Draft] = []
@@ -316,7 +336,7 @@ class Seats:
         return made
 
     def _asks(self, seat: Seat) -> bool:
-        """Return True if the modulator of a seat decides which results wait, as the consumer cannot be reached."""
+        """Return True if the modulator decides which results wait, because the consumer cannot be reached."""
         client = seat.client.node
         return seat.processing.has_keep and client != self._node and client not in self._in_reach
 
@@ -349,7 +369,7 @@ class Seats:
         return self._leave(seat, step, now)
 
     def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:
-        """Let results leave, and note what the seat is then. Without results it is that at once."""
+        """Publish results, and note the state of the seat after them. Without results it has that state at once."""
         if not step.drafts:
             seat.mute_us = min(seat.mute_us, now + self._mute_us) if step.row.runs else NEVER
             self._took(seat, step.row, None)
@@ -369,7 +389,7 @@ class Seats:
                 self._gaps.look(seat, producer)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take the payload of an event that seats asked for."""
+        """Process the payload of an event that seats requested."""
         if self._turn is not None and self._turn[0] is copy:
             self._turn = None
         for seat in self._seats.values():
@@ -400,7 +420,7 @@ class Seats:
     # --- batches -------------------------------------------------------------------------------------------
 
     def durable(self, names: Iterable[bytes]) -> None:
-        """Let go the events whose results are on disk."""
+        """Release the events whose results are on disk."""
         for name in names:
             seat, stored = self._named(name), self._rows.written(name)
             if seat is None or stored is None:

@@ -1,9 +1,9 @@
 """Sources: seats of this broker that move away (OVERLAY §2.4, step 3).
 
-`relocation.Source` says what is to be done; here it is done. That the state of a seat was sent is in the store (H), in
-the batch of the message that has it: from then on the seat never works again. If that batch is lost, neither happened,
-and the seat stays. Where a seat moved to is remembered for the lease of a client (G). A consumer that does not know it,
-since it crashed before that was on disk, is told again, and gets no second seat here.
+`relocation.Source` decides the actions; this module performs them. A row (H) in the batch of the message with the state
+records that it was sent: from then on the seat never works again. If that batch is lost, neither happened, and the seat
+stays. The broker that a seat moved to is remembered for the lease of a client (G). A consumer that does not know it,
+since it crashed before that was on disk, is informed again, and gets no second seat here.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ OPERATIONS: Mapping[MoveReason, str] = {
 }  # fmt: skip
 """Operations by the reasons for them."""
 _REFUSED_US = 60_000_000
-"""A broker that refused a seat, or did not answer, is offered none for so long."""
+"""Time for which a broker that refused a seat, or did not answer, is offered none."""
 _SETTLED = 4
-"""Multiples of `handoff_s` after which the new home of a seat has told the consumer, if it has the seat."""
+"""Multiples of `handoff_s` after which the new home of a seat has informed the consumer, if it has the seat."""
 MOVED = "moved"
-"""Reason why a broker does not answer for a seat any more."""
+"""Refusal of a broker whose seat moved away."""
 _COUNTERS = 1 << 24
-"""Relocations of one life that have numbers of their own."""
+"""Number of relocations of one life with numbers of their own."""
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
@@ -123,7 +123,7 @@ class Sources:
     # --- an earlier life -----------------------------------------------------------------------------------
 
     def restore(self, name: bytes, value: bytes, now: int) -> None:
-        """Take in a row of an earlier life; clients and seats are restored already."""
+        """Restore a row after a restart; clients and seats are restored already."""
         digest, row = name[1:], _decode(value)
         if name.startswith(GONE):
             self._gone[digest] = row
@@ -138,7 +138,7 @@ class Sources:
         self._seats.suspend(client)
 
     def start(self, incarnation: int, now: int) -> None:
-        """Go on with what an earlier life left."""
+        """Resume the moves after a restart."""
         self._counter = incarnation * _COUNTERS
         for move in list(self._moves.values()):
             self._act(move, move.source.take(SourceInput.RESTART, now))
@@ -146,9 +146,9 @@ class Sources:
     # --- clients -------------------------------------------------------------------------------------------
 
     def has_moved(self, client: Client, now: int) -> bool:
-        """Tell a consumer, which asks for a seat that moved away, where it is. Returns False if it did not move.
+        """Inform a consumer that asks for a seat that moved away of its place; return False if it did not move.
 
-        The new home tells the consumer, too. If it has not done so after a while, it does not have the seat.
+        The new home informs the consumer, too. If it has not done so after a while, it does not have the seat.
         """
         move, gone, item = self._moves.get(client.digest), self._gone.get(client.digest), client.item
         if move is not None and move.source.state is SourceState.MOVED:
@@ -166,7 +166,7 @@ class Sources:
         return True
 
     def attached(self, client: Client, now: int) -> None:
-        """Heed what a consumer said last: it left, has a seat elsewhere, or wants another modulator."""
+        """Apply the consumer's latest request: it left, has a seat elsewhere, or wants another modulator."""
         move = self._moves.get(client.digest)
         if move is None:
             return
@@ -188,7 +188,7 @@ class Sources:
     # --- relocations ---------------------------------------------------------------------------------------
 
     def migrate(self, client: Client, to: NodeId, reason: MoveReason, now: int) -> bool:
-        """Begin to move a seat, which the consumer has confirmed. Returns False if it stays for now."""
+        """Begin to move a seat, which the consumer has confirmed; return False if it stays for now."""
         seat = self._seats.find(client)
         busy = client.digest in self._moves or len(self._moves) >= self._limits.handoffs_max
         fits = to != self._node and to in self._topology.brokers and self._refused.get(to, 0) <= now
@@ -202,7 +202,7 @@ class Sources:
         return True
 
     def heard(self, item: Ready | Detoured | Seated, author: NodeId, now: int) -> bool:
-        """Take an answer of the destination, or of a home. Returns False if it does not count."""
+        """Process an answer of the destination, or of a home; return False if it does not count."""
         move = next((each for each in self._moves.values() if each.source.handoff == item.h), None)
         if move is None:
             return False
@@ -221,7 +221,7 @@ class Sources:
         return self._act(move, actions)
 
     def returned(self, client: Client, now: int) -> None:
-        """Let go of a seat that is offered here again: the broker that it moved to had it, though `Seated` is late.
+        """Forget a seat that is offered here again: the broker that it moved to had it, though `Seated` is late.
 
         Otherwise `Seated`, or the end of waiting for it, would end the seat that comes.
         """
@@ -234,7 +234,7 @@ class Sources:
             self._end(move)
 
     def _homes(self, channel: str) -> list[NodeId]:
-        """Return the homes of a channel's producers, as rosters say now."""
+        """Return the homes of a channel's producers, by the present rosters."""
         found = []
         for prefix, served in self._topology.rosters.serving(channel).items():
             info = self._topology.brokers.at(prefix)
@@ -268,7 +268,7 @@ class Sources:
         return min((move.source.due_us for move in self._moves.values()), default=NEVER)
 
     def expire(self, now: int) -> None:
-        """End states that lasted too long, and repeat what was not answered; forget seats that ended."""
+        """End states that lasted too long, and repeat unanswered items; forget seats that ended."""
         self._moves = {
             digest: move for digest, move in self._moves.items() if self._seats.find(move.client) is not None
         }
@@ -279,14 +279,14 @@ class Sources:
                 self._disown(move.client)
 
     def _disown(self, client: Client) -> None:
-        """Tell a consumer that its seat is not here, and perhaps nowhere: it has another broker adopt it."""
+        """Inform a consumer that its seat is not here, and perhaps nowhere: it has another broker adopt it."""
         item = client.item
         self._sayings.say(client.node, Homed(item.role, item.channel, item.subscription, MOVED))
 
     # --- actions -------------------------------------------------------------------------------------------
 
     def _act(self, move: _Move, actions: Actions | None) -> bool:
-        """Do what the table says. Returns False if it does not list the input."""
+        """Perform the actions of the table; return False if it does not list the input."""
         source, item, say, load = move.source, move.client.item, self._sayings, self._seats.monitor
         h, to = source.handoff, source.to
         for action in actions or ():
@@ -311,7 +311,7 @@ class Sources:
         return actions is not None
 
     def _change(self, move: _Move, action: Action) -> None:
-        """Change the seat. `PASS_ON` needs nothing: results are messages, which anybody passes on."""
+        """Change the seat. `PASS_ON` needs nothing: results are messages, which any node passes on."""
         now = self._holdings.now_us
         if action is Action.NOTE_REFUSAL:
             self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
@@ -328,7 +328,7 @@ class Sources:
             self._forget(move, now)
 
     def _send(self, move: _Move) -> None:
-        """Send the state, unless the message that has it is still on its way."""
+        """Send the state, unless the message with it is still on its way."""
         copy = None if move.message is None else self._holdings.cache.get(move.message)
         seat, source = self._seats.find(move.client), move.source
         if seat is None or (copy is not None and copy.here):

@@ -1,10 +1,10 @@
-"""The tables of a broker (OVERLAY §3.3): what it knows of others, and the routes that follow from it.
+"""The tables of a broker (OVERLAY §3.3): its knowledge of others, and the routes that follow from it.
 
 BIT, broker information: `Brokers`. BTT, broker topology: `TopologyTable`. BRT, broker routes: `Routes`, which are built
-anew when somebody asks and the topology changed. BNT, broker neighbours, is a value that `overlay.topology` replaces
+anew when they are read and the topology changed. BNT, broker neighbours, is a value that `overlay.topology` replaces
 with every look. These have a bound (`limits.overlay_brokers_max`). In full tables brokers that can be reached displace
-those that cannot, so that made-up brokers do not keep out those that are there. CIT, client information: `Clients`,
-bounded by `limits.clients_max`.
+those that cannot, so that made-up brokers do not keep out real ones. CIT, client information: `Clients`, bounded by
+`limits.clients_max`.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Brokers:
         return self._by_prefix.get(prefix)
 
     def put(self, info: BrokerInfo, reach: Container[NodeId]) -> bool:
-        """Enter a broker, or what it said last. Returns False if there is no room, or it said something later.
+        """Enter a broker, or its latest announcement; return False if there is no room, or a later one is known.
 
-        A broker whose four bytes are those of another one has no place: nobody could tell their entries apart.
+        A broker with the four bytes of another one has no place: their entries could not be told apart.
         """
         before = self._by_prefix.get(info.prefix)
         if info.prefix == self._own or (before is not None and before.node != info.node):
@@ -288,7 +288,7 @@ class Clients:
         return self._rows.get(client.key)
 
     def put(self, client: Client, reach: Container[NodeId]) -> tuple[bool, Client | None]:
-        """Enter what a client said last. Returns False if there is no room, and the row that gave way to it."""
+        """Enter a client's latest request; return False if there is no room, and the row that was dropped for it."""
         displaced = None
         if rivals := self._rivals(client):
             displaced = _least(client, rivals, reach)
@@ -319,9 +319,9 @@ class Clients:
 
 
 def _least(client: Client, rows: Iterable[Client], reach: Container[NodeId]) -> Client | None:
-    """Return the row that gives way: of a client that left, of one out of reach, or of the node with most rows.
+    """Return the row to drop: of a client that left, of one out of reach, or of the node with most rows.
 
-    So neither nodes that were made up nor a node with many clients keep others out.
+    So neither made-up nodes nor a node with many clients keep others out.
     """
     if not client.active:
         return None

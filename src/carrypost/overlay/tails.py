@@ -1,9 +1,9 @@
 """Tails: the numbers of the last events of producers that are attached here, for brokers with seats of their channels.
 
-A seat notices that an event is missing when a later one comes. Of the last event of a producer it would not: the home
-may have passed it on before it knew of the seat, as after a restart. So the home of producers tells the numbers of
-their last events (`Sent`) to a broker whose roster says that it has seats of a channel, when it hears of that roster,
-and to all of them whenever a producer attaches or attaches again. Seats ask producers for what they lack.
+A seat notices that an event is missing when a later one comes. For the last event of a producer it would not: the home
+may have passed it on before it knew of the seat, as after a restart. So the home of producers sends the numbers of
+their last events (`Sent`) to a broker whose roster lists seats of a channel, when it hears of that roster, and to all
+of them whenever a producer attaches or attaches again. Seats ask producers for what they lack.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Tails:
         return self._of_channels().get(channel, [])
 
     def said(self) -> list[tuple[NodeId, Item]]:
-        """Return what is to be told to brokers with seats, since rosters or producers changed."""
+        """Return the items for brokers with seats, since rosters or producers changed."""
         news, unseen, self._unseen = self._topology.rosters.take_news(), self._unseen, set()
         if not news and not unseen:
             return []

@@ -1,18 +1,24 @@
-"""Topology of the overlay: known brokers, neighbours, and how brokers tell each other (OVERLAY §2.3).
+"""Topology of the overlay: known brokers, neighbours, and the exchange between brokers (OVERLAY §2.3)."""
 
-A broker announces itself to all nodes. Every `update_s` it looks: its neighbours are the nearest brokers that it knows,
-by the island's hops. What it finds is its *entry*, which it alone writes. It sends its neighbours the entries that
-changed since it sent them before, its own and others', so that each entry goes one broker further in each period. A
-broker that is nobody's neighbour is told by those that it lists. In its first period a broker sends what it learns at
-once. Then every broker knows the whole overlay before movement begins to matter.
-
-The same message has a digest of all entries and rosters (`overlay.rosters`). Brokers whose digests differ although
-nothing changes, or which differed for long, exchange the versions that they have, and send what the other lacks. So
-losses heal, and so do partitions.
-
-A broker that hears an entry of its own that is later than the one it wrote, as after a crash, or because somebody lies,
-writes a still later one. Entries of brokers that cannot be reached are dropped, and come again when these do.
-"""
+# A broker announces itself to all nodes. Every `update_s` it looks: its neighbours are the nearest
+# brokers that it knows, by the island's hops. The result is its *entry*, which it alone writes. It
+# sends its neighbours the entries that changed since it last sent them, its own and others', so
+# that each entry goes one broker further in each period. A broker that is nobody's neighbour gets
+# them from those that it lists. In its first period a broker sends what it learns at once. Then
+# every broker knows the whole overlay before movement begins to matter.
+#
+# Why not flood every change, as the island does? Brokers are few and far apart, and each item
+# between them is a message of its own that travels several hops. Passing entries on once per period
+# costs a bounded number of messages, and paths that are one period old are only a little longer.
+#
+# Losses and partitions. The same message has a digest of all entries and rosters
+# (`overlay.rosters`). Brokers whose digests differ although nothing changes, or which differed for
+# long, exchange the versions that they have, and send what the other lacks.
+#
+# Lies. Entries are not signed, as signatures would cost 2.5 times the traffic. A broker that hears
+# an entry of its own that is later than the one it wrote, after a crash or because somebody lies,
+# writes a still later one; versions wrap around, so that none is the last. Entries of brokers that
+# cannot be reached are dropped, and come again when these do.
 
 from __future__ import annotations
 
@@ -57,20 +63,20 @@ if TYPE_CHECKING:
 ANNOUNCED_US = 600_000_000
 """Lifetime of the announcement of a broker, which is renewed after half of it."""
 _ANNOUNCE_AGAIN_US = 60_000_000
-"""A broker whose roster changed announces itself again after so long, or `update_s` if that is longer.
+"""Delay before a broker whose roster changed announces itself again, or `update_s` if that is longer.
 
-Announcements live for 600 s, and all nodes carry them: many at a time would cost more than what they heal.
+Announcements live for 600 s, and all nodes carry them: many at a time would cost more than what they repair.
 """
 _FIRST_US = 1_000_000
-"""A broker looks first so long after its start."""
+"""Delay of a broker's first look after its start."""
 _SOON_US = 500_000
-"""Delay of what is told at once, so that what is learnt meanwhile goes with it."""
+"""Delay of urgent changes, so that others learnt meanwhile go with them."""
 _TOLD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
-"""First bytes of what brokers tell each other of the overlay."""
+"""First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
 """Change of its load that a broker tells others of."""
 PATIENCE = 16
-"""Messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
+"""Number of messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
 
 class Neighbour(NamedTuple):
@@ -99,7 +105,7 @@ class Topology:
         self.routes = Routes(ground.prefix, self.table, self.brokers)
         self.neighbours: dict[NodeId, Neighbour] = {}
         self._changed: dict[bytes, set[NodeId]] = {}
-        """Entries that neighbours are to be told, and the brokers that told each, and need not be."""
+        """Entries for neighbours, and the brokers that sent each and need not get it."""
         self._differing: dict[NodeId, int] = {}
         """Number of messages in a row whose digest was another one, by neighbour."""
         self._absent: set[bytes] = set()
@@ -113,7 +119,7 @@ class Topology:
         """End of the first period."""
         self._said: list[Draft] = []
         self.told_bytes = 0
-        """Bytes of the messages by which this broker told others of the overlay."""
+        """Bytes of the messages by which this broker informed others of the overlay."""
         self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
         self._announced_us = self._named = 0
         """Time of the last announcement, and the version of the roster that it named."""
@@ -140,19 +146,19 @@ class Topology:
             self._learning_us = now + self._update_us
 
     def drafts(self) -> list[Draft]:
-        """Take the messages that are to be published."""
+        """Return the messages to publish, once."""
         said, self._said = self._said, []
         return said
 
     def published(self, copies: Iterable[Copy]) -> None:
-        """Count the bytes of what brokers are told."""
+        """Count the bytes of messages between brokers."""
         for copy in copies:
             headers = copy.descriptor.headers
             if headers is not None and headers.connected and headers.control.startswith(_TOLD):
                 self.told_bytes += copy.descriptor.wire_bytes
 
     def expire(self, now: int) -> list[NodeId]:
-        """Announce this node again, tell what waited, and return brokers that did not announce themselves again."""
+        """Announce this node again, send what waited, and return brokers that did not announce themselves again."""
         if self._announce_us <= now:
             self._announced_us, self._announce_us = now, now + ANNOUNCED_US // 2
             self._named = self.rosters.version
@@ -180,7 +186,7 @@ class Topology:
     # --- brokers -------------------------------------------------------------------------------------------
 
     def announced(self, item: Broker, descriptor: Descriptor, hops: int, now: int) -> None:
-        """Note that a node is a broker; `hops`: so many its announcement took."""
+        """Note that a node is a broker; `hops`: the hops that its announcement took."""
         node = descriptor.node
         until_us = min(descriptor.ends_us, now + ANNOUNCED_US)
         info = BrokerInfo(
@@ -196,7 +202,7 @@ class Topology:
                 del self._waiting[next(iter(self._waiting))]
 
     def _let_in(self, now: int) -> None:
-        """Enter brokers that can be reached and found no room before, where there is room now."""
+        """Enter brokers that can be reached and found no room before, if there is room now."""
         for node, info in list(self._waiting.items()):
             if info.until_us <= now or (node in self._in_reach and self.brokers.put(info, self._in_reach)):
                 del self._waiting[node]
@@ -204,7 +210,7 @@ class Topology:
     # --- looking -------------------------------------------------------------------------------------------
 
     def look(self, now: int) -> list[NodeId]:
-        """Look who is near, and write this broker's entry anew if that changed. Returns brokers that are out of reach.
+        """Determine the neighbours, and write this broker's entry if that changed; return brokers out of reach.
 
         Their entries are dropped if they were out of reach at the look before, too.
         """
@@ -225,9 +231,10 @@ class Topology:
         return self._drop_absent(reach)
 
     def takes_a_look(self, now: int) -> bool:
-        """Return True if a look is due now; else put it off.
+        """Return True if a look is due now; else postpone it.
 
-        In the first period one is if there was none, or if a broker that is new in reach belongs among the neighbours.
+        In the first period one is due if there was none, or if a broker that is new in reach belongs among the
+        neighbours.
         """
         if now < self._learning_us:
             due = self._is_someone_new() or self.table.get(self._prefix) is None
@@ -249,7 +256,7 @@ class Topology:
         return any(reach.get(node, furthest + 1) <= furthest for node in new)
 
     def can_reach(self, node: NodeId) -> bool:
-        """Return True if a node can be reached, be it told so already or not."""
+        """Return True if a node can be reached, whether that was reported already or not."""
         return node in self._in_reach or node in self._island.reach()
 
     def hops(self, node: NodeId) -> int | None:
@@ -280,7 +287,7 @@ class Topology:
             self.look_us = now + self._update_us
 
     def _write(self, *, again: bool = False) -> None:
-        """Write this broker's entry, if it says something else than before, or has to be written again."""
+        """Write this broker's entry, if its contents changed, or it has to be written again."""
         hops = {node_prefix(node): min(each.hops, HOPS_MAX) for node, each in self.neighbours.items()}
         links, own = tuple(sorted(hops.items())), self.table.get(self._prefix)
         load = self._load.percent
@@ -293,6 +300,8 @@ class Topology:
         known = {self._prefix, *map(node_prefix, reach)}
         absent = {each.prefix for each in self.table} - known
         gone = [info.node for prefix in sorted(absent) if (info := self.brokers.at(prefix)) is not None]
+        # Two looks in a row: a broker that is out of reach for a moment would otherwise take its
+        # entry, and all paths over it, out of every table.
         for prefix in sorted(absent & self._absent):
             self.table.remove(prefix)
             self._changed.pop(prefix, None)
@@ -303,9 +312,9 @@ class Topology:
 
     @property
     def hearers(self) -> list[NodeId]:
-        """Brokers that are told what changed, and that can be reached: neighbours, from which it goes on.
+        """Brokers that get changes, and that can be reached: neighbours, which pass them on.
 
-        One that lists this broker and would not hear of it along neighbours of neighbours is told, too.
+        A broker that lists this one and would not get them along neighbours of neighbours is included, too.
         """
         hearing = self._hearing()
         listing = [
@@ -318,7 +327,7 @@ class Topology:
         return sorted({*self.neighbours, *listing} & self._island.reach().keys())
 
     def _hearing(self) -> set[bytes]:
-        """Return the brokers that what this one tells comes to, if each tells its neighbours."""
+        """Return the brokers that changes of this one reach, if each informs its neighbours."""
         found, waiting = {self._prefix}, [self._prefix]
         while waiting:
             entry = self.table.get(waiting.pop())
@@ -329,9 +338,9 @@ class Topology:
         return found
 
     def propagate(self, *, asking: bool = False, only_news: bool = False) -> None:
-        """Tell all neighbours which entries changed, and a digest of all; `asking`: and ask for what is lacking.
+        """Send all neighbours the changed entries, and a digest of all; `asking`: and ask for what is lacking.
 
-        `only_news`: tell nothing to neighbours that have all of them.
+        `only_news`: send nothing to neighbours that have all of them.
         """
         self._propagate_us = NEVER
         changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
@@ -348,19 +357,19 @@ class Topology:
         self._changed = {}
 
     def serve(self, channels: Mapping[str, Served], now: int) -> None:
-        """Write this broker's roster; if it says something else than before, tell others of it at once."""
+        """Write this broker's roster; if its contents changed, inform others at once."""
         if self.rosters.write(channels):
             self._spread(now)
 
     def _spread(self, now: int) -> None:
-        """Tell neighbours soon which rosters changed, and announce this broker again if its own did."""
+        """Inform neighbours soon of changed rosters, and announce this broker again if its own changed."""
         self._rosters_us = min(self._rosters_us, now + _SOON_US)
         again_us = self._announced_us + max(self._update_us, _ANNOUNCE_AGAIN_US)
         if self._announce_us > max(again_us, now) and self.rosters.version != self._named:
             self._announce_us = max(again_us, now)
 
     def _propagate_rosters(self) -> None:
-        """Tell neighbours which rosters changed, but those that heard of it from whoever told this broker."""
+        """Send neighbours changed rosters, except those that they got from the same broker as this one."""
         self._rosters_us = NEVER
         for node in self.hearers:
             if changed := self.rosters.changed_for({node, *self._tellers(node)}):
@@ -368,7 +377,7 @@ class Topology:
         self.rosters.told()
 
     def _tellers(self, node: NodeId) -> list[NodeId]:
-        """Return the brokers that list one as their neighbour, and so tell it what they tell this one."""
+        """Return the brokers that list one as their neighbour, and so send it what they send to this one."""
         prefix = node_prefix(node)
         listing = [self.brokers.at(entry.prefix) for entry in self.table if prefix in dict(entry.neighbours)]
         return [info.node for info in listing if info is not None]
@@ -387,13 +396,13 @@ class Topology:
             self._said.append(ITEMS.draft(node, [item], self._life_us, connected=True))
 
     def propagate_soon(self, now: int) -> None:
-        """Tell neighbours what changed at once, and not with the next look."""
+        """Send neighbours changes at once, and not with the next look."""
         self._propagate_us = min(self._propagate_us, now + _SOON_US)
 
     # --- hearing -------------------------------------------------------------------------------------------
 
     def told(self, item: items.Topology, author: NodeId, now: int) -> bool:
-        """Take what a broker tells. Returns True if this one knows something new of the topology."""
+        """Process what a broker sends; return True if this one learnt something new of the topology."""
         try:
             entries = unpack(item.entries)
             asked = None if item.known is None else unpack_stamps(item.known)
@@ -423,7 +432,7 @@ class Topology:
         return bool(new)
 
     def _lacks(self, stamps: Mapping[bytes, int]) -> bool:
-        """Return True if there are later entries than here, or others, by the versions that another broker has."""
+        """Return True if another broker's versions include later entries than here, or others."""
         return any(
             (entry := self.table.get(prefix)) is None or is_later(version, entry.version)
             for prefix, version in stamps.items()
@@ -434,6 +443,8 @@ class Topology:
             own = self.table.get(self._prefix)
             forged = own is not None and entry.version == own.version and entry != own
             if forged or is_later(entry.version, self._version):
+                # An entry of an earlier life, or a lie. Outbidding it works in both cases, without
+                # knowing which it is.
                 self._version = entry.version  # It is of an earlier life, or somebody lies: outbid it.
                 self._write(again=True)
                 return True
@@ -451,7 +462,7 @@ class Topology:
         return False
 
     def _compare(self, item: items.Topology, author: NodeId, *, quiet: bool) -> None:
-        """Ask a neighbour that has other entries for what is lacking here, if that does not come by itself."""
+        """Ask a neighbour with another digest for what is lacking here, if that does not come by itself."""
         if int.from_bytes(item.digest, "big") == self.digest:
             self._differing.pop(author, None)
             return
