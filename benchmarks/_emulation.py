@@ -57,7 +57,7 @@ class Clock:
 
 
 def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path, *, clocked: bool) -> dict[str, Any]:
-    """The run, then the bound; `clocked`: and what its steps took."""
+    """Return the run, then the bound; `clocked`: and what its steps took."""
     writing = Clock(records.Sink, "take", "close")
     steps = Steps() if clocked else None
     start_s = time.process_time()

@@ -150,7 +150,7 @@ def cancelling(size: int) -> Work:
 
 
 def repeating(size: int) -> Work:
-    """Everything in flight is lost twice, sent again, and acknowledged frame by frame."""
+    """Lose everything in flight twice, send it again, and acknowledge it frame by frame."""
     outbox, _ = _outbox(size)
     serial = size
 
@@ -189,7 +189,7 @@ def acknowledging(size: int) -> Work:
 
 
 def offering(size: int) -> Work:
-    """One host offers another everything that it has, and sends it."""
+    """Let one host offer another everything that it has, and send it."""
     pair = Pair(Settings.emulated(cache_messages_max=2 * size, limits={"unconfirmed_max": 2 * size}))
     pair.b.host.subscribe("news", now=0)
     for _ in range(size):

@@ -135,7 +135,7 @@ def make(count: int, lifetimes_s: tuple[int, int], seed: int) -> Made:
 
 
 def arrivals(count: int, name: str, seed: int) -> list[int]:
-    """The places of a history in the order in which they come to the receiver; the first message comes last."""
+    """Return the places of a history in the order in which they come to the receiver; the first message comes last."""
     rest = list(range(1, count))
     if name == "shuffled":
         random.Random(seed).shuffle(rest)

@@ -82,7 +82,7 @@ def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
 
 @asynccontextmanager
 async def opened(made: ConnectionFactory) -> AsyncIterator[tuple[Context, Node]]:
-    """A context, and the node that it runs on."""
+    """Yield a context, and the node that it runs on."""
     async with made.create_context() as ctx:
         nodes = embedded._running[asyncio.get_running_loop()]  # noqa: SLF001 - programs do not see it
         running = nodes[made.settings.data.absolute()]
@@ -146,7 +146,7 @@ async def fan_out(made: ConnectionFactory, messages: int, consumers: int, *, tog
 async def receiving(
     made: ConnectionFactory, messages: int, mode: DeliveryMode = DeliveryMode.NON_PERSISTENT, *, queue: bool = False
 ) -> Cost:
-    """A program receives what waits on its node, in a topic or a queue, and each message is acknowledged."""
+    """Let a program receive what waits on its node, in a topic or a queue, and acknowledge each message."""
     async with opened(made) as (ctx, node):
         place = await ctx.declare_queue("bench") if queue else TOPIC
         await send(ctx, messages, 10, mode, place)
@@ -160,7 +160,7 @@ async def receiving(
 
 
 async def delivering(made: ConnectionFactory, messages: int) -> Cost:
-    """The same messages by the host's own deliver and confirm, on such a node, without messaging."""
+    """Measure the same messages by the host's own deliver and confirm, on such a node, without messaging."""
     async with opened(made) as (ctx, _):
         await send(ctx, messages, 10, DeliveryMode.NON_PERSISTENT)
         await settle(ctx)

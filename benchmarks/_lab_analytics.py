@@ -99,7 +99,7 @@ def _medians(whole: Slice) -> list[tuple[int, int]]:
 
 
 def asked(engine: Engine, home: Path) -> dict[str, Answer]:
-    """All answers of all runs."""
+    """Return all answers of all runs."""
     files = {str(file): records.names_in(file) for file in Source.find(home).files}
     found: dict[str, Answer] = {}
     for each in engine.each("five questions", answers, records.runs(files, merge=False)):
@@ -253,7 +253,7 @@ def _weighed(what: str, do: Callable[[], object], repeats: int) -> tuple[float, 
 
 
 def _middle(times: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The medians of wall and of CPU seconds."""
+    """Return the medians of wall and of CPU seconds."""
     walls, cpus = zip(*times, strict=True)
     return statistics.median(walls), statistics.median(cpus)
 

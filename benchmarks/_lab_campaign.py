@@ -122,7 +122,7 @@ def _orders(made: grid.Grid, out: Path) -> list[Order]:
 
 
 def pool(orders: list[Order], processes: int) -> int:
-    """The same runs by a pool; how many rows they made."""
+    """Make the same runs by a pool; return the number of their rows."""
     with multiprocessing.get_context("fork").Pool(processes) as workers:
         return sum(workers.imap_unordered(_one, orders))
 

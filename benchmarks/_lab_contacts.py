@@ -86,7 +86,7 @@ def _since(total: NDArray[np.float64], first: NDArray[np.int64], node: NDArray[n
 
 
 def written(walkers: int, folder: Path) -> Path:
-    """The trace as a table."""
+    """Return the trace as a table."""
     path = folder / f"walkers-{walkers}.parquet"
     pq.write_table(positions(walkers), path, compression="zstd")
     return path

@@ -89,7 +89,7 @@ class Worker:
         self._stdin.flush()
 
     def answer(self, patience_s: float = PATIENCE_S) -> dict[str, Any]:
-        """The next answer."""
+        """Return the next answer."""
         deadline_s = time.monotonic() + patience_s
         while b"\n" not in self._heard:
             if not self._selector.select(max(0.0, deadline_s - time.monotonic())):
@@ -145,7 +145,7 @@ def free_port() -> int:
 
 
 def settings_file(folder: Path, **settings: object) -> Path:
-    """A settings file in a new folder, which is the node's; tables are given as mappings."""
+    """Return a settings file in a new folder, which is the node's; tables are given as mappings."""
     folder.mkdir(parents=True)
     file = folder / "node.toml"
     file.write_text(_toml({**settings, "node": {"data": "data", "name": folder.name}}), encoding="utf-8")

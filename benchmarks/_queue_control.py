@@ -50,7 +50,7 @@ class Member(Side):
         self.handed = 0
 
     def declare(self, now: int) -> str:
-        """A queue that this host manages."""
+        """Declare a queue that this host manages."""
         return self.host.messaging.declare(next(_numbers), Declare("jobs"), now)
 
     def consume(self, queue: str, now: int) -> None:
@@ -59,7 +59,7 @@ class Member(Side):
         self.host.messaging.credit(self._consumer, self._prefetch, _PLENTY, now)
 
     def send(self, drafts: Iterable[Draft], now: int) -> list[MessageId]:
-        """In one step; returns their ids."""
+        """Send messages in one step; return their ids."""
         return [sent.id for sent in self.host.perform(UnitOfWork(next(_numbers), sends=tuple(drafts)), now)]
 
     def _take(self, event: Event, now: int) -> None:

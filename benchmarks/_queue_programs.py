@@ -18,7 +18,7 @@ _PATIENCE_S: Final = 60.0
 
 
 async def sending(made: ConnectionFactory, messages: int) -> Cost:
-    """One producer sends PERSISTENT messages to a queue of its node, each after the last is on disk."""
+    """Let one producer send PERSISTENT messages to a queue of its node, each after the last is on disk."""
     async with opened(made) as (ctx, node):
         queue = await ctx.declare_queue("out")
         await send(ctx, _WARM, 1, DeliveryMode.PERSISTENT, queue)

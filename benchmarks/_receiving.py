@@ -85,7 +85,7 @@ def receive_us(count: int, settings: Settings, size_bytes: int, *, alone: bool) 
 
 
 def rows(count: int, repeats: int) -> list[Mapping[str, object]]:
-    """One row for each level of security, size and way to come."""
+    """Return one row for each level of security, size and way to come."""
     found: list[Mapping[str, object]] = []
     for security in ("off", "signed"):
         settings = Settings.emulated(security=security, mtu_bytes=_MTU_BYTES)

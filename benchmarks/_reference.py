@@ -84,7 +84,7 @@ class Sender:
                 self.resend_s = time.monotonic() + _RESEND_S
 
     def _cut(self) -> bool:
-        """One more datagram, if there is something left to send."""
+        """Send one more datagram, if there is something left to send."""
         found = next(self._fragments, None)
         while found is None:
             if not self._messages:

@@ -36,7 +36,7 @@ def parser(name: str, description: str, example: str) -> argparse.ArgumentParser
 
 
 def positive(text: str) -> int:
-    """An option's value: a whole number, 1 or more."""
+    """Return an option's value: a whole number, 1 or more."""
     number = int(text)
     if number < 1:
         raise ValueError

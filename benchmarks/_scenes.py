@@ -124,7 +124,7 @@ file = "publish.csv"
 
 
 def _converted(given: Path, folder: Path) -> Path:
-    """A workload as a scenario: other names of columns, and every node wants every message."""
+    """Return a workload as a scenario: other names of columns, and every node wants every message."""
     contacts, messages, nodes = (_read(given / name, columns) for name, columns in FILES.items())
     try:
         times = ((contacts, "end"), (messages, "t"), (nodes, "end"))

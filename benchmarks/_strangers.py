@@ -65,7 +65,7 @@ class Stranger:
         return codec.datagrams([self.announce(), f.Profile(profile_digest(_EVERYTHING), 0, 1, _EVERYTHING)], 1_200)
 
     def announce(self, *, lists: bool = True, profile: bytes | None = None) -> f.Announce:
-        """The next announcement."""
+        """Return the next announcement."""
         self.counter += 1
         digest = profile_digest(_EVERYTHING) if profile is None else profile
         heard = (self.to,) if lists else ()
@@ -146,14 +146,14 @@ def _same_handle(stranger: Stranger) -> f.Frame:
 
 
 def _same_offer(stranger: Stranger) -> f.Frame:
-    """The same messages, offered and never sent."""
+    """Offer the same messages, and never send them."""
     chance = random.Random(1)
     entries = (f.OfferEntry(MessageId(chance.randbytes(16)), number, 100, 4) for number in range(40))
     return f.Offer(stranger.chance.randrange(2**24), tuple(entries))
 
 
 def _new_run(stranger: Stranger) -> f.Frame:
-    """The beginning of a reconciliation in which everything differs."""
+    """Return the beginning of a reconciliation in which everything differs."""
     chance = stranger.chance
     xors = tuple(chance.getrandbits(64) for _ in range(ROOT_CHILDREN))
     buckets = (f.Bucket(0, 0, xors),) * (CHILDREN_MAX // ROOT_CHILDREN)
@@ -188,7 +188,7 @@ def _replayed(stranger: Stranger) -> f.Frame:
 
 
 def _crowd(stranger: Stranger) -> f.Frame:
-    """A long list of those that it hears."""
+    """Return a long list of those that it hears."""
     stranger.counter += 1
     chance, digest = stranger.chance, profile_digest(_EVERYTHING)
     heard = tuple(chance.randbytes(4) for _ in range(160))
@@ -239,7 +239,7 @@ def _parcel(stranger: Stranger) -> f.Frame:
 
 
 def _acceptable(stranger: Stranger) -> Descriptor:
-    """A message that the victim would carry, but for its signature."""
+    """Return a message that the victim would carry, but for its signature."""
     made = _descriptor_of(stranger, body=b"")
     lives = {"created_us": stranger.now_us, "deadline_us": stranger.now_us + _LIFETIME_US}
     return msgspec.structs.replace(made, **lives)
@@ -264,7 +264,7 @@ def _listing_parcel(stranger: Stranger) -> f.Frame:
 
 
 def _repeated_parcel(stranger: Stranger) -> f.Frame:
-    """A message that was welcome when it came for the first time."""
+    """Return a message that was welcome when it came for the first time."""
     if not stranger.welcome:
         stranger.welcome = stranger.identity.sign(_acceptable(stranger)).wire
     return f.Parcel(
@@ -310,23 +310,23 @@ def _unknown_ids(stranger: Stranger) -> list[MessageId]:
 
 
 def _acked(stranger: Stranger) -> f.AckRecord:
-    """An acknowledgement of messages that do not exist, which counts for an hour."""
+    """Return an acknowledgement of messages that do not exist, which counts for an hour."""
     return records.made(stranger.identity, stranger.now_us + _LIFETIME_US, _unknown_ids(stranger))
 
 
 def _forged_acked(stranger: Stranger) -> f.Frame:
-    """An acknowledgement in the name of a key; everything but its signature is right."""
+    """Return an acknowledgement in the name of a key; everything but its signature is right."""
     key = stranger.chance.randbytes(32)
     return f.AckRecord(key, stranger.now_us + _LIFETIME_US, tuple(_unknown_ids(stranger)), bytes(64))
 
 
 def _late_acked(stranger: Stranger) -> f.Frame:
-    """An acknowledgement that ended."""
+    """Return an acknowledgement that ended."""
     return f.AckRecord(bytes(32), 0, tuple(_unknown_ids(stranger)), bytes(64))
 
 
 def _other_list(stranger: Stranger) -> f.Frame:
-    """A list of acknowledgements that is not the victim's."""
+    """Return a list of acknowledgements that is not the victim's."""
     return f.AckList(0, stranger.chance.randbytes(8))
 
 
@@ -340,7 +340,7 @@ def _long_list(stranger: Stranger) -> f.Frame:
 
 
 def _empty_summary(stranger: Stranger) -> f.Frame:
-    """A list of nothing: everything is lacking, each time."""
+    """Return a list of nothing: everything is lacking, each time."""
     return f.Summary(stranger.chance.getrandbits(40), 0, 1, 0)
 
 
@@ -352,7 +352,7 @@ def _long_summary(stranger: Stranger) -> f.Frame:
 
 
 def _missing(stranger: Stranger) -> f.Frame:
-    """An answer to a list of an earlier session."""
+    """Return an answer to a list of an earlier session."""
     return f.Missing(stranger.chance.getrandbits(40), 0, stranger.chance.randbytes(8))
 
 
@@ -375,7 +375,7 @@ def _false_break(stranger: Stranger) -> f.Frame:
 
 
 def _other_state(stranger: Stranger) -> f.Frame:
-    """A digest that never agrees."""
+    """Return a digest that never agrees."""
     return f.LinkState(stranger.chance.randbytes(8))
 
 
@@ -385,7 +385,7 @@ def _flapping_state(stranger: Stranger) -> f.Frame:
 
 
 def _empty_heads(stranger: Stranger) -> f.Frame:
-    """A list without any record: all are missing in it."""
+    """Return a list without any record: all are missing in it."""
     return f.LinkState(stranger.chance.randbytes(8), b"", bytes(8) + bytes([255] * 4 + [0] * 4))
 
 
@@ -425,7 +425,7 @@ def _no_kind(stranger: Stranger) -> bytes:
 
 
 def _broken(stranger: Stranger) -> bytes:
-    """An array of frames that breaks off at its end."""
+    """Return an array of frames that breaks off at its end."""
     return _endless(_data)(stranger)[:-1] + b"\xc1"
 
 

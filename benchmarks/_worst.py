@@ -53,7 +53,7 @@ def many_selectors() -> list[Entry]:
 
 
 def rows() -> list[Row]:
-    """One for each."""
+    """Return one entry for each of them."""
     rng = random.Random(1)
     found = [_message("".join(rng.choices("ab", k=_LIMITS.attribute_bytes_max))) for _ in range(_MESSAGES)]
     made: list[Row] = []
@@ -71,7 +71,7 @@ def rows() -> list[Row]:
 
 
 def _salted(entries: list[Entry]) -> list[list[Entry]]:
-    """The same again, with texts that nobody has read before."""
+    """Return the same again, with texts that nobody has read before."""
     return [
         [
             Entry(

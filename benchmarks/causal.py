@@ -101,7 +101,7 @@ def layer(options: argparse.Namespace) -> tuple[list[Row], list[Row]]:
 
 
 def runs(options: argparse.Namespace) -> Runs:
-    """The scenario with and without order, in turn, so that what else the machine does falls on both."""
+    """Run the scenario with and without order, in turn, so that disturbances by the machine affect both."""
     found: dict[Ordering, list[emu.Found]] = {ordering: [] for ordering in ORDERINGS}
     repeats = options.repeats or 1
     for number in range(repeats):

@@ -234,7 +234,7 @@ def _checked(answer: dict[str, Any], size: int, count: int) -> list[tuple[float,
 
 @contextlib.contextmanager
 def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
-    """The links and programs of so many hops."""
+    """Yield the links and programs of so many hops."""
     names = NAMES[: hops + 1]
     with netns.Net() as net, contextlib.ExitStack() as exits:
         net.add(*names)
@@ -275,7 +275,7 @@ def _node(kind: str, folder: Path, options: Options, place: int) -> list[str]:
 
 
 def measure(options: Options, folder: Path) -> tuple[list[Row], list[Row]]:
-    """The rows of both tables."""
+    """Return the rows of both tables."""
     saturated: list[Row] = []
     singles: list[Row] = []
     for hops in options.hops:
@@ -290,7 +290,7 @@ def measure(options: Options, folder: Path) -> tuple[list[Row], list[Row]]:
 def _rounds(
     made: Chain, hops: int, size: int, options: Options
 ) -> tuple[dict[str, list[Batch]], dict[str, list[float]]]:
-    """All kinds in turn, so many times."""
+    """Measure all kinds in turn, several times."""
     batches: dict[str, list[Batch]] = defaultdict(list)
     alone: dict[str, list[float]] = defaultdict(list)
     for number in range(options.rounds):

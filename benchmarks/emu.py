@@ -57,7 +57,7 @@ class Goal:
     """Divided by the same figure of this case."""
 
     def measured(self, found: Cases) -> float | None:
-        """The figure; None: its cases were not measured."""
+        """Return the figure; None: its cases were not measured."""
         if self.case not in found or (self.by and self.by not in found):
             return None
         mine = self.figure(found[self.case])
@@ -117,7 +117,7 @@ def once(case: str, options: argparse.Namespace, ordering: Ordering = Ordering.N
 
 
 def middle(found: Sequence[Found]) -> Found:
-    """The one of median CPU time."""
+    """Return the one of median CPU time."""
     return sorted(found, key=cpu_s)[(len(found) - 1) // 2]
 
 
@@ -194,7 +194,7 @@ def ratio_rows(runs: Sequence[Found], before: Path) -> list[Row]:
 
 
 def _chosen(options: argparse.Namespace) -> list[str]:
-    """The cases to measure; says which are left out, and why."""
+    """Return the cases to measure; says which are left out, and why."""
     found = []
     for case in options.only or _scenes.CASES:
         if why := _scenes.missing(case, options.workloads):

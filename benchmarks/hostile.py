@@ -143,7 +143,7 @@ def scene(folder: Path) -> Iterator[Scene]:
 
 
 def flood_rows(found: Scene, attacks: Sequence[str | None], for_s: float) -> list[Row]:
-    """One row per attack and number of strangers."""
+    """Return one row per attack and number of strangers."""
     rows: list[Row] = []
     for strangers in CROWDS:
         for attack in attacks:

@@ -156,7 +156,7 @@ class Scene:
 
 @contextlib.contextmanager
 def scene(folder: Path) -> Iterator[Scene]:
-    """A link with nobody on it yet."""
+    """Yield a link with nobody on it yet."""
     with netns.Net() as net:
         made = Scene(net, folder)
         try:
@@ -200,7 +200,7 @@ def hour_row(neighbours: int, hour: Cost, message: Cost | None, memory: int) -> 
 
 
 def measure(folder: Path, options: Options, *, full: bool) -> tuple[list[Row], list[Row]]:
-    """The rows of both tables."""
+    """Return the rows of both tables."""
     hours: list[Row] = []
     alone: list[Row] = []
     with scene(folder) as link:

@@ -39,7 +39,7 @@ class Bench(Rounds):
     """Programs of the Context API, beside the work below them."""
 
     def node(self, security: str, messages: int) -> tuple[ConnectionFactory, Path]:
-        """A new node, and its folder."""
+        """Return a new node, and its folder."""
         folder = self.next_folder()
         return programs.factory(folder, security, messages), folder
 
@@ -89,7 +89,7 @@ class Bench(Rounds):
         }  # fmt: skip
 
     def fan_out(self, security: str, *, together: bool) -> list[Row]:
-        """One program sends to so many consumers; by what one consumer costs."""
+        """Measure one program that sends to many consumers, compared with one consumer."""
         messages = max(10, self.messages // _FAN_OUT_SHARE)
         rows: list[Row] = []
         one_us = 0.0

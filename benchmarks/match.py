@@ -50,7 +50,7 @@ class Figure:
 
 
 def subscriptions(load: str, rng: random.Random, count: int = SUBSCRIPTIONS) -> list[Entry]:
-    """The profile: 85 % exact, 15 % patterns, half of each with a language alternation."""
+    """Return the profile: 85 % exact, 15 % patterns, half of each with a language alternation."""
     made = []
     for number in range(count):
         topic = f"topic{10_000 + rng.randrange(TOPICS)}"
@@ -95,7 +95,7 @@ def _each_time(entries: Sequence[Entry]) -> Callable[[Descriptor], bool]:
 
 
 def measure(repeats: int = 5, seed: int = 1, *, part: int = 1) -> list[Figure]:
-    """Every method on every load; raises `AssertionError` if they do not agree on what matches."""
+    """Measure every method on every load; raises `AssertionError` if they disagree on what matches."""
     figures = []
     for load in LOADS:
         rng = random.Random(seed)

@@ -136,7 +136,7 @@ def commit_us(path: Path, messages: int, per_commit: int) -> float:
 
 
 def role_row(role: str, messages: int, receptions: Sequence[Reception], floor_us: float) -> Row:
-    """The row of one kind of receiver."""
+    """Return the row of one kind of receiver."""
     cpu_s = statistics.median(each.cpu_s for each in receptions)
     cost_us = cpu_s / messages * 1e6
     return {

@@ -132,7 +132,7 @@ def scale_rows(delays: Path, nodes: int, duration_s: float, seed: int) -> Iterat
 
 
 def window_rows(delays: Path, duration_s: float, seed: int) -> Iterator[Row]:
-    """The processor time of a run in one piece and in windows, as a campaign does it."""
+    """Yield the processor time of a run in one piece and in windows, as a campaign does it."""
     folder = delays.parent
     (folder / "scenario.toml").write_text(OSTERMALM.read_text())
     window_s = duration_s / WINDOWS
@@ -158,7 +158,7 @@ def _received(model: Model, plan: Plan) -> int:
 
 
 def _thinned(plan: Plan, step: int) -> Plan:
-    """The same run, with one message out of so many."""
+    """Return the same run, with one message out of so many."""
     fields = dataclasses.fields(plan.messages)
     kept = {each.name: getattr(plan.messages, each.name)[::step] for each in fields}
     return dataclasses.replace(plan, messages=Messages(**kept))

@@ -109,7 +109,7 @@ class Bench(Rounds):
         return rows
 
     def assignments(self) -> list[Row]:
-        """An assignment where much waits and many ask, and where little does and one asks."""
+        """Measure an assignment where much waits and many ask, and where little waits and one asks."""
         cases = (engine.MANY, engine.FEW)
         rounds = [[engine.assigning(*case).cpu_us for case in cases] for _ in range(self.repeats)]
         many_us, few_us = (min(each) for each in zip(*rounds, strict=True))

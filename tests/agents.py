@@ -1,4 +1,4 @@
-"""Programs with contexts as processes of their own, which say what they were promised, a line each, and are killed."""
+"""Programs with contexts in processes of their own, which report every promise on a line, and are killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.netns import Net
 
 
 class Agent:
-    """A process, and what it said."""
+    """A process, and its output."""
 
     def __init__(self, program: Path, net: Net | None, name: str, *arguments: object) -> None:
         command = [sys.executable, str(program), *map(str, arguments)]
@@ -45,7 +45,7 @@ class Agent:
             time.sleep(0.01)
 
     def kill(self) -> str:
-        """End it; what it had to say to people."""
+        """End it; return its output for people."""
         self.killed = True
         self.process.kill()
         self.process.wait()

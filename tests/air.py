@@ -61,7 +61,7 @@ class Air:
 
 
 def datagram_sizes(frames: Iterable[Frame], mtu_bytes: int) -> list[int]:
-    """The lengths of what `codec.datagrams` would make, as the radio counts them."""
+    """Return the lengths of what `codec.datagrams` would make, as the radio counts them."""
     return [size for _, _, size in codec.runs(codec.wire_sizes(list(frames)), mtu_bytes)]
 
 

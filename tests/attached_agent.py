@@ -92,7 +92,7 @@ async def share(folder: str, settings: str, name: str, others: str) -> None:
 
 
 async def meet(ctx: Context, name: str, all_: set[str]) -> None:
-    """Call until everybody was heard."""
+    """Call until all the others were heard."""
     pause_s = max(0.1, len(all_) ** 2 / 2_000)  # All of them hear every call.
 
     async def call() -> None:

@@ -1,4 +1,4 @@
-"""One node whose programs send messages that they want to hear of, and what they are told."""
+"""One node whose programs send messages with receipts, and the receipts that they get."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def a_draft(
 
 
 class Author(OneNode):
-    """A node whose programs send, and what they are told."""
+    """A node whose programs send, and the receipts that they get."""
 
     def send(self, draft: Draft) -> MessageId:
         (message,) = self.send_all(draft)
@@ -76,7 +76,7 @@ class Author(OneNode):
         return [each.state.name for each in self.told()]
 
     def followed(self) -> dict[MessageId, rows.Send]:
-        """The rows on disk."""
+        """Return the rows on disk."""
         found = {name[1:]: value for (kind, name, _), value in self.disk.items() if kind == MOM and name[:1] == b"W"}
         return {
             MessageId(name): msgspec.msgpack.decode(value, type=rows.Send)

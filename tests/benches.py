@@ -37,7 +37,7 @@ class Bench:
         )
 
     def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it in this process: for help, and for what is refused before anything is measured."""
+        """Run it in this process: for help, and for arguments that are refused before anything is measured."""
         out, err = io.StringIO(), io.StringIO()
         with mock.patch.object(sys, "path", list(sys.path)), redirect_stdout(out), redirect_stderr(err):
             code = command(["bench", self.name, *arguments])

@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 def fresh(kind: str = "topic") -> str:
-    """A destination that no other test has."""
+    """Return a destination that no other test has."""
     return f"{kind}/blocking-{next(_numbers)}"
 
 

@@ -49,7 +49,7 @@ set = {duration_s = 100}
 
 
 def three(folder: Path, text: str = THREE, name: str = "three.toml") -> Path:
-    """Three nodes, of which one carries; files beside the scenario, above it and elsewhere."""
+    """Write a scenario of three nodes, one of which carries, with files beside it, above it and elsewhere."""
     home = folder / "scenarios"
     (folder / "shared").mkdir(parents=True, exist_ok=True)
     home.mkdir(exist_ok=True)
@@ -67,7 +67,7 @@ def campaign(folder: Path, *tables: str, seeds: str = "[1, 2]", scenarios: str =
 
 
 def records(out: Path) -> dict[str, bytes]:
-    """Everything in the folder of records, hidden files included."""
+    """Return everything in the folder of records, hidden files included."""
     return {path.name: path.read_bytes() for path in sorted((out / "records").iterdir())}
 
 
@@ -78,14 +78,14 @@ def states(out: Path) -> dict[str, dict[str, Any]]:
 
 
 class Broadcast:
-    """As much of a broadcast as a task needs."""
+    """The part of a broadcast that a task needs."""
 
     def __init__(self, value: bytes) -> None:
         self.value = value
 
 
 def sent(runs: Sequence[CampaignRun]) -> dict[str, Any]:
-    """The files of runs, as tasks get them."""
+    """Return the files of runs, as tasks get them."""
     return {digest: Broadcast(content) for digest, content in contents([each for run in runs for each in run.files])}
 
 
@@ -95,7 +95,7 @@ def context_of(running: Campaign, runs: Sequence[CampaignRun]) -> task.TaskConte
 
 @contextmanager
 def played(path: Path, out: Path) -> Iterator[Campaign]:
-    """A campaign whose runs this process did, one after the other."""
+    """Yield a campaign whose runs this process did, one after the other."""
     with begun(load(path), out) as running:
         shared = context_of(running, running.todo)
         yield running

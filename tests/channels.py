@@ -125,7 +125,7 @@ class Storm(Generic[W]):
         self.chance, self.net = chance, self.world.net
 
     def pass_over(self, moves: int, last: str) -> None:
-        """Break things so many times, mend all of them, and let these producers emit the last events."""
+        """Break this many things, repair all of them, and let these producers emit the last events."""
         for _ in range(moves):
             self.move()
         self.heal()

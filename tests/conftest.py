@@ -37,7 +37,7 @@ settings.load_profile("dev")
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage seldom: what is there before the first test stays, and emulated runs are many and short."""
+    """Collect garbage seldom: objects that exist before the first test stay, and emulated runs are many and short."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)
@@ -97,7 +97,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes folders that are disks of their own, of so many bytes, as long as the test runs; needs root."""
+    """Yield a function that makes folders that are disks of their own, of a given size, during the test; needs root."""
     mount, unmount = shutil.which("mount"), shutil.which("umount")
     made: list[Path] = []
 

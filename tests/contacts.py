@@ -11,18 +11,18 @@ from carrypost.testing import Network
 
 Edges = set[tuple[str, str]]
 SETTLED_S = 3.0
-"""Once links were noticed, distances are right after so long."""
+"""Time after which distances are right, once links were noticed."""
 
 
 def island(net: Network, node: str) -> Island:
-    """The island of a node."""
+    """Return the island of a node."""
     found = net.host(node)._island  # noqa: SLF001 - tables and digests are nobody's business
     assert found is not None
     return found
 
 
 class World:
-    """Contacts of a network, and who is alive."""
+    """The contacts of a network, and its living nodes."""
 
     def __init__(self, net: Network, nodes: Iterable[str]) -> None:
         self.net, self.alive = net, set(nodes)
@@ -57,7 +57,7 @@ class World:
         self.net.restart(node)
 
     def neighbours(self) -> dict[str, set[str]]:
-        """With whom each living node can exchange frames."""
+        """Return the nodes with which each living node can exchange frames."""
         found: dict[str, set[str]] = {node: set() for node in self.alive}
         for one, other in self.edges:
             if one in found and other in found:
@@ -66,7 +66,7 @@ class World:
         return found
 
     def distances(self) -> dict[str, dict[str, int]]:
-        """The true distances, from each living node."""
+        """Return the true distances, from each living node."""
         neighbours = self.neighbours()
         return {node: _distances(neighbours, node) for node in sorted(self.alive)}
 
@@ -99,7 +99,10 @@ class World:
         return all(digests[node] == digests[other] for node, true in self.distances().items() for other in true)
 
     def check(self) -> None:
-        """All distances are right, and hosts of one part have equal digests; those with equal digests equal tables."""
+        """Check that all distances are right.
+
+        Hosts of one part must have equal digests, and hosts with equal digests equal tables.
+        """
         assert self.wrong() == {}
         assert self._agreed()
         by_digest: dict[int, set[tuple[bytes, ...]]] = {}
@@ -134,18 +137,18 @@ def line(nodes: list[str]) -> Edges:
 
 
 def ring(nodes: list[str]) -> Edges:
-    """A line whose ends hear each other."""
+    """Return a line whose ends hear each other."""
     return {*pairwise(nodes), (nodes[-1], nodes[0])}
 
 
 def grid(nodes: list[str], width: int) -> Edges:
-    """Rows of so many; each hears those beside, above and below."""
+    """Return rows of this width; each node hears those beside, above and below."""
     across = {(one, other) for at, (one, other) in enumerate(pairwise(nodes), 1) if at % width}
     return across | set(zip(nodes, nodes[width:], strict=False))
 
 
 def clusters(nodes: list[str], size: int) -> Edges:
-    """Cliques of so many; of each one hears one of the next."""
+    """Return cliques of this size; one node of each hears one of the next."""
     parts = [nodes[at : at + size] for at in range(0, len(nodes), size)]
     inside = {(one, other) for part in parts for one in part for other in part if one < other}
     return inside | {(one[-1], other[0]) for one, other in pairwise(parts)}

@@ -14,7 +14,7 @@ class Story(ABC):
     """A story with a consumer y, whose modulator hashes all events before a result."""
 
     roles: ClassVar[dict[str, str]]
-    """Nodes that may crash, by what they are."""
+    """Nodes that may crash, by their role."""
     producers: str
     links: str
     """At the beginning, and in the end."""
@@ -35,7 +35,7 @@ class Story(ABC):
         return store
 
     def tell(self, node: str = "", fuse: int = -1, *, after: bool = False) -> tuple[list[str], dict[str, int]]:
-        """Tell the story. Returns what is wrong in the end, and the batches of each node meanwhile."""
+        """Tell the story; return what is wrong in the end, and the batches of each node meanwhile."""
         self.world.begin(self.links)
         results = self.world.chain("y")
         self.net.advance(5)
@@ -85,7 +85,7 @@ class Story(ABC):
 
 
 def crash_everywhere(make: Callable[[], Story], every: int) -> tuple[int, list[str]]:
-    """Crash at one of so many points; returns the number of points that there are, and what went wrong."""
+    """Crash at every n-th point; return the number of points, and what went wrong."""
     story = make()
     with story.net:
         wrong, used = story.tell()

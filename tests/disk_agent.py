@@ -27,7 +27,7 @@ from carrypost import (
 
 SIZE, LONGER = 90_000, 150_000
 REFUSED = 3
-"""So many times one after the other."""
+"""Number of refusals in a row."""
 
 
 def say(*words: object) -> None:

@@ -51,7 +51,7 @@ def csv(folder: Path, name: str, header: str, rows: Iterable[str]) -> None:
 
 
 def contacts(folder: Path, *rows: str) -> str:
-    """A file of contacts `a,b,start,end`, and the table that names it."""
+    """Return a file of contacts `a,b,start,end`, and the table that names it."""
     csv(folder, "contacts.csv", "a,b,start,end", rows)
     return '[contacts]\nfile = "contacts.csv"\n'
 
@@ -62,7 +62,7 @@ def nodes(folder: Path, *rows: str) -> str:
 
 
 def script(folder: Path, *rows: str) -> str:
-    """A file of publications `t,node,message,size,lifetime`, and the workload that names it."""
+    """Return a file of publications `t,node,message,size,lifetime`, and the workload that names it."""
     csv(folder, "publish.csv", "t,node,message,size,lifetime", rows)
     return SCRIPT
 

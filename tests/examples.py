@@ -13,7 +13,7 @@ LONG = 200
 
 
 def examples(count: int, *, stateful_step_count: int = 50) -> settings:
-    """So many examples; those of the profile where that searches for long, as `soak` and `more` do."""
+    """Return settings for this many examples; for profiles that search for long, such as `soak` and `more`, theirs."""
     profile = settings().max_examples
     found = max(count, profile) if profile > LONG else count
     return settings(max_examples=found, stateful_step_count=stateful_step_count)

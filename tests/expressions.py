@@ -1,6 +1,6 @@
-"""Selectors by chance, each with its meaning told by other means, and messages to try them on.
+"""Random selectors, each with its meaning computed by other means, and messages to try them on.
 
-An expression is drawn as its text and a function that says what it is for a message. The functions know nothing of the
+An expression is drawn as its text and a function that evaluates it for a message. The functions use nothing of the
 package: truth is a number from 0 to 1 with unknown in the middle, longs are `ctypes`, LIKE is a table of prefixes.
 """
 
@@ -87,7 +87,7 @@ def calculated(symbol: str, left: object, right: object) -> int | float | None:
 
 
 def is_like(pattern: str, escape: str | None, value: str) -> bool:
-    """By a table: `ends` are the lengths of those beginnings of the value that the pattern so far fits."""
+    """Compute LIKE by a table: `ends` are the lengths of the prefixes of the value that match the pattern so far."""
     ends = {0}
     characters = iter(pattern)
     for character in characters:

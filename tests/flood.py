@@ -66,7 +66,7 @@ class Pool:
         self._messages = [self._message(number) for number in range(20)]
 
     def make(self) -> list[bytes]:
-        """All of them: a third each of noise, of spoiled datagrams, and of frames that are sound."""
+        """Return all datagrams: a third each of noise, of spoiled datagrams, and of sound frames."""
         kinds = (self._noise, self._spoiled, self._sound)
         return [kinds[number % 3]() for number in range(self._orders.pool)]
 
@@ -143,7 +143,7 @@ class Pool:
         return f.Offer(self._number(), tuple(entries))
 
     def _transfer(self) -> f.Frame:
-        """A part of a message, under some handle."""
+        """Return a part of a message, under some handle."""
         chance, number = self._chance, self._number
         descriptor, pieces, hashes = chance.choice(self._messages)
         handle = chance.randrange(20)
@@ -179,7 +179,7 @@ class Pool:
 
 
 def sources(count: int) -> list[socket.socket]:
-    """Sockets at so many ports, never more than 64 at one address."""
+    """Return sockets at this many ports, never more than 64 at one address."""
     found = []
     for number in range(count):
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""Commands in a copy of this process, which has loaded all that they need: they begin at once, and end it."""
+"""Commands in a copy of this process, which has loaded all that they need: they start at once, and end the copy."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Running:
         self._code: int | None = None
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """End it by a signal: exit code, and what it still said."""
+        """End it by a signal; return the exit code and the rest of its output."""
         if self._code is None:
             os.kill(self.pid, number)
         return self.ended()
 
     def ended(self) -> tuple[int, str, str]:
-        """Wait for its end: exit code, and what it said that nobody read."""
+        """Wait for its end; return the exit code and the output that was not read."""
         if self._code is not None:
             return self._code, "", ""
         with self.out, self._err:

@@ -1,4 +1,4 @@
-"""Writes GPS traces in the layouts in which KAIST's and cabspotting's were published, and knows what is in them."""
+"""GPS traces in the layouts in which KAIST's and cabspotting's were published, with their known contents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Sample = tuple[int, float, float]
 
 
 class GpsTrace(NamedTuple):
-    """Files, a node each, and what is in them."""
+    """Files, one for each node, and their contents."""
 
     paths: list[Path]
     places: dict[str, list[Sample]]
@@ -35,7 +35,7 @@ class GpsTrace(NamedTuple):
         }
 
     def median(self, axis: int) -> float:
-        """Of all places."""
+        """Return the median of all places."""
         return statistics.median(sample[axis] for samples in self.places.values() for sample in samples)
 
 

@@ -15,7 +15,7 @@ class History:
     def __init__(self) -> None:
         self.faults: list[str] = []
         self.orders: dict[str, list[str]] = defaultdict(list)
-        """Host: what it was delivered, in order."""
+        """Deliveries of each host, in order."""
         self._bits: dict[str, int] = {}
         self._pasts: dict[str, int] = {}
         self._known: dict[str, int] = defaultdict(int)  # host: published or delivered there, and all before that

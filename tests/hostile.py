@@ -1,6 +1,6 @@
-"""A scripted peer: it says whatever it is told, as bytes, to the hosts of a `testing.network`.
+"""A scripted peer, which sends arbitrary bytes to the hosts of a `testing.network`.
 
-What it sends is encoded, and decoded under the victim's limits, as on a real link; what the codec refuses is told to
+Its frames are encoded, and decoded under the victim's limits, as on a real link; refusals of the codec are passed to
 the host, as a node does. It hears what its victims send to it, so that it can use their handles and serials.
 """
 
@@ -42,7 +42,7 @@ BODY_BYTES = 1_024
 DELAY_US = 5_000
 """Delay by which it hears later than the honest: of those that ask for the same, the last is served first."""
 PERIOD_MS = 600_000
-"""Announced so that one announcement is enough for a test."""
+"""Announced period, so long that one announcement is enough for a test."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Message:
 def message(
     identity: Identity, payload: bytes | Blank = b"rubbish", *, compress: bool = False, **changes: object
 ) -> Message:
-    """A message for `news` that is sound, but for what `changes` says of its descriptor."""
+    """Return a message for `news` that is sound, but for what `changes` says of its descriptor."""
     packed = pack(payload, signed=identity.signed, compress=compress, limits=_LIMITS)
     fields: dict[str, Any] = {
         "author": identity.author, "incarnation": 1, "sequence": next(_sequences), "created_us": 0,
@@ -124,7 +124,7 @@ class Attacker:
         return [frame for frame in self.heard if kind(frame) == kind_.__name__]
 
     def say(self, victim: str, *frames: Frame, as_: str | None = None) -> None:
-        """Frames in one datagram, unless they are too many for one."""
+        """Send frames in one datagram, unless they are too many for one."""
         host = self.net.host(victim)
         peer = as_ or self.address
         for datagram in codec.datagrams(frames, 60_000):
@@ -140,7 +140,7 @@ class Attacker:
         return msgspec.structs.replace(said, **changes)
 
     def wants(self, *patterns: str | Entry) -> list[Frame]:
-        """The frames of its profile, which it announces from now on."""
+        """Return the frames of its profile, which it announces from now on."""
         entries = [entry(each) if isinstance(each, str) else each for each in patterns]
         encoded = encode_entries(entries)
         self.profile = profile_digest(encoded)
@@ -156,7 +156,7 @@ class Attacker:
         self.say(victim, self.announcement(victim), *profile)
 
     def agree(self, victim: str) -> None:
-        """Let the victim believe that it has everything, so that what is new from now on is offered."""
+        """Make the victim believe that this peer has everything, so that only new messages are offered."""
         self.net.advance(1)
         for asked in self.sends(Digest):
             if asked.number:
@@ -164,7 +164,7 @@ class Attacker:
         self.net.advance(1)
 
     def offer(self, given: Message, handle: int = 1, **changes: object) -> Offer:
-        """An offer of one message."""
+        """Return an offer of one message."""
         self.serial += 1
         shown = OfferEntry(given.descriptor.id, handle, given.descriptor.length, 255)
         return Offer(self.serial, (msgspec.structs.replace(shown, **changes),))
@@ -195,7 +195,7 @@ class Attacker:
         return found
 
     def parcel(self, given: Message, handle: int = 1, **changes: object) -> Parcel:
-        """A small message whole."""
+        """Return a small message whole."""
         self.serial += 1
         made = Parcel(handle, self.serial, 1, 0, False, given.descriptor.wire, b"".join(given.pieces))
         return msgspec.structs.replace(made, **changes)
@@ -206,12 +206,12 @@ class Attacker:
 
 
 def spoil(body: bytes) -> bytes:
-    """The same length, other bytes."""
+    """Return bytes of the same length with other contents."""
     return bytes([body[0] ^ 1]) + body[1:]
 
 
 class Scene:
-    """Two honest hosts in contact, `a` and `b`, both interested in `news`, and whoever else is made."""
+    """Two honest hosts in contact, `a` and `b`, both interested in `news`, and any peers that are added."""
 
     def __init__(self, net: testing.Network) -> None:
         self.net = net
@@ -224,7 +224,7 @@ class Scene:
         net.advance(5)
 
     def attacker(self, *victims: str, address: str = "mallory", pattern: str = "news") -> Attacker:
-        """A neighbour of these hosts."""
+        """Return a neighbour of these hosts."""
         made = Attacker(self.net, address)
         for victim in victims:
             made.meet(victim, pattern)
@@ -243,9 +243,9 @@ class Scene:
         return self.refusals.at(node)
 
     def check(self, within_s: float = 60, *, strangers: bool = False) -> None:
-        """Everything honest arrives at both, in this time from now; nothing else ever did, and nothing twice.
+        """Check that every honest message arrives at both within this time, nothing else ever did, and nothing twice.
 
-        `strangers`: what others signed themselves may have come, too.
+        `strangers`: messages that others signed themselves may have come, too.
         """
         self.publish()
         self.net.advance(within_s)
@@ -260,9 +260,9 @@ class Scene:
 
 @contextmanager
 def scene(**settings: object) -> Iterator[Scene]:
-    """A scene with signatures and lifetimes, unless the settings say otherwise.
+    """Yield a scene with signatures and lifetimes, unless the settings say otherwise.
 
-    Nobody is muted for what leads to nothing, and datagrams may be long, so that each other bound shows by itself;
+    Nobody is muted for useless work, and datagrams may be long, so that each other limit shows by itself;
     `tests.test_accounts` has the accounts.
     """
     usual: dict[str, object] = {"security": "signed", "lifetime_s_default": 3_600, "lifetime_s_max": 7_200}

@@ -1,4 +1,4 @@
-"""Hosts in virtual time that are told all links between them: an island without anybody who has to find out."""
+"""Hosts in virtual time that are told all links between them: an island in which nobody has to discover anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = 1_000_000
 
 
 class Links:
-    """The links of a network, as its hosts are told them."""
+    """The links of a network, as its hosts are told."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -103,7 +103,7 @@ class Islands:
         return [name for name in self.names if self.net._driver(name).state.value == "running"]  # noqa: SLF001
 
     def tell(self) -> None:
-        """Tell all hosts what links there are, if they are to be told."""
+        """Tell all hosts the present links, if they are told at all."""
         if not self.told or self.net.host(self.up()[0])._island is None:  # noqa: SLF001 - where it is off
             return
         up = set(self.up())

@@ -1,4 +1,4 @@
-"""Messages of JMS on their way: what one program sends, as bytes, and what another one gets of them."""
+"""JMS messages on their way: the bytes that one program sends, and the message that another one gets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def described(draft: Draft) -> Descriptor:
 
 
 def over_the_air(message: M, to: Destination = NEWS, sending: Sending | None = None, *, count: int = 1) -> M:
-    """The message as a consumer elsewhere gets it."""
+    """Return the message as a consumer elsewhere gets it."""
     draft = to_draft(message, to, sending or Sending())
     assert isinstance(draft.payload, bytes)
     found = handed(described(draft), draft.payload, count=count)
@@ -45,6 +45,6 @@ def handed(descriptor: Descriptor, payload: bytes, *, count: int = 1) -> Message
 
 
 def with_payload(message: Message, payload: bytes) -> Message:
-    """As a stranger could send it: headers of one message, and any bytes."""
+    """Return a message that a stranger could send: the headers of one message, and any bytes."""
     draft = to_draft(message, NEWS)
     return handed(described(msgspec.structs.replace(draft, payload=payload)), payload)

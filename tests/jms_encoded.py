@@ -1,6 +1,6 @@
-"""A provider that encodes and decodes every value on its way, by the bytes that go over a node's socket.
+"""A provider that encodes and decodes every value on its way, as the bytes that go over a node's socket.
 
-So nothing that only works inside one process gets into the seam between APIs and node.
+So nothing that only works inside one process gets into the interface between APIs and node.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class EncodedProvider(RemoteProvider):
         asyncio.get_running_loop().call_soon(partial(getattr(self._inner, call.name), *there))
 
     def perform(self, asked: Perform) -> Performed:
-        """As on a socket: what is wrong comes with the answer, in a later turn of the loop."""
+        """Perform a work as over a socket: errors come with the answer, in a later turn of the loop."""
         loop, call = asyncio.get_running_loop(), CALLS["perform"]
         performed = Performed(loop.create_future(), loop.create_future())
         (there,) = call.decode(call.encode((asked,)))

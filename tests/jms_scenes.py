@@ -19,7 +19,7 @@ from carrypost import Consumer, Context, Message, Producer, SessionMode, Topic, 
 
 NEWS = Topic("news")
 AT_ONCE = {"redelivery_delay_s": 0.0}
-"""Settings of messaging for tests in which programs fail often: what they failed with comes again at once."""
+"""Settings of messaging for tests in which programs fail often: messages come again at once."""
 SOON_S = 60.0
 """Longer than two nodes in reach of each other need for anything."""
 
@@ -48,14 +48,14 @@ def scene(*names: str, **options: object) -> Callable[[Callable[..., Coroutine[A
 
 
 async def got(consumer: Consumer) -> Message:
-    """The next message, which comes."""
+    """Return the next message, which has to come."""
     message = await consumer.receive(timeout=SOON_S)
     assert message is not None, "nothing came"
     return message
 
 
 async def texts(consumer: Consumer, *, quiet_s: float = SOON_S) -> list[str]:
-    """The bodies of all that comes, until none comes for a while."""
+    """Return the bodies of all messages, until none comes for a while."""
     return [message.get_body(str) or "" async for message in consumer.messages(timeout=quiet_s)]
 
 
@@ -65,14 +65,14 @@ class Copies(NamedTuple):
     here: Message
     """On the node that sent it."""
     there: Message
-    """On the other one."""
+    """The message on the other node."""
     here_again: Message
     """Redelivered."""
     there_again: Message
 
 
 class Pair:
-    """A program on each of two nodes; they acknowledge when they are told to."""
+    """A program on each of two nodes, which acknowledges when it is told to."""
 
     def __init__(self, net: testing.Network, here: Context, there: Context) -> None:
         self.net, self.here, self.there = net, here, there
@@ -114,7 +114,7 @@ async def pair(
 
 
 def copies_of(message: object) -> Copies:
-    """A message as consumers get it; for tests that are no scenes."""
+    """Return a message as consumers get it; for tests that are no scenes."""
 
     async def play() -> Copies:
         async with testing.network("a", "b", seed=1) as net:

@@ -70,7 +70,7 @@ class Reader(HTMLParser):
             self._rows[-1][-1] += data
 
     def row(self, table: str, *heads: str) -> list[str]:
-        """The first row of a table that begins so, from some row on where more is told."""
+        """Return the first row of a table that begins with this text, from some row on."""
         rows = iter(next(rows for name, rows in self.tables.items() if name.startswith(table)))
         found: list[str] = []
         for head in heads:
@@ -102,7 +102,7 @@ def like_paper(
 
 
 def done(folder: Path, run: str, in_force: str) -> dict[str, Any]:
-    """A row of the table of runs, and the first row of its record."""
+    """Return a row of the table of runs, and the first row of its record."""
     file = run.replace("/", "-") + ".parquet"
     scenario, settings, seed = run.split("/")
     first: dict[str, Any] = {"run": run, "t": 0.0, "kind": "run", "node": "", "attrs": [("defaults", in_force)]}
@@ -136,7 +136,7 @@ def _quad(of: Quad, factor: float) -> dict[str, float]:
 
 
 def add(rows: Rows, run: str, paper: Experiment, lifetime_s: float | None, factor: float) -> None:
-    """Rows of one run."""
+    """Add the rows of one run."""
     nodes = ["L01-1", "L01-2"] if paper.scenario == "city_bus" else [f"n{number:04d}" for number in range(60)]
     told = paper.processing[lifetime_s]
     bcast, rcvd = told.bcast, round(told.rcvd * factor)

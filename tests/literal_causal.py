@@ -119,7 +119,7 @@ class LiteralHost:
                     msg_delivered = True
 
     def _all(self, entries: Iterable[tuple[str, dict[str, int]]]) -> Iterator[tuple[str, dict[str, int]]]:
-        """The "for all" of code 7, whose body removes what it walks over."""
+        """Yield the entries of the "for all" of code 7, whose body removes what it walks over."""
         return iter(entries if self.in_place else list(entries))
 
     def _expunge_expired_predecessors(self, cb: dict[str, int]) -> None:
@@ -162,7 +162,7 @@ class LiteralHost:
             del self.cache[mid]
 
     def evict(self, mid: str, *, told: bool) -> None:
-        """A copy leaves for want of room; the paper does not say whether the layer above is told."""
+        """Evict a copy for want of room; the paper does not say whether the layer above is told."""
         if told:
             self._oppnet_discard(mid)
         del self.cache[mid]
@@ -172,13 +172,13 @@ class LiteralHost:
         self.disk = copy.deepcopy((self.st, self.c_barrier, self.co_delivered, self.pending))
 
     def restart(self) -> None:
-        """Begin anew, from the disk if there is one; the cache is kept."""
+        """Restart, from the disk if there is one; the cache is kept."""
         self.initialise()
         if self.disk is not None:
             self.st, self.c_barrier, self.co_delivered, self.pending = copy.deepcopy(self.disk)
 
     def alive(self, mid: str) -> bool:
-        """By the local clock."""
+        """Return True if a message is alive by the local clock."""
         return not self._reached(self.air[mid])
 
     def _reached(self, message: Message) -> bool:

@@ -11,7 +11,7 @@ _PORTS = range(20_000, 32_000)
 
 
 def apart() -> dict[str, object]:
-    """Settings `udp` for the nodes of one test: loopback only, and a shared port that nobody else has."""
+    """Return settings `udp` for the nodes of one test: loopback only, and a shared port that no other test uses."""
     chance = random.Random(os.urandom(8))
     while True:
         port = chance.choice(_PORTS)

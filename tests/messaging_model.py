@@ -35,7 +35,7 @@ ORDERINGS = {"c": Ordering.CAUSAL, "d": Ordering.DELTA_CAUSAL}
 
 
 class Truth(enum.Enum):
-    """Of what a crash may have left open."""
+    """Truth of something that a crash may have left open."""
 
     NO = 0
     PERHAPS = 1
@@ -67,13 +67,13 @@ class Letter:
     acks: list[Owed] = field(default_factory=list)
     """Subscriptions that acknowledged it, perhaps or for certain, including those that ended."""
     handed_by_gone: bool = False
-    """A subscription that is gone, or an earlier life, had it and did not acknowledge it."""
+    """True if a subscription that is gone, or an earlier life, had it and did not acknowledge it."""
     wanted: bool = False
     """True if a subscription has, or had, a claim to it, perhaps."""
     claimed: bool = False
-    """For certain."""
+    """True if it is certainly claimed."""
     claimed_before: bool = False
-    """In an earlier life, or by somebody who is gone: it may come flagged."""
+    """True if it was claimed in an earlier life, or by a subscription that is gone: it may come flagged."""
 
     def alive(self, now: int) -> bool:
         return self.here and not self.is_over(now)
@@ -92,7 +92,7 @@ class Owed:
 
     letter: Letter
     must: bool
-    """Else it may have it."""
+    """True if it must be handed over; otherwise it may be."""
     acked: Truth = Truth.NO
     holder: int | None = None
     """The number under which a session has it."""
@@ -107,7 +107,7 @@ class Owed:
     late: bool = False
     """True if it came back out of its turn, when a commit was undone."""
     doubtful: bool = False
-    """An earlier life was handed it, for certain, and the subscription stands: it comes alone."""
+    """True if an earlier life was certainly handed it, and the subscription stands: it comes alone."""
 
 
 @dataclass(eq=False)
@@ -116,7 +116,7 @@ class Sub:
 
     pattern: str
     above: int | None
-    """The selector: n has to be more than this."""
+    """Selector: n has to be greater than this."""
     name: str
     client: str
     durable: bool
@@ -166,10 +166,10 @@ class Session:
     connection: int
     consumers: list[int] = field(default_factory=list)
     handed: dict[int, tuple[int, Sub, Owed]] = field(default_factory=dict)
-    """Number, to the consumer, the subscription and what it is."""
+    """Consumer, subscription and claim of what was handed over, by number."""
     drafts: dict[int, Letter] = field(default_factory=dict)
     alone: int = 0
-    """The number of what came alone, if nothing may come beside it."""
+    """The number of the message that came alone, if nothing may come beside it."""
 
     @property
     def waits(self) -> bool:
@@ -193,7 +193,7 @@ class Command:
     replaced: Sub | None = None
     """Subscription that has the name if this is lost."""
     perhaps: bool = False
-    """An earlier life may have made it, or what has its name."""
+    """True if an earlier life may have made it, or another one of its name."""
     doomed: bool = False
 
 
@@ -202,7 +202,7 @@ def _is_seen(owed: Owed) -> bool:
 
 
 class Model:
-    """One host, as those see it who use it."""
+    """One host, as its users see it."""
 
     def __init__(self, *, messages_max: int, pins_max: int) -> None:
         self.now = 0
@@ -222,11 +222,11 @@ class Model:
         self._expected: list[Letter] = []
         """Sent by the work that is being done, and not named yet."""
         self._lost: Counter[tuple[str, bytes]] = Counter()
-        """Claims whose copies are gone, perhaps, and of which that may be told."""
+        """Claims whose copies are perhaps gone, so that this may be reported."""
         self._replaced: list[Sub] = []
         """Subscriptions that were replaced, in this life."""
         self._untold: Counter[tuple[str, bytes]] = Counter()
-        """And for certain, and is to be told."""
+        """Claims whose copies are certainly gone, so that this must be reported."""
         self._takes: dict[type, Callable[[Any], None]] = {
             Published: self._published, Stored: self._stored, Failed: self._failed, Dropped: self._dropped,
             Delivered: self._tell_delivered, Handed: self._handed, ClaimLost: self._claim_lost, Done: self._done,
@@ -292,7 +292,7 @@ class Model:
         return next((each for each in self.subs if each.name and each.key == key), None)
 
     def consume(self, command: int, consumer: int, session: int, sub: Sub) -> None:
-        """A consumer was made; `sub` is what it asks for."""
+        """Note that a consumer was made; `sub` is its subscription."""
         known = self.standing(sub.key) if sub.name else None
         made = replaced = None
         perhaps = known is not None and known.stands is Truth.PERHAPS
@@ -354,7 +354,10 @@ class Model:
             self._leave_behind(owed, certain=id(owed) not in held)
 
     def _leave_behind(self, owed: Owed, *, certain: bool = True) -> None:
-        """Leave behind what nobody will come for again. A later subscriber gets it, flagged if it was handed over."""
+        """Leave behind a claim that nobody will take again.
+
+        A later subscriber gets it, flagged if it was handed over.
+        """
         if _is_seen(owed) and owed.acked is Truth.NO:
             owed.letter.claimed_before = True
             if certain:
@@ -378,7 +381,7 @@ class Model:
             session.alone = 0
 
     def retry(self, session: Session, number: int, count: int) -> None:
-        """A session tries once more what it has, which is counted so far with that."""
+        """Note that a session tries again what it has, which was counted so far."""
         owed = session.handed[number][2]
         if not count:
             assert owed.letter.is_over(self.now), "it is here, and cannot be tried again"
@@ -388,7 +391,7 @@ class Model:
         assert count == owed.anchor + owed.told, "the count is wrong"
 
     def _mix(self, sub: Sub) -> None:
-        """One of several consumers gives back what was on its way to it: what is on its way to others comes first."""
+        """Note that one of several consumers gives back its messages: those on their way to others come first."""
         for owed in sub.owed.values() if sub.shared else ():
             owed.late = owed.late or owed.holder is None
 
@@ -617,7 +620,7 @@ class Model:
         session.handed[event.number] = event.consumer, sub, owed
 
     def _doom(self, owed: Owed) -> None:
-        """A commit acknowledged what comes again: it will be undone, and that is told when nothing of it is on disk."""
+        """Note that a commit acknowledged what comes again: it will be undone, and then reported."""
         for command in self.commands.values():
             mine = [each for each in command.acked if each[-1] is owed]
             if mine:
@@ -661,7 +664,7 @@ class Model:
     # --- crashes -------------------------------------------------------------------------------------------
 
     def crash(self, here: Collection[bytes], *, settled: bool) -> None:
-        """The host began anew, and has these messages. `settled`: all that was to be written was."""
+        """Note that the host began anew, with these messages. `settled`: everything was written."""
         self.life += 1
         self._number = 0
         for letter in self.letters.values():
@@ -727,7 +730,7 @@ class Model:
                 self._doubt(sub)
 
     def _doubt(self, sub: Sub) -> None:
-        """Perhaps it stands, or the one whose name it was to have."""
+        """Note that a subscription perhaps stands, or the one whose name it was to have."""
         if sub not in self.subs:
             self.subs.append(sub)
         sub.stands = Truth.PERHAPS
@@ -737,7 +740,7 @@ class Model:
     # --- in the end ----------------------------------------------------------------------------------------
 
     def check_complete(self) -> None:
-        """The disk has caught up, and enough time has passed: nobody waits for what could be had."""
+        """Check, after the disk has caught up and enough time, that nothing is left that could be handed over."""
         assert not self._expected
         assert not self.commands, f"never answered: {self.commands}"
         assert not +self._untold, f"lost, and that was not told: {self._untold}"

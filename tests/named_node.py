@@ -1,4 +1,4 @@
-"""One host with a directory, and whoever tells it of names."""
+"""One host with a directory, and a neighbour that advertises names to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def saying(destination: str, ordering: Ordering = Ordering.NONE) -> Headers:
 
 
 class NamedNode(OneNode):
-    """A host and its disk, and a neighbour that hands it whatever it is given, asked or not."""
+    """A host and its disk, and a neighbour that sends it anything, requested or not."""
 
     def __init__(
         self, name: str = "n", *, advert_s: float = 60, lease_s: float = 0, manage: object = False, **settings: object
@@ -56,7 +56,7 @@ class NamedNode(OneNode):
     # --- others --------------------------------------------------------------------------------------------
 
     def hear(self, descriptor: Descriptor, body: bytes = b"") -> Descriptor:
-        """A message that its neighbour brings."""
+        """Return a message that its neighbour brings."""
         self.counter += 1
         self.handle += 1
         boot = self.host.incarnation
@@ -112,7 +112,7 @@ class NamedNode(OneNode):
     # --- what can be seen ----------------------------------------------------------------------------------
 
     def adverts(self, owner: str | None = None) -> list[Descriptor]:
-        """The advertisements on its disk that are alive, those of its own or of another node."""
+        """Return the advertisements on its disk that are alive, those of its own or of another node."""
         prefix = f"directory/{owner or self.name}/"
         stored = [value.descriptor for value in self.disk.values() if isinstance(value, StoredMessage)]
         return [each for each in stored if each.destination.startswith(prefix) and each.alive(self.now)]

@@ -18,11 +18,11 @@ class Programs:
         node.attach(self.provider.handlers)
 
     def context(self, client_id: str = "", mode: SessionMode = SessionMode.INDIVIDUAL_ACKNOWLEDGE) -> Context:
-        """A context as a factory makes one."""
+        """Return a context as a factory makes one."""
         return Context(Connection(self, client_id), mode)
 
     async def acquire(self) -> Provider:
-        """The node runs already."""
+        """Return the provider; its node runs already."""
         return self.provider
 
     async def release(self) -> None:

@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 def scene(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A test that is written as a coroutine."""
+    """Return a test that is written as a coroutine."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -110,7 +110,7 @@ class Program:
 
     @classmethod
     async def connect(cls, control: str, client_id: str = "") -> Self:
-        """Begin one on the node with this control socket."""
+        """Connect a program to the node with this control socket."""
         factory = ConnectionFactory(f"unix:{control}", client_id=client_id or None)
         return cls(await factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE))
 
@@ -140,7 +140,7 @@ class Program:
         return str(sent.message_id)
 
     async def sent(self, message: str) -> Sent:
-        """Return what is heard of a message that a program on this node sent, in this life or an earlier one."""
+        """Return the progress of a message that a program on this node sent, in this life or an earlier one."""
         return await self._ctx.sent(message)
 
     async def hold(self, name: str) -> Topic:
@@ -148,7 +148,7 @@ class Program:
         return await self._ctx.declare_topic(name)
 
     async def subscribe(self, topic: str | Topic, *, durable: bool = False, ordering: Ordering = Ordering.NONE) -> None:
-        """Open its consumer; `problems` has what is told of it."""
+        """Open its consumer; `problems` has the reported problems."""
         wanted = Topic(topic, ordering) if isinstance(topic, str) else topic
         self._ctx.set_exception_listener(self.problems.append)
         if durable:
@@ -157,7 +157,7 @@ class Program:
             self._consumer = await self._ctx.create_consumer(wanted)
 
     async def receive(self, timeout_s: float | None = None) -> Received:
-        """The next message; raises `TimeoutError`."""
+        """Return the next message; raises `TimeoutError`."""
         assert self._consumer is not None
         message = await self._consumer.receive(timeout=timeout_s)
         if message is None:
@@ -230,7 +230,7 @@ class Node:
     # --- at the socket ---------------------------------------------------------------------------------------------
 
     async def receive(self, patience_s: float = PATIENCE_S) -> Received:
-        """The next message, acknowledged."""
+        """Return the next message, acknowledged."""
         message = await self.program.receive(timeout_s=patience_s)
         await self.program.acknowledge(message)
         return message
@@ -261,7 +261,7 @@ class Node:
     # --- as a process ----------------------------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """Let it stand still, as a machine that sleeps."""
+        """Suspend it, like a machine that sleeps."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -1,4 +1,4 @@
-"""One host with messaging, its store in a dictionary, and a disk that answers when it is told to."""
+"""One host with messaging, its store in a dictionary, and a disk that answers on command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OneNode:
         self.write()
 
     def crash(self) -> None:
-        """Whatever was not written is gone."""
+        """Crash: everything that was not written is gone."""
         self.boot()
 
     # --- the disk ------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class OneNode:
         return self.host.messaging.consume(self.next_number(), session, wish, self.now)
 
     def consumer(self, topic: str, selector: str | None = None, *, client: str = "", **asked: object) -> int:
-        """A consumer with all the credit it may want, in a session of its own."""
+        """Return a consumer with all the credit it may want, in a session of its own."""
         consumer = self.consume(self.session(client), topic, selector, **asked)
         self.credit(consumer)
         return consumer

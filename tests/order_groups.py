@@ -26,7 +26,7 @@ def described(
     incarnation: int = 1,
     label: str = "",
 ) -> Descriptor:
-    """A message of the group."""
+    """Return a message of the group."""
     return Descriptor(
         author,
         incarnation,
@@ -46,7 +46,7 @@ def described(
 
 
 def named(descriptor: Descriptor) -> Predecessor:
-    """The entry that stands for a message in a barrier."""
+    """Return the entry that stands for a message in a barrier."""
     return Predecessor(descriptor.author, descriptor.incarnation, descriptor.sequence, descriptor.deadline_us)
 
 
@@ -90,11 +90,11 @@ class GroupHost:
         return max(self.now, self.group.clock_us)
 
     def alive(self, descriptor: Descriptor) -> bool:
-        """By the clock of the group."""
+        """Return True if a message is alive by the clock of the group."""
         return descriptor.alive(self.clock_us)
 
     def reach(self, true_us: int) -> None:
-        """Time passes; timers ring when they are due, and the cache drops what is dead."""
+        """Let time pass: timers run when they are due, and the cache drops dead messages."""
         now = max(self.now, true_us + self.ahead_us)
         while (stop := self._next_us()) <= now:
             self.now = max(self.now, stop)
@@ -109,7 +109,7 @@ class GroupHost:
         self._settle(self.group.expire(self.now))
 
     def publish(self, name: str, lifetime_us: int | None) -> Descriptor:
-        """The application broadcasts."""
+        """Broadcast a message as the application."""
         descriptor = self._described(name, lifetime_us)
         self._settle(self._broadcast(descriptor))
         return descriptor
@@ -124,7 +124,7 @@ class GroupHost:
         self._settle(self.group.receive((descriptor,), self.now))
 
     def evict(self, name: str) -> None:
-        """A copy leaves the cache; the group is told if it was not delivered."""
+        """Evict a copy from the cache; the group is told if it was not delivered."""
         descriptor = self.copies.pop(name, None)
         self.waiting.pop(name, None)
         if descriptor is not None and not self.delivered(name):
@@ -163,7 +163,7 @@ class GroupHost:
         self.log.clear()
 
     def restart(self) -> None:
-        """A new group takes up what the store has of the old one, and is shown what is in the cache."""
+        """Restart: a new group restores the store of the old one, and is given the copies in the cache."""
         self._incarnation, self._sequence = self._incarnation + 1, 0
         self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
         clock_us, newest_us, barrier = self._head
@@ -186,7 +186,7 @@ class GroupHost:
         return True
 
     def lose(self) -> None:
-        """The disk is full: what was not stored has not been, and what others sent is shown to the group again."""
+        """Fill the disk: what was not stored is lost, and messages of others are given to the group again."""
         changes = self.group.mark()
         taken_back = [] if changes is None else self.group.take_back([changes])
         self.log = [each for each in self.log if each[0] == "expire"]
@@ -199,7 +199,7 @@ class GroupHost:
         return [name for name, each in self.waiting.items() if self.alive(each) and not self.awaited(name, messages)]
 
     def awaited(self, name: str, messages: Mapping[str, Descriptor]) -> list[str]:
-        """Return what a message may wait for: undelivered predecessors, or the live ones if it is Δ-causal."""
+        """Return the messages that one may wait for: undelivered predecessors, or the live ones if it is Δ-causal."""
         missing = self.history.missing(self.name, name)
         if self.ordering is Ordering.CAUSAL:
             return missing

@@ -1,4 +1,4 @@
-"""Records of ordered topics, row by row; for tests of whoever reads them."""
+"""Records of ordered topics, row by row, for tests of their readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEFAULTS = 'duration_s = 1000.0\n[[workload]]\nkind = "script"\nordering = "delt
 
 
 class Story:
-    """Tells what happens to messages of one topic; sizes are 10, and whoever meets is linked throughout."""
+    """Writes the rows of messages of one topic; sizes are 10, and nodes that meet are linked throughout."""
 
     def __init__(
         self, nodes: str = "abc", *, ordering: str = "delta-causal", defaults: str = DEFAULTS, destination: str = "x"
@@ -69,7 +69,7 @@ class Story:
         self.record.add(Kind.REGISTRY, round(t * S), node, size=size, detail=registry, attrs=attrs)
 
     def end(self, t: float) -> Record:
-        """The run ends."""
+        """End the run."""
         self.record.add(Kind.REGISTRY, round(t * S), "a", size=0, detail="cache")
         return self.record
 

@@ -29,7 +29,7 @@ class Agent:
         return found
 
     def tell(self, **order: object) -> dict[str, Any]:
-        """Give an order; returns how things stand after it."""
+        """Give an order; return the state after it."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()

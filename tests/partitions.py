@@ -90,7 +90,7 @@ class Oracle:
     contacts: Sequence[Contact]
 
     def arrival(self, source: str, target: str, t: float | None) -> float | None:
-        """Return when a flood from a node reaches another one; None if never."""
+        """Return the time at which a flood from one node reaches another; None if it never does."""
         if t is None:
             return None
         times = {source: t}

@@ -46,7 +46,7 @@ def played(
 
 
 def events(table: pa.Table) -> list[dict[str, object]]:
-    """All rows but the first, which names the window, and the counts at the end."""
+    """Return all rows but the first, which names the window, and the counts at the end."""
     return [row for row in table.to_pylist() if row["kind"] not in {"run", "tally"}]
 
 

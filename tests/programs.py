@@ -72,7 +72,7 @@ class Program:
         return [each.text for each in self.got]
 
     def close(self) -> None:
-        """The program ends; what it did not acknowledge goes back."""
+        """End the program; messages that it did not acknowledge go back."""
         self.messaging.disconnect(self.connection, self.now)
         self.consumer = 0
 
@@ -96,6 +96,6 @@ class Program:
 
 
 def declare(net: testing.Network, node: str, name: str, **options: object) -> str:
-    """A queue of a node; returns its destination."""
+    """Declare a queue of a node; return its destination."""
     asked = Declare(name, **options)  # type: ignore[arg-type]
     return net.host(node).messaging.declare(next(_numbers), asked, round(net.now * 1_000_000))

@@ -51,7 +51,7 @@ FAULTS = {"control", "assignee", "assignment", "looks", "queue", "receiver", "re
 
 
 class Truth(enum.Enum):
-    """Of what a crash may have left open."""
+    """Truth of something that a crash may have left open."""
 
     NO = 0
     PERHAPS = 1
@@ -156,7 +156,7 @@ class Seat:
     held: dict[int, Hand] = field(default_factory=dict)
     """Messages that it has and did not acknowledge, by number."""
     alone: int = 0
-    """The number of what came alone: nothing comes beside it until it is acknowledged."""
+    """The number of the message that came alone: nothing comes beside it until it is acknowledged."""
 
     @property
     def waits(self) -> bool:
@@ -203,7 +203,7 @@ class QueueWorld:
         self.seats: list[Seat] = []
         self.jobs: dict[int, Job] = {}
         self.pacts: list[Job] = []
-        """Commits of which only the hosts know whether they were done."""
+        """Commits whose outcome only the hosts know."""
         self.words: list[Descriptor] = []
         """All that nodes said to each other about queues."""
         self.evicted = False
@@ -292,12 +292,12 @@ class QueueWorld:
         )  # fmt: skip
 
     def send(self, pick: int, contents: list[Content]) -> None:
-        """A program sends, several messages in one work."""
+        """Let a program send several messages in one work."""
         if self.up():
             self._work(chosen(self.up(), pick), contents, [], ())
 
     def acknowledge(self, pick: int, which: int, contents: list[Content]) -> None:
-        """A session is done with some of what it has; with contents, in a commit."""
+        """Let a session acknowledge some of its messages; with contents, in a commit."""
         seats = [seat for seat in self.sitting() if seat.held]
         if seats:
             seat = chosen(seats, pick)
@@ -354,7 +354,7 @@ class QueueWorld:
             self._do(seat.node, lambda: self.messaging(seat.node).credit(seat.consumer, messages, PLENTY, self.now))
 
     def leave(self, pick: int, how: str, which: int) -> None:
-        """A consumer closes, or its connection does, or its session recovers; some of it nobody saw."""
+        """Close a consumer or its connection, or recover its session; some of its messages were seen by nobody."""
         seats = [seat for seat in self.sitting() if seat.open or how != "consumer"]
         if not seats:
             return
@@ -423,7 +423,7 @@ class QueueWorld:
         self.net.fill_disk(name, full=full)
 
     def evict(self, pick: int) -> None:
-        """All nodes evict, also those that said it, what is on its way to one, or to any of them."""
+        """Let all nodes, also the authors, evict the messages on their way to one node, or to any."""
         to = chosen((*NODES, None), pick)
         gone = [address.control(NodeId(name)) for name in NODES if to in (name, None)]
         for word in [each for each in self.words if each.destination in gone]:
@@ -589,7 +589,7 @@ class QueueWorld:
     # --- in the end ----------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Everything is good, and everybody consumes: nothing is lost, and nothing is left behind."""
+        """Repair everything and let everybody consume: nothing may be lost, and nothing left behind."""
         for name, node in self.nodes.items():
             store = self.net._driver(name).store  # noqa: SLF001 - as above
             assert isinstance(store, FaultyStore)
@@ -623,7 +623,7 @@ class QueueWorld:
         return sent and letter.acked is Truth.NO and letter.deadline_us > self.now
 
     def check_entries(self) -> None:
-        """No manager has anything but what is not due."""
+        """Check that managers have only entries that are not due."""
         for name in NODES:
             overview = self.messaging(name).overview()
             mine = [letter for letter in self.letters if letter.queue.node == name]
@@ -632,7 +632,7 @@ class QueueWorld:
             assert overview.entries <= len(delayed), f"{name} still has {overview.entries} messages"
 
     def check_served(self) -> None:
-        """Whoever still has credit got what waits for it."""
+        """Check that every consumer with credit got what waits for it."""
         for letter in self.letters:
             if not self._is_owed(letter) or letter.hands or letter.due_us > self.now:
                 continue

@@ -94,7 +94,7 @@ class Broker:
 
 @dataclass
 class Consumer:
-    """The consumer, and what it got."""
+    """The consumer, and its results."""
 
     results: list[Message] = field(default_factory=list)
     up: bool = True

@@ -388,7 +388,7 @@ class Broker:
         return number if number in lane else None
 
     def tick(self) -> None:
-        """Tell homes of seats, ask for what is missing, repeat what is not confirmed."""
+        """Tell homes of seats, ask for missing events, repeat what is not confirmed."""
         if not self.up:
             return
         for home in HOMES:

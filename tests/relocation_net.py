@@ -33,7 +33,7 @@ class Node(Protocol):
 
 
 class Net:
-    """Nodes by name, and what is under way between them."""
+    """Nodes by name, and the messages between them."""
 
     def __init__(self, seed: int, weather: Weather) -> None:
         self.rng, self.weather, self.now = Random(seed), weather, 0
@@ -56,7 +56,7 @@ class Net:
         self.at(self.now + self.rng.randrange(period_us), again)
 
     def send(self, author: str, to: str, message: object, *, carried: bool = False) -> None:
-        """Send a message. One to the node itself is a call; one that is carried comes, sooner or later."""
+        """Send a message. One to the node itself is a call; one that is carried arrives sooner or later."""
         if author == to:
             self.nodes[to].receive(author, message)
             return

@@ -32,7 +32,7 @@ class Schedule:
 
 
 def times(least: float = 0, most: float = END_S) -> st.SearchStrategy[float]:
-    """A grid of half seconds."""
+    """Return times on a grid of half seconds."""
     return st.integers(int(least * 2), int(most * 2)).map(lambda half: half / 2)
 
 
@@ -45,7 +45,7 @@ def spans(most: int) -> st.SearchStrategy[list[tuple[float, float]]]:
 
 @st.composite
 def touching(draw: st.DrawFn, most: int) -> list[tuple[float, float]]:
-    """Spans some of which begin where the one before ends."""
+    """Draw spans, some of which begin where the one before ends."""
     edges = sorted(draw(st.lists(times(), max_size=most + 1, unique=True)))
     kept = draw(st.lists(st.booleans(), min_size=len(edges), max_size=len(edges)))
     return [(a, b) for (a, b), keep in zip(pairwise(edges), kept, strict=False) if keep]
@@ -58,7 +58,7 @@ def there(presences: Sequence[Presence], node: str, t: float) -> bool:
 
 @st.composite
 def schedules(draw: st.DrawFn, *, nodes_max: int = 5, messages_max: int = 6) -> Schedule:
-    """A few nodes that come and go, meet, and publish while they are there."""
+    """Return a few nodes that come and go, meet, and publish while they are there."""
     names = [f"n{number}" for number in range(draw(st.integers(2, nodes_max)))]
     presences: list[Presence] = []
     for name in names:
@@ -90,7 +90,7 @@ def write(
     columns: Sequence[str] = (),
     more: Mapping[str, Sequence[object]] = {},
 ) -> Path:
-    """Write the schedule as a scenario with its files; `more`: by message, what is in further columns."""
+    """Write the schedule as a scenario with its files; `more`: contents of further columns, by message."""
     rows: dict[str, list[tuple[object, ...]]] = {
         "nodes": [("node", "join", "leave"), *schedule.presences],
         "contacts": [("a", "b", "start", "end"), *schedule.contacts],

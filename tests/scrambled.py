@@ -458,7 +458,7 @@ class Scrambled:
 
 
 def spoilt(chance: random.Random, data: bytes) -> bytes:
-    """The same with a few bytes changed, taken out or added."""
+    """Return the same with a few bytes changed, taken out or added."""
     changed = bytearray(data)
     for _ in range(chance.choice([1, 1, 2, 5])):
         at = chance.randrange(len(changed) + 1)

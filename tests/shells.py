@@ -57,7 +57,7 @@ class Shell:
         self._copies: list[Running] = []
 
     def run(self, *arguments: str, apart: bool = False) -> tuple[int, str, str]:
-        """A command that ends: exit code, stdout, stderr. Unless `apart` it is run in this process."""
+        """Run a command to its end; return exit code, stdout and stderr. Unless `apart`, it runs in this process."""
         if not apart:
             with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
                 code = run(arguments)
@@ -71,7 +71,7 @@ class Shell:
         return [json.loads(line) for line in out.splitlines()]
 
     def refusal(self, *arguments: str, apart: bool = False) -> tuple[int, str]:
-        """A command that fails, with one sentence: exit code, and the sentence."""
+        """Run a command that fails with one sentence; return the exit code and the sentence."""
         code, out, err = self.run(*arguments, apart=apart)
         assert out == ""
         assert err.startswith("carrypost: ")
@@ -104,7 +104,7 @@ class Shell:
         return text
 
     def node(self, *arguments: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-        """A node that is ready, and what it says of itself."""
+        """Start a node; return it when it is ready, with its own description."""
         process = subprocess.Popen(  # noqa: S603 - our own command
             [*COMMAND, "node", *arguments], text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -122,7 +122,7 @@ class Shell:
         return running
 
     def beside(self, *arguments: str, stdin: int | None = None) -> Running:
-        """A command that runs on, in a copy of this process."""
+        """Start a command that runs on, in a copy of this process."""
         self._copies.append(Running(arguments, stdin))
         return self._copies[-1]
 
@@ -140,7 +140,7 @@ class Shell:
             process.communicate()
 
     def contents(self) -> dict[str, bytes]:
-        """All files of the default node, but those that hold no state."""
+        """Return all files of the default node, but those that hold no state."""
         files = [path for path in sorted(self.data.iterdir()) if path.is_file()]
         return {
             path.name: path.read_bytes()

@@ -26,7 +26,7 @@ class Victim(_victim.Victim):
         super().__init__(held)
 
     def flood(self, make: Callable[[Stranger], bytes], strangers: list[Stranger], seconds: int) -> int:
-        """A thousand datagrams a second from each, for so long; how many were read."""
+        """Send a thousand datagrams a second from each for this long; return the number that was read."""
         before = self.read.total()
         for _ in range(seconds * 100):
             for stranger in strangers:

@@ -30,7 +30,7 @@ TO_ALL = [entry("queue/.*"), entry("control/.*")]
 
 @contextmanager
 def at(net: testing.Network, node: str) -> Iterator[Deliveries]:
-    """One step of a host in which a layer does something."""
+    """Yield one step of a host in which a layer does something."""
     host, now = net.host(node), round(net.now * 1e6)
     with host.step(now):
         yield host._deliveries  # noqa: SLF001 - what messaging is given when it joins a host

@@ -33,7 +33,7 @@ OTHERS: list[dict[str, Any]] = [
 
 
 def held(net: Network, node: str) -> set[str]:
-    """The labels of what is whole at a node."""
+    """Return the labels of what is whole at a node."""
     return {copy.descriptor.label for copy in net.host(node)._holdings.known_copies() if copy.whole}  # noqa: SLF001
 
 

@@ -416,7 +416,7 @@ class CacheMachine(RuleBasedStateMachine):
         return Known(descriptor, self.model.serial)
 
     def pick(self, pick: int, *states: str) -> tuple[Copy, Known] | None:
-        """One of the messages known in one of these states."""
+        """Return one of the messages known in one of these states."""
         known = [known for known in self.model.known.values() if not states or known.state in states]
         if not known:
             return None

@@ -242,7 +242,7 @@ def message(
     incarnation: int = 1,
     ordering: Ordering = DELTA,
 ) -> Descriptor:
-    """A message with times in seconds."""
+    """Return a message with times in seconds."""
     return described(
         author,
         sequence,

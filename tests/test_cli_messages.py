@@ -416,7 +416,7 @@ def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monke
 
 
 def examples(name: str) -> list[str]:
-    """The examples that the help of a command gives."""
+    """Return the examples that the help of a command gives."""
     command: Any = typer.main.get_command(app)
     for part in name.split():
         command = command.commands[part]

@@ -30,7 +30,7 @@ ALONE = "Nobody is in reach; `carrypost doctor` tells why."
 
 
 def kept(shell: Shell) -> dict[str, bytes]:
-    """A node that has run once: what it has."""
+    """Return the contents of a node's folder after it has run once."""
     process, _ = shell.node()
     assert shell.end(process) == (0, "", "")
     return shell.contents()

@@ -91,7 +91,7 @@ SCENE = 'duration_s = 10\n[contacts]\nfile = "contacts.csv"\n'
 
 
 def commands(command: Any, *above: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer has no public type for it
-    """Every command, by the words that call it."""
+    """Yield every command, by the words that call it."""
     if hasattr(command, "commands"):
         for name, each in command.commands.items():
             yield from commands(each, *above, name)
@@ -100,7 +100,7 @@ def commands(command: Any, *above: str) -> Iterator[tuple[str, Any]]:  # noqa: A
 
 
 def paths_of(function: Callable[..., None]) -> set[str]:
-    """The names of a function's parameters that are paths."""
+    """Return the names of a function's parameters that are paths."""
     return {name for name, hint in get_type_hints(inspect.unwrap(function)).items() if "Path" in str(hint)}
 
 
@@ -115,7 +115,7 @@ PATHS = {
 
 
 def arguments(case: str, value: str) -> list[str]:
-    """A command line with this value for a parameter, and whatever else the command needs."""
+    """Return a command line with this value for a parameter, and whatever else the command needs."""
     name, parameter = case.rpartition(" ")[0], PATHS[case]
     rest = list(REST.get(name, []))
     if parameter.param_type_name == "argument":
@@ -249,7 +249,7 @@ def load_commands() -> None:
 
 
 def as_nobody(arguments: list[str]) -> tuple[int, str]:
-    """A command in a process of another user: a copy of this one, which has loaded all that it needs."""
+    """Return a command in a process of another user: a copy of this one, which has loaded all that it needs."""
     load_commands()
 
     def become_nobody() -> None:

@@ -47,12 +47,12 @@ def place(tmp_path: Path) -> Path:
 
 
 def shown(code: int) -> int:
-    """An exit code as a shell shows it: who was ended by a signal has 128 and its number."""
+    """Return an exit code as a shell shows it: who was ended by a signal has 128 and its number."""
     return 128 - code if code < 0 else code
 
 
 def environment(place: Path, event: str, what: str, number: int) -> dict[str, str]:
-    """A process that sends itself a signal at its first event of this kind with such a first argument."""
+    """Return a process that sends itself a signal at its first event of this kind with such a first argument."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
     path = os.pathsep.join(filter(None, (str(place / "hook"), kept.get("PYTHONPATH"))))
     ours = {"PYTHONPATH": path, "STRIKE": f"{event}|{what}|{number}", "HOME": str(place)}

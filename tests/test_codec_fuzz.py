@@ -70,7 +70,7 @@ def calls_made(datagram: bytes) -> int:
 
 
 def peak_bytes(datagram: bytes) -> int:
-    """The most memory that decoding uses at any time, what it gives back included."""
+    """Return the most memory that decoding uses at any time, what it gives back included."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

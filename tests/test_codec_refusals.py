@@ -35,7 +35,7 @@ GOOD = Ack(5, b"\x01")
 
 
 def datagram(*frames: object) -> bytes:
-    """A datagram of frames and of things that are none."""
+    """Return a datagram of frames and of things that are none."""
     parts = [codec.encode(each) if isinstance(each, Frame) else msgspec.msgpack.encode(each) for each in frames]
     return b"CP\x01" + msgspec.msgpack.encode([msgspec.Raw(part) for part in parts])
 

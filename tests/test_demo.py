@@ -49,13 +49,13 @@ SCENES = ("1. A chat by bus", "2. A letter, Emil is away", "3. Forums, plain and
 
 
 def environment(place: Path) -> dict[str, str]:
-    """An environment in which temporary folders are made in a place of this test."""
+    """Return an environment in which temporary folders are made in a place of this test."""
     (place / "tmp").mkdir(exist_ok=True)
     return {**os.environ, "TMPDIR": str(place / "tmp"), "CARRYPOST_SECURITY": "off"}  # Which is for the user's node.
 
 
 def rows_of(folder: Path) -> list[dict[str, object]]:
-    """All rows of all nodes, by time."""
+    """Return all rows of all nodes, by time."""
     lines = (line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines())
     return sorted(map(json.loads, lines), key=lambda row: row["t"])
 
@@ -102,7 +102,7 @@ def test_without_a_terminal_it_tells_the_story_in_lines_and_counts_what_was_reco
 
 @contextmanager
 def terminal(place: Path, columns: int, program: str = PROGRAM) -> Iterator[pexpect.spawn[str]]:
-    """The demonstration in a terminal, from the moment at which its picture is there."""
+    """Yield the demonstration in a terminal, from the moment at which its picture is there."""
     child = pexpect.spawn(
         sys.executable, ["-c", program, "demo", "--quick"], cwd=str(place), env=environment(place),
         encoding="utf-8", codec_errors="replace",  # A terminal throws away what it has not shown when Ctrl-C comes.

@@ -54,7 +54,7 @@ def prose_of(path: Path) -> str:
 
 
 def examples() -> Iterator[tuple[str, str, str | None]]:
-    """Every block of Python: where it stands, and the text block right below it, if there is one."""
+    """Yield every block of Python: where it stands, and the text block right below it, if there is one."""
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         blocks = list(BLOCK.finditer(text))
@@ -140,7 +140,7 @@ def test_the_readme_has_a_first_program() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The names under which the headings of a document can be linked."""
+    """Return the names under which the headings of a document can be linked."""
     titles = re.findall(r"^#+ (.*)$", prose_of(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -202,7 +202,7 @@ def _choices(given: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def reasons_in_code() -> set[object]:
-    """Every reason that the core gives: constants in calls that refuse, and the enumerations."""
+    """Return every reason that the core gives: constants in calls that refuse, and the enumerations."""
     found: set[object] = {refusal.value for refusal in Refusal} | {"expired", "no-room", "share"}
     place = {"refuse": 0, "block_from": 2}
     place |= dict.fromkeys(("RemoteError", "LimitError", "DecodeError", "ForgeryError", "ForgetfulError"), 0)
@@ -246,7 +246,7 @@ def test_the_glossary_is_in_order_and_has_each_word_once() -> None:
 
 
 def codes(heading: str, document: str = "host.md") -> list[str]:
-    """All code in the first cells of the table under a heading."""
+    """Return all code in the first cells of the table under a heading."""
     return [code for cells in rows(document, heading) for code in re.findall(r"`([^`]+)`", cells[0])]
 
 
@@ -373,7 +373,7 @@ def replayed(path: tuple[str, ...]) -> Life:
 
 
 def moves_of_the_cache() -> Moves:
-    """Everything that can happen, in every state that can be reached."""
+    """Return everything that can happen, in every state that can be reached."""
     found: Moves = set()
     paths: dict[str, tuple[str, ...]] = {"unknown": ()}
     todo = ["unknown"]

@@ -109,7 +109,7 @@ def test_a_mistake_is_named(
 
 
 def searched(schedule: Schedule, presences: tuple[Presence, ...]) -> set[tuple[str, str]]:
-    """The bound by looking at every instant at which anything happens, for one message after the other."""
+    """Return the bound found by a search at every instant, for one message after the other."""
     instants = sorted(
         {t for *_, start, end in schedule.contacts for t in (start, end)}
         | {t for _, join, leave in presences for t in (join, END_S if leave is None else leave)}

@@ -85,7 +85,7 @@ corrupt = 0.01
 
 
 def busy(folder: Path, *, nodes: int = 5) -> Path:
-    """A scenario with something of everything."""
+    """Return a scenario with something of everything."""
     rows = [f"n000{a},n000{b},{5 * a + b},{60 + 7 * a + b}" for a in range(1, 5) for b in range(a + 1, 6)]
     (folder / "contacts.csv").write_text("\n".join(["a,b,start,end", *rows]) + "\n")
     path = folder / "busy.toml"

@@ -27,7 +27,7 @@ Class = tuple[bool, int]
 
 @st.composite
 def addressed(draw: st.DrawFn) -> tuple[Schedule, dict[str, list[str]]]:
-    """A schedule with a contact and a message at least, and the recipients of each message, not its author."""
+    """Return a schedule with a contact and a message at least, and the recipients of each message, not its author."""
     schedule = draw(schedules(nodes_max=6).filter(lambda found: found.contacts and found.messages))
     names = sorted({name for name, _, _ in schedule.presences})
     lists = {

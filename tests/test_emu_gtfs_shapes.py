@@ -36,7 +36,7 @@ def table(header: str, rows: list[str]) -> str:
 
 
 def shape(places: Places, name: str = "s", measure: list[float] | None = None) -> str:
-    """A file of one shape; `measure` tells how far along each point is."""
+    """Return a file of one shape; `measure` tells how far along each point is."""
     header = "shape_id,shape_pt_lat,shape_pt_lon,shape_pt_sequence" + (",shape_dist_traveled" if measure else "")
     rows = [
         f"{name},{y / 1e3:.9f},{x / 1e3:.9f},{index}" + (f",{measure[index]}" if measure else "")
@@ -279,7 +279,7 @@ def test_no_other_way_to_place_stops_is_nearer(points: Places, stops: Places) ->
 
 
 def feet_of(stop: tuple[float, float], points: Places) -> Iterator[tuple[float, tuple[float, float]]]:
-    """The point of each piece that is next to a stop: how far along, and where."""
+    """Yield the point of each piece that is next to a stop: how far along, and where."""
     along_m = 0.0
     for (x_0, y_0), (x_1, y_1) in itertools.pairwise(points):
         length_m = math.dist((x_0, y_0), (x_1, y_1))

@@ -20,7 +20,7 @@ Change = Callable[[Record], None]
 
 
 def sound() -> Record:
-    """A meets b, b meets c; `m` goes from a over b to c, `n` ends at its deadline, c is away for a while."""
+    """Return a record in which `m` goes from a over b to c, `n` ends at its deadline, and c is away for a while."""
     record = Record("sound/default/1")
     add = record.add
     add(Kind.RUN, 0, "", attrs=ATTRS)
@@ -59,7 +59,7 @@ def got(record: Record, t: float, node: str, message: str, *, peer: str, hops: i
 
 
 def edited(kind: Kind, number: int = 0, **changes: object) -> Change:
-    """Some columns of the n-th row of a kind have other values."""
+    """Change some columns of the n-th row of a kind."""
 
     def edit(record: Record) -> None:
         row = [at for at, each in enumerate(record.kind) if each == kind][number]
@@ -70,7 +70,7 @@ def edited(kind: Kind, number: int = 0, **changes: object) -> Change:
 
 
 def dropped(kind: Kind, number: int = 0) -> Change:
-    """The n-th row of a kind is missing."""
+    """Remove the n-th row of a kind."""
 
     def drop(record: Record) -> None:
         row = [at for at, each in enumerate(record.kind) if each == kind][number]
@@ -81,12 +81,12 @@ def dropped(kind: Kind, number: int = 0) -> Change:
 
 
 def more(kind: Kind, t: float, node: str, **columns: object) -> Change:
-    """One more row at the end."""
+    """Add a row at the end."""
     return lambda record: record.add(kind, round(t * S), node, **columns)  # type: ignore[arg-type]
 
 
 def published(message: str, node: str, size: int) -> Change:
-    """One more publication at the end."""
+    """Add a publication at the end."""
     return lambda record: own(record, 9, node, message, size)
 
 
@@ -96,7 +96,7 @@ DEADLINE = {"attrs": {"deadline": "7.5"}}
 
 
 def evicted(t: float) -> list[Change]:
-    """The copy of c gives way before it is delivered."""
+    """Let the copy of c give way before it is delivered."""
     return [dropped(Kind.DELIVER, 4), more(Kind.DROP, t, "c", detail="evicted", **M)]
 
 

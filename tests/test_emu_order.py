@@ -20,7 +20,7 @@ ORDERED = '[[workload]]\nkind = "script"\nfile = "publish.csv"\nordering = "{}"\
 
 
 def ordered(folder: Path, ordering: str, *rows: str) -> str:
-    """A workload of publications `t,node,message,size,lifetime` that has an order."""
+    """Return a workload of publications `t,node,message,size,lifetime` that has an order."""
     emulated.script(folder, *rows)
     return ORDERED.format(ordering)
 

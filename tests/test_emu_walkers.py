@@ -32,7 +32,7 @@ def samples(movement: Movement) -> list[tuple[str, float, float, float]]:
 
 
 def written(movement: Movement) -> str:
-    """The movement as such a file."""
+    """Return the movement as such a file."""
     tracks = movement.tracks
     rows = list(
         zip(tracks.node.tolist(), (tracks.t_us / SECOND).tolist(), tracks.x.tolist(), tracks.y.tolist(), strict=True)

@@ -32,7 +32,7 @@ MAKES: dict[ExchangeInput, Callable[[ExchangeMachine], None]] = {
 
 
 def paths() -> dict[ExchangeState, list[ExchangeInput]]:
-    """The shortest way to every state that can be reached."""
+    """Return the shortest way to every state that can be reached."""
     found: dict[ExchangeState, list[ExchangeInput]] = {ExchangeMachine().state: []}
     for state in (queue := list(found)):
         for (before, move), after in EXCHANGE_TABLE.items():

@@ -35,7 +35,7 @@ def net() -> Iterator[Net]:
 
 @asynccontextmanager
 async def line(net: Net, folder: Path) -> AsyncIterator[tuple[Nodes, Radio, Topic]]:
-    """The nodes, once all know of each other, and the topic."""
+    """Yield the nodes, once all know of each other, and the topic."""
     net.add(*LINE)
     radio = Radio(net, *LINE)
     for pair in pairwise(LINE):

@@ -354,7 +354,7 @@ def test_a_long_descriptor_in_parts_is_taken_up_to_the_limit_and_not_beyond() ->
 
 
 def bomb(identity: Identity, squeezed: bytes, size: int) -> Message:
-    """A payload that says that it becomes `size` bytes."""
+    """Return a payload that says that it becomes `size` bytes."""
     packed = message(identity, squeezed)
     given = message(identity, squeezed, codec=PayloadCodec.ZSTD, size=size)
     return Message(given.descriptor, packed.pieces, packed.hashes)

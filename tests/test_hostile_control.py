@@ -633,7 +633,7 @@ def test_who_asks_for_the_same_all_the_time_and_never_acknowledges_is_sent_littl
 
 
 def leader(stage: Scene, reacts: Callable[[Attacker, Frame], None]) -> Attacker:
-    """A neighbour that b served before it met a, and that asks for whatever it is offered, at once.
+    """Return a neighbour that b served before it met a, and that asks for whatever it is offered, at once.
 
     A message that several asked for goes out once, to the link, at the pace of the first.
     """

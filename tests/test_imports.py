@@ -48,7 +48,7 @@ Imports = Mapping[str, Mapping[str, Import]]
 
 
 def module_names(source: Path) -> dict[str, Path]:
-    """Every module under `source`; a package goes by its own name, without `__init__`."""
+    """Return every module under `source`; a package goes by its own name, without `__init__`."""
     found = {}
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
@@ -57,7 +57,7 @@ def module_names(source: Path) -> dict[str, Path]:
 
 
 def statements(node: ast.AST, kind: Kind = Kind.RUN) -> Iterator[tuple[ast.Import | ast.ImportFrom, Kind]]:
-    """Every import below `node`, and where it stands."""
+    """Yield every import below `node`, and where it stands."""
     match node:
         case ast.Import() | ast.ImportFrom():
             yield node, kind
@@ -101,7 +101,7 @@ def imports(source: Path) -> Imports:
 
 
 def circles(graph: Imports) -> list[list[str]]:
-    """A shortest circle of each strongly connected component; its first module stands at the end again."""
+    """Return a shortest circle of each strongly connected component; its first module stands at the end again."""
     ways = {module: ways_from(module, graph) for module in graph}
     found = []
     left = sorted(graph)
@@ -115,7 +115,7 @@ def circles(graph: Imports) -> list[list[str]]:
 
 
 def ways_from(start: str, graph: Imports) -> dict[str, list[str]]:
-    """A shortest way from a module to each one that it imports, directly or not: perhaps itself."""
+    """Return a shortest way from a module to each one that it imports, directly or not: perhaps itself."""
     ways: dict[str, list[str]] = {}
     ends = [[start]]
     while ends:

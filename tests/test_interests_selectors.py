@@ -38,7 +38,7 @@ def selector(text: str) -> Selector | None:
 
 
 def evaluated(profile: list[Entry]) -> set[str]:
-    """The texts that are evaluated of a stranger's profile."""
+    """Return the texts that are evaluated of a stranger's profile."""
     texts = {one.selector for one in profile if one.selector is not None}
     found, steps = set(), 0
     for weight, text in sorted((read.weight, text) for text in texts if (read := selector(text)) is not None):

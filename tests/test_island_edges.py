@@ -80,7 +80,7 @@ def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
 
 
 def entry_of(table: Table, node: NodeId) -> Entry:
-    """The record of a node that has one."""
+    """Return the record of a node that has one."""
     entry = table.get(node)
     assert entry is not None
     return entry

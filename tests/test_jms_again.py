@@ -47,7 +47,7 @@ async def prepare(net: testing.Network, place: str, *bodies: str, priorities: tu
 async def program(
     net: testing.Network, place: str, mode: SessionMode = CLIENT, prefetch: int | None = None
 ) -> AsyncIterator[tuple[Context, Consumer]]:
-    """A program that receives it."""
+    """Yield a program that receives it."""
     async with net.context("a", mode, client_id="me") as context:
         if place == "topic":
             yield context, await context.create_durable_consumer(NEWS, "mail", prefetch=prefetch)

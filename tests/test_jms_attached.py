@@ -46,7 +46,7 @@ MIB = 1024 * 1024
 
 @functools.cache
 def udp(_: Path) -> dict[str, object]:
-    """The same for all of one test."""
+    """Return the same value for all of one test."""
     return apart()
 
 
@@ -60,7 +60,7 @@ def factory(folder: Path, **given: Any) -> ConnectionFactory:  # noqa: ANN401 - 
 
 @asynccontextmanager
 async def running(folder: Path, **keywords: object) -> AsyncIterator[ServedNode]:
-    """A node as `carrypost node` runs it."""
+    """Yield a node as `carrypost node` runs it."""
     served = await ServedNode.start(settings(folder, **keywords), stopping=asyncio.Event())
     try:
         async with asyncio.timeout(WITHIN_S):
@@ -345,7 +345,7 @@ def call(number: int, name: str, *args: object, **more: object) -> bytes:
 
 
 async def said(control: Path, data: bytes, *, ends: bool = True) -> list[dict[str, Any]]:
-    """All that the node says to these bytes."""
+    """Return all that the node says to these bytes."""
     reader, writer = await asyncio.open_unix_connection(control)
     writer.write(data)
     if not ends:

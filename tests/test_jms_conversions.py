@@ -114,7 +114,7 @@ def test_row_48_the_table_of_bodies_has_the_32_cells_of_the_specification() -> N
 
 
 def legal_in(cells: list[tuple[str, str, bool]], written: str) -> list[tuple[str, bool]]:
-    """A row of a table."""
+    """Return a row of a table."""
     return [(read, marked) for row, read, marked in cells if row == written]
 
 

@@ -32,7 +32,7 @@ WITHIN_S = 30.0
 
 @functools.cache
 def udp(_: Path) -> dict[str, object]:
-    """The same for all of one test."""
+    """Return the same value for all of one test."""
     return apart()
 
 

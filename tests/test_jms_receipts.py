@@ -36,7 +36,7 @@ async def states(sent: Sent) -> list[SendState]:
 
 
 async def states_until(net: testing.Network, sent: Sent, seconds: float) -> list[SendState]:
-    """The states that are seen in the next while."""
+    """Return the states that are seen in the next while."""
     seen: list[SendState] = []
 
     async def watch() -> None:

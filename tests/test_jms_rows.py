@@ -13,7 +13,7 @@ FILES = sorted(path.stem for path in Path(__file__).parent.glob("test_jms_rows_*
 
 
 def rows_in(stem: str) -> set[int]:
-    """The rows that tests of a file are named by."""
+    """Return the rows that tests of a file are named by."""
     names = vars(importlib.import_module(f"tests.{stem}"))
     return {int(found[1]) for name in names if (found := re.match(r"test_row_(\d+)_", name))}
 

@@ -169,7 +169,7 @@ def test_misuse_is_told() -> None:
 
 
 async def work(net: testing.Network) -> list[str]:
-    """One transaction after another: what comes in goes out, as often as the node lives. What was committed."""
+    """Move messages from queue to queue, one per transaction, as long as the node lives; return the committed ones."""
     committed: list[str] = []
     async with net.context("a", TRANSACTED, client_id="tx") as tx:
         questions = await tx.create_durable_consumer(tx.create_topic("questions"), "inbox")

@@ -125,7 +125,7 @@ def test_serials_rise(journal: Journal) -> None:
 
 
 def lost_delete(journal: Journal) -> int:
-    """A batch that deletes `a`; its serial."""
+    """Make a batch that deletes `a`; return its serial."""
     journal.delete(key("a"))
     batch = journal.pop_batch()
     assert batch is not None

@@ -115,7 +115,7 @@ _WAIT_S_MAX = 60
 
 @contextmanager
 def one_executor(spark: SparkSession, folder: Path) -> Iterator[None]:
-    """One of the two executors has something else to do meanwhile."""
+    """Keep one of the two executors busy meanwhile."""
     begun, over = folder / "begun", folder / "over"
     context = spark.sparkContext
 

@@ -87,7 +87,7 @@ def test_an_executor_with_another_carrypost_is_refused(
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
-    """A Spark of its own on this machine, as `docs/experiments.md` starts one; its address."""
+    """Yield the address of a Spark on this machine, started as in `docs/experiments.md`."""
     home = Path(next(iter(pyspark.__path__)))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

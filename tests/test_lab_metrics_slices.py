@@ -113,7 +113,7 @@ def test_slices_on_spark_are_tasks_and_rows_in_any_order_are_as_good(tmp_path: P
 
 
 def lasting(count: int, lifetime_s: float) -> pa.Table:
-    """A message each second, which is delivered elsewhere half its lifetime later."""
+    """Return a message each second, which is delivered elsewhere half its lifetime later."""
     rows = []
     for at in range(count):
         about = {"run": "r", "message": f"m{at:05}", "source": "a", "size": 10}

@@ -42,7 +42,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 
 def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]]) -> Page:
-    """The page of a campaign in which each seed has these rows."""
+    """Return the page of a campaign in which each seed has these rows."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     text = Scenario.parse(_SCENARIO, folder).in_force()
     runs = []
@@ -74,7 +74,7 @@ def _parsed(drawn: str) -> ET.Element:
 
 
 def _figure(found: Page, caption: str) -> str:
-    """The number of the figure whose caption has this."""
+    """Return the number of the figure whose caption has this."""
     text = Reader(found.text).text
     return text[: text.index(caption)].rpartition("Figure ")[2].split(".")[0].split(",")[0]
 

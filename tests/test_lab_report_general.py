@@ -55,7 +55,7 @@ range_m = 30
 
 
 def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str = _SCENARIO) -> Reader:
-    """The page of a campaign in which each seed has these rows."""
+    """Return the page of a campaign in which each seed has these rows."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
     for seed, found in enumerate(seeds or ({},), 1):
@@ -71,7 +71,7 @@ def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str
 
 
 def _delays(metric: str, time_s: float, most_s: float | None = None) -> dict[Table, list[dict[str, Any]]]:
-    """One delay throughout, but for the longest."""
+    """Return the same delay everywhere, except for the longest."""
     names = ("min_s", "avg_s", "stdev_s", *(f"p{each}_s" for each in f.PERCENTILES))
     row = {"metric": metric, "count": 3, **dict.fromkeys(names, time_s)}
     return {f.DELAY_SPREAD: [{**row, "max_s": time_s if most_s is None else most_s}]}

@@ -112,7 +112,7 @@ def test_a_window_of_no_length_is_refused() -> None:
 
 # -------------------------------------------------------------------------------------------- second by second
 def drawn(seed: int) -> tuple[list[Meeting], list[Stay]]:
-    """A run whose times are whole seconds, some of them long after nobody was there."""
+    """Return a run whose times are whole seconds, some of them long after nobody was there."""
     chance = random.Random(seed)
     base = chance.choice((0, 1_700_000_000))
 

@@ -21,7 +21,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def planned(tree: Path, target: str) -> list[str]:
-    """The lines that make would run."""
+    """Return the lines that make would run."""
     if shutil.which("make") is None:
         pytest.skip("there is no make")
     # Within `make test` this is a make inside another, which tells of the folders that it enters and leaves.

@@ -23,7 +23,7 @@ HERE, X, Y = NodeId("here"), NodeId("x"), NodeId("y/z")
 
 
 def space(*entries: tuple[NodeId, str, str]) -> Namespace:
-    """A namespace with these names of nodes; what stands for nothing is a context."""
+    """Return a namespace with these names of nodes; what stands for nothing is a context."""
     made = Namespace(HERE)
     for owner, name, destination in entries:
         made.add(Entry(owner, name, destination, deadline_us=7))

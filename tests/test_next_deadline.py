@@ -43,7 +43,7 @@ class Neighboured:
         self.now = SECOND
 
     def hears(self, period_ms: int, node: str = "b") -> bool:
-        """An announcement; whether it said anything new."""
+        """Make an announcement; return whether it contained anything new."""
         self.counter += 1
         heard = (node_prefix(NodeId("a")),)
         said = Announce(NodeId(node), 1, self.counter, period_ms, self.profile, heard)

@@ -28,7 +28,7 @@ WITHIN_S = 10.0
 
 @asynccontextmanager
 async def served(folder: Path, name: str = "n", **keywords: object) -> AsyncIterator[tuple[Node, Control]]:
-    """A node on loopback, and its control socket."""
+    """Yield a node on loopback, and its control socket."""
     settings = parse("", {}, {**QUICK, "udp": apart(), **keywords, "node.data": str(folder / name)})
     async with Node(settings) as node:
         control = Control(node, stopping=asyncio.Event())
@@ -44,7 +44,7 @@ async def client_of(node: Node) -> Client:
 
 
 async def raw(node: Node) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that has been welcomed."""
+    """Return a connection that has been welcomed."""
     reader, writer = await asyncio.open_unix_connection(node.settings.control)
     writer.write(HELLO)
     await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
@@ -60,7 +60,7 @@ HELLO = framed({"do": "hello", "versions": [1], "program": "test"})
 
 
 async def said(reader: asyncio.StreamReader) -> list[dict[str, object]]:
-    """All that the node says until it hangs up."""
+    """Return all that the node says until it hangs up."""
     async with asyncio.timeout(WITHIN_S):
         content = await reader.read()
     found = []

@@ -41,7 +41,7 @@ def free_bytes(disk: Path) -> int:
 
 
 def noise(size: int = SIZE) -> bytes:
-    """A payload that cannot be compressed."""
+    """Return a payload that cannot be compressed."""
     return _chance.randbytes(size)
 
 

@@ -67,7 +67,7 @@ class WatchedNode(Node):
             await asyncio.sleep(0.005)
 
     async def consume(self, topic: str, *, credit: int = 1_000, **asked: object) -> int:
-        """A consumer of a durable subscription, once that is durable."""
+        """Return a consumer of a durable subscription, once that is durable."""
         messaging, now, number = self.host.messaging, self.driver.now, next(self.numbers)
         self.session = messaging.open_session(messaging.connect(now, client="me"), now)
         wish = Subscribe(entry(topic), **({"name": "mail", "durable": True} | asked))  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ class WatchedNode(Node):
 
 
 def rows(folder: Path) -> list[bytes]:
-    """The families of the rows that messaging has in a store."""
+    """Return the families of the rows that messaging has in a store."""
     with contextlib.closing(sqlite3.connect(folder / "store.sqlite")) as connection:
         found = connection.execute("SELECT name FROM layer WHERE kind = 'mom' ORDER BY name").fetchall()
     return [name[:1] for (name,) in found]

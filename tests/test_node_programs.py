@@ -33,7 +33,7 @@ WITHIN_S = 10.0
 
 @asynccontextmanager
 async def running(folder: Path, name: str = "n", **keywords: object) -> AsyncIterator[tuple[Node, Programs]]:
-    """A node on loopback, and its programs."""
+    """Yield a node on loopback, and its programs."""
     settings = parse("", {}, {**QUICK, "udp": apart(), **keywords, "node.data": str(folder / name)})
     async with Node(settings) as node:
         yield node, Programs(node)

@@ -294,7 +294,7 @@ def test_a_registry_that_cannot_be_read_is_told() -> None:
 
 
 def forged(attacker: Attacker, number: int, **changes: object) -> Message:
-    """A message that depends on one that does not exist."""
+    """Return a message that depends on one that does not exist."""
     until_us: Any = changes.pop("until_us", 3_000_000_000)
     missing = Predecessor("nobody", 1, number + 1, until_us)
     usual: dict[str, Any] = {"destination": "forum", "ordering": Ordering.DELTA_CAUSAL, "barrier": (missing,)}

@@ -148,7 +148,7 @@ def test_who_is_gone_makes_room_for_who_has_waited_longest() -> None:
 
 
 def gives(stage: Scene, name: str) -> Attacker:
-    """A neighbour of `b` that brings a message that is wanted there."""
+    """Return a neighbour of `b` that brings a message that is wanted there."""
     made = stage.attacker("b", address=name)
     given = message(made.identity)
     made.say("b", made.offer(given))
@@ -159,7 +159,7 @@ def gives(stage: Scene, name: str) -> Attacker:
 
 
 def takes(stage: Scene, name: str) -> Attacker:
-    """A neighbour of `b` that is sent a message and acknowledges it."""
+    """Return a neighbour of `b` that is sent a message and acknowledges it."""
     made = stage.attacker("b", address=name)
     made.agree("b")
     stage.net.publish("b", "news", b"for whoever takes it")
@@ -197,7 +197,7 @@ def stays(stage: Scene) -> Iterator[list[Attacker]]:
 
 
 def earns(stage: Scene) -> Iterator[list[Attacker]]:
-    """The same, and those who find a place at first earn it by a message."""
+    """Yield the same, where those who find a place at first earn it by a message."""
     crowd = [gives(stage, f"crowd-{number}") for number in range(PLACES - 1)]
     crowd += [Attacker(stage.net, f"crowd-{number}") for number in range(PLACES - 1, CROWD)]
     while True:

@@ -89,7 +89,7 @@ class Node:
         self.settle(0)
 
     def settle(self, now: int) -> tuple[list[Batch], list[Event]]:
-        """Everything that follows, without any time; what was written and told."""
+        """Do everything that follows, without any time; return what was written and told."""
         batches: list[Batch] = []
         events: list[Event] = []
         while self.host.busy or (self.host.next_deadline() or now + 1) <= now:

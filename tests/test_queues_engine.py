@@ -47,7 +47,7 @@ def send(net: testing.Network, node: str, queue: str, *texts: str, **options: ob
 
 
 def rows(net: testing.Network, node: str) -> set[str]:
-    """The families of rows that a node's messaging has, but for which queues it asked."""
+    """Return the families of rows that a node's messaging has, but for which queues it asked."""
     stored = net._driver(node).store.state()  # noqa: SLF001 - what a restart would find
     return {name[:1].decode() for (kind, name, _), _ in stored if kind == MOM} - {"M"}
 

@@ -26,7 +26,7 @@ def send(here: Scene, text: str, life_s: float = LIFE_S) -> None:
 
 
 def lose_an_assignment(here: Scene, life_s: float = SHORT_S) -> Program:
-    """A consumer of r that takes one message at a time is given one, and what tells so is evicted everywhere."""
+    """Give one message to a consumer of r that takes one at a time, and evict everywhere what tells of it."""
     reader = Program(here.net, "r", here.queue, prefetch=1)
     here.net.advance(30)
     here.part()

@@ -100,7 +100,7 @@ class Scene:
         return overview.entries
 
     def rows(self, node: str) -> set[str]:
-        """The families of rows that a node's messaging has, but for which queues it asked."""
+        """Return the families of rows that a node's messaging has, but for which queues it asked."""
         stored = self.net._driver(node).store.state()  # noqa: SLF001 - what a restart would find
         return {name[:1].decode() for (kind, name, _), _ in stored if kind == MOM} - {"M"}
 

@@ -97,7 +97,7 @@ class Shop:
         return taken
 
     def _numbered(self, programs: list[Program]) -> list[tuple[int, Program]]:
-        """The programs with the numbers under which they got what they have: numbers rise over all of them."""
+        """Return the programs with the numbers under which they got what they have: numbers rise over all of them."""
         ordered = sorted(programs, key=lambda program: program.numbers[0])
         return [(program.numbers[0], program) for program in ordered]
 
@@ -111,7 +111,7 @@ class Shop:
 
 
 def play(disk_delay_s: float, node: str = "", fuse: int = -1, *, after: bool = False) -> dict[str, int]:
-    """All of it, with a crash or without one; returns how many batches each node made meanwhile."""
+    """Run all of it, with a crash or without; return the number of batches that each node made."""
     shop = Shop(disk_delay_s)
     try:
         before = {name: shop.store(name).batches for name in NODES}

@@ -75,7 +75,7 @@ class Wire:
         return self.frames.pop(0)
 
     async def message(self) -> Frame:
-        """The next MESSAGE, which comes."""
+        """Return the next MESSAGE, which has to come."""
         await self.until(lambda: bool(self.frames))
         return self.take("MESSAGE")
 

@@ -29,7 +29,7 @@ def payloads(net: testing.Network, node: str) -> list[bytes]:
 
 
 def carried(net: testing.Network, payload: bytes = b"hello") -> MessageId:
-    """A message goes from a over b to c, who are never all linked."""
+    """Send a message from a over b to c, which are never all linked."""
     net.subscribe("c", "news")
     net.link("a", "b")
     message = net.publish("a", "news", payload, label="m1", attributes={"language": "English"})

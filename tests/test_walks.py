@@ -21,7 +21,7 @@ _CALLED = re.compile(r"`((?:[A-Z]\w*\.)\w+|[a-z_]+_[a-z_]+)`")
 
 
 def walks() -> dict[str, list[str]]:
-    """The functions that each walk names."""
+    """Return the functions that each walk names."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("## Five walks through the code")[2].partition("\n## ")[0]
     return {

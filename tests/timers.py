@@ -15,7 +15,7 @@ PROFILE_RETRY_US = 1_000_000
 
 
 def due_us(host: Host) -> int:
-    """The earliest thing that is due, whatever the host believes."""
+    """Return the earliest time at which something is due, whatever the host believes."""
     ground, recovery = host._host_context, host._recovery  # noqa: SLF001 - what is due is nobody else's business
     dues = [recovery.notes_us, recovery.relief_us]
     deadlines = [copy.descriptor.deadline_us for copy in ground.holdings.cache.copies if copy is not None]
@@ -46,7 +46,7 @@ def check(host: Host, told: int | None) -> None:
 
 
 def ended(host: Host, now: int) -> set[tuple[str, str, int]]:
-    """The timers that ended by now, by address, name and time."""
+    """Return the timers that ended by now, by address, name and time."""
     return {
         (neighbour.link.peer, timer.name, due)
         for neighbour in host._neighbours  # noqa: SLF001
@@ -57,7 +57,7 @@ def ended(host: Host, now: int) -> set[tuple[str, str, int]]:
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Every answer and every tick of every host is checked."""
+    """Check every answer and every tick of every host."""
     original, original_tick = Host.next_deadline, Host.tick
 
     def next_deadline(host: Host) -> int | None:

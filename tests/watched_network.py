@@ -106,7 +106,7 @@ class Config:
         return self.cache_messages_max > 1000
 
     def network(self, record: testing.Record) -> testing.Network:
-        """A network like that, not open yet, on faulty disks."""
+        """Return a network like that, not open yet, on faulty disks."""
         options = asdict(self)
         net = testing.network(*options.pop("names"), record=record, **options)
         for name in self.names:
@@ -203,7 +203,7 @@ class Watched:
         getattr(self, name)(*arguments, **keywords)
 
     def store(self, node: str) -> FaultyStore:
-        """The disk of a node."""
+        """Return the disk of a node."""
         store = self.net._driver(node).store  # noqa: SLF001 - as above
         assert isinstance(store, FaultyStore)
         return store
@@ -404,7 +404,7 @@ class Watched:
         message.failed, message.sure = True, False
 
     def _sent(self, found: MessageId) -> Message:
-        """The message that a host tells its author of, be it while it is being published."""
+        """Return the message that a host reports to its author, even while it is being published."""
         n = self.ids.get(found, len(self.messages) - 1)
         self._identify(n, found)
         assert self.messages[n].published

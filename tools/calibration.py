@@ -77,7 +77,7 @@ def bounds(scenario: Scenario, seed: int | str, lifetimes_s: Iterable[float | No
 
 
 def means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of every statistic."""
+    """Return the mean of every statistic."""
     return {name: fmean(row[name] for row in rows) for name in rows[0]}
 
 

@@ -53,19 +53,19 @@ _POWERS = {2**exponent - less: f"2^{exponent}" + " - 1" * less for exponent in (
 
 
 def frame_tables() -> str:
-    """A table per frame and per entry of a frame."""
+    """Return a table per frame and per entry of a frame."""
     inner = [entry for kind in frames.WIRE_KINDS for entry in frames.entries(kind)]
     return "\n\n".join(_section(kind) for kind in (*frames.WIRE_KINDS, *inner))
 
 
 def descriptor_table() -> str:
-    """The fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
+    """Return the fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
     parts = (descriptor.Predecessor, headers.Headers, headers.Covers)
     return "\n\n".join([_fields(descriptor.Descriptor), *(_section(part) for part in parts)])
 
 
 def control_tables() -> str:
-    """A table per item of a control message."""
+    """Return a table per item of a control message."""
     return "\n\n".join(_section(kind) for kind in control.KINDS)
 
 
@@ -175,24 +175,24 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def link_machine() -> str:
-    """The table of a link's states, and its diagram."""
+    """Return the table of a link's states, and its diagram."""
     head = ("state", *(sign.value for sign in NeighbourInput))
     rows = [(state.value, *(NEIGHBOUR_TABLE[state, sign].value for sign in NeighbourInput)) for state in NeighbourState]
     return _table(head, rows) + "\n\n" + _diagram(NeighbourState.SILENT, NEIGHBOUR_TABLE)
 
 
 def exchange_machine() -> str:
-    """The diagram of an exchange, and what its states mean."""
+    """Return the diagram of an exchange, and what its states mean."""
     return _machine(exchange, exchange.ExchangeState, exchange.EXCHANGE_TABLE)
 
 
 def copy_machine() -> str:
-    """The diagram of a copy's life, and what its states mean."""
+    """Return the diagram of a copy's life, and what its states mean."""
     return _machine(copy_states, copy_states.CopyState, copy_states.COPY_TABLE)
 
 
 def _machine(module: ModuleType, kind: type[Enum], table: Mapping[tuple[Any, Any], Any]) -> str:
-    """A diagram, which starts in the first state, and what the states mean."""
+    """Return a diagram, which starts in the first state, and what the states mean."""
     meanings = _docstrings(_class(module, kind))
     rows = [(state.value, meanings[state.name]) for state in kind]
     return _diagram(next(iter(kind)), table) + "\n\n" + _table(("state", "meaning"), rows)
@@ -206,7 +206,7 @@ def drop_reasons() -> str:
 
 
 def claim_machine() -> str:
-    """The diagram of a claim, what its states mean, and what moves it."""
+    """Return the diagram of a claim, what its states mean, and what moves it."""
     found = {node.name: _docstrings(node) for node in _parsed(mom_state).body if isinstance(node, ast.ClassDef)}
     states = [(state.value, found["ClaimState"].get(state.name, "")) for state in mom_state.ClaimState]
     moves = [(move.value, found["ClaimInput"].get(move.name, "")) for move in mom_state.ClaimInput]
@@ -215,7 +215,7 @@ def claim_machine() -> str:
 
 
 def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
-    """A state machine as mermaid draws it."""
+    """Return a state machine as mermaid draws it."""
     moves = [
         f"    {before.value} --> {after.value}: {move.value}"
         for (before, move), after in table.items()
@@ -225,19 +225,19 @@ def _diagram(start: Enum, table: Mapping[tuple[Any, Any], Any]) -> str:
 
 
 def source_machine() -> str:
-    """The diagram of a relocation's source, and its table."""
+    """Return the diagram of a relocation's source, and its table."""
     return _steps(relocation.SourceState, relocation.SOURCE_TABLE, relocation.SOURCE_REPEATS)
 
 
 def destination_machine() -> str:
-    """The diagram of a relocation's destination, and its table."""
+    """Return the diagram of a relocation's destination, and its table."""
     return _steps(relocation.DestinationState, relocation.DESTINATION_TABLE, relocation.DESTINATION_REPEATS)
 
 
 def _steps(
     kind: type[Enum], table: Mapping[tuple[Any, Any], relocation.Step[Any]], repeats: Mapping[Any, relocation.Action]
 ) -> str:
-    """A machine that does something: its diagram, what it does, and what its states mean."""
+    """Return a machine that does something: its diagram, what it does, and what its states mean."""
     rows = [
         (before.value, what.value, ", ".join(action.value for action in step.actions) or "–", step.after.value)
         for (before, what), step in table.items()
@@ -276,17 +276,17 @@ def overlay_authors_table() -> str:
 
 
 def settings_table() -> str:
-    """Every field of `Settings` but the limits."""
+    """Return every field of `Settings` but the limits."""
     return _config_table(config.Settings)
 
 
 def messaging_table() -> str:
-    """Every field of `Messaging`."""
+    """Return every field of `Messaging`."""
     return _config_table(config.settings.Messaging)
 
 
 def limits_table() -> str:
-    """Every field of `Limits`."""
+    """Return every field of `Limits`."""
     return _config_table(config.Limits)
 
 
@@ -321,7 +321,7 @@ def _allowed(each: dataclasses.Field[object]) -> str:
 
 
 def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per kind
-    """A value as people write it: flags as in TOML, bytes in KiB and MiB where that is exact."""
+    """Return a value as people write it: flags as in TOML, bytes in KiB and MiB where that is exact."""
     if isinstance(value, bool):
         return str(value).lower()
     if value is None or value == ():
@@ -340,7 +340,7 @@ def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per k
 
 
 def scenario_tables() -> str:
-    """Every table of a scenario but the settings of the nodes and mobility."""
+    """Return every table of a scenario but the settings of the nodes and mobility."""
     kinds = (
         ("Top level", tables.RunTable), ("[nodes]", tables.NodesTable),
         ("[[nodes.group]]", tables.GroupTable), ("[contacts]", tables.ContactsTable),
@@ -353,7 +353,7 @@ def scenario_tables() -> str:
 
 
 def mobility_tables() -> str:
-    """Every model of mobility, and the tables that it has inside."""
+    """Return every model of mobility, and the tables that it has inside."""
     found = []
     for name, (module, kind_name) in scenario.MODELS.items():
         kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
@@ -477,7 +477,7 @@ _CONSTANTS = (
 
 
 def _core_module(name: str) -> ModuleType:
-    """The module of the core that is called so, in whichever package it is."""
+    """Return the module of the core that is called so, in whichever package it is."""
     parts = (gossip, host, island)
     found = [each.name for part in parts for each in pkgutil.walk_packages(part.__path__, f"{part.__name__}.")]
     return importlib.import_module(next(path for path in found if path.endswith(f".{name}")))
@@ -498,13 +498,13 @@ def constants_table() -> str:
 
 
 def lab_tables() -> str:
-    """The tables that the commands of the laboratory read and write."""
+    """Return the tables that the commands of the laboratory read and write."""
     kept = (schemas.POSITIONS, schemas.CONTACTS, schemas.RECORDS, schemas.RUNS, schemas.FAILURES)
     return "\n\n".join(_lab_table(each) for each in kept)
 
 
 def family_tables() -> str:
-    """The families of metrics."""
+    """Return the families of metrics."""
     return "\n\n".join(_lab_table(each) for each in FAMILIES)
 
 
@@ -550,7 +550,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def updated(document: str) -> str:
-    """The document with its marked parts as they should be."""
+    """Return the document with its marked parts as they should be."""
     return MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found['name']]()}\n\n{found[3]}", document)
 
 

@@ -33,14 +33,14 @@ _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netn
 
 
 def lane_of(file: Path) -> str:
-    """The lane of one file of tests."""
+    """Return the lane of one file of tests."""
     if "lab" in file.stem.split("_") or _contents(file).spark:
         return "laboratory"
     return "realtime" if _is_real(file) else "virtual"
 
 
 def files(lane: str) -> list[str]:
-    """The files of tests in a lane, as they are given to pytest."""
+    """Return the files of tests in a lane, as they are given to pytest."""
     found = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(file.relative_to(ROOT)) for file in found if lane_of(file) == lane]
 
@@ -72,7 +72,7 @@ def _is_real(file: Path) -> bool:
 
 
 def _shared(module: str) -> Path | None:
-    """The file of a module that tests share; None for those of the package and of others."""
+    """Return the file of a module that tests share; None for those of the package and of others."""
     file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
     return file if module.startswith(("tests.", "tools.")) and file.is_file() else None
 

@@ -47,7 +47,7 @@ class Outcome:
 
 
 def summed(lines: Sequence[str]) -> str:
-    """The last line of a check; the counts of all, if it had several parts."""
+    """Return the last line of a check; the counts of all, if it had several parts."""
     if len(lines) == 1:
         return lines[0]
     counts: Counter[str] = Counter()
@@ -58,7 +58,7 @@ def summed(lines: Sequence[str]) -> str:
 
 
 def table(outcomes: Sequence[Outcome], took_s: float) -> str:
-    """All checks, and the sum of them."""
+    """Return all checks, and the sum of them."""
     code = int(any(each.code for each in outcomes))
     total = Outcome("all", code, sum(each.cpu_s for each in outcomes), took_s, "")
     head = f"{'check':<12}{'outcome':<8}{'CPU s':>8}{'seconds':>8}  last line"
@@ -66,7 +66,7 @@ def table(outcomes: Sequence[Outcome], took_s: float) -> str:
 
 
 def dearest(costs: Iterable[Cost]) -> str:
-    """The tests that took most CPU time; a paragraph of its own, or nothing where there were none."""
+    """Return the tests that took most CPU time; a paragraph of its own, or nothing where there were none."""
     found = sorted(costs, key=lambda cost: -cost.cpu_s)[:DEAREST]
     lines = [f"{cost.cpu_s:>8.1f}{cost.took_s:>8.1f}  {cost.test}" for cost in found]
     return "\n".join([f"{'CPU s':>8}{'seconds':>8}  the dearest tests", *lines, ""]) if lines else ""

@@ -125,7 +125,7 @@ FAMILIES: Final = {"drawn": PLAIN, "drawn-ordered": ORDER, "messaging": MESSAGIN
 
 
 def hashed(table: pa.Table) -> str:
-    """The hash of all rows but the first."""
+    """Return the hash of all rows but the first."""
     digest = hashlib.sha256()
     with pa.BufferOutputStream() as made:
         with pa.ipc.new_stream(made, table.schema) as stream:
