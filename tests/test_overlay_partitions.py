@@ -31,7 +31,7 @@ def test_exactly_what_floods_one_after_the_other_bring_is_delivered_at_the_same_
     assert all(each == list(range(1, len(each) + 1)) for each in sizes.values())
 
 
-@pytest.mark.parametrize("seed", [2, 6, *soaked(range(2_000, 2_300))])
+@pytest.mark.parametrize("seed", [2, *soaked(range(2_000, 2_300))])
 def test_with_the_island_and_homes_that_change_order_and_state_hold(tmp_path: Path, seed: int) -> None:
     drawn = schedule(seed)
     found, sizes = given(played(tmp_path, drawn, settings="", overlay=ADAPTIVE))
