@@ -216,7 +216,7 @@ BALANCE = Recipe(
     settings=_balance_settings(),
     quick=("control-30", "nearest-30", "control-90", "nearest-90", "static"),
     quick_s=120,
-    cpu_s=(350, 30),
+    cpu_s=(700, 35),
     metrics_cpu_s=(10, 3),
 )
 RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY, BALANCE)}

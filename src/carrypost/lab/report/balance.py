@@ -60,7 +60,7 @@ _OPEN = {
     "settings.overlay.load_window_s": "load is measured over, s",
     "settings.overlay.capacity": "processors of a broker",
     "workload.0.period_s": "an event of each producer every, s",
-    "workload.0.params": "modulator: its cost makes the load",
+    "workload.0.params.cost_us": "cost of an event, µs: it makes the load",
     "duration_s": "how long runs last",
 }
 _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
@@ -96,13 +96,21 @@ def _approach(run: FinishedRun) -> str:
 
 
 def _by_load(study: Study, all_series: Sequence[Series]) -> dict[str, dict[int, Series]]:
-    """Return the series of each approach by mean load in percent."""
-    found: dict[str, dict[int, Series]] = {}
+    """Return the series of each approach by mean load in percent: the mean of all runs with the same cost of events."""
+    means: dict[object, list[float]] = {}
     for series in all_series:
-        means = [float(each["mean"].mean()) for each in _loads(study, series) if len(each["mean"])]
-        if means:
-            found.setdefault(_approach(series.first), {})[round(100 * float(np.mean(means)))] = series
-    return {name: dict(sorted(each.items())) for name, each in found.items()}
+        found = [float(each["mean"].mean()) for each in _loads(study, series) if len(each["mean"])]
+        means.setdefault(_cost(series.first), []).extend(found)
+    by_load: dict[str, dict[int, Series]] = {}
+    for series in all_series:
+        if of := means[_cost(series.first)]:
+            by_load.setdefault(_approach(series.first), {})[round(100 * float(np.mean(of)))] = series
+    return {name: dict(sorted(each.items())) for name, each in by_load.items()}
+
+
+def _cost(run: FinishedRun) -> object:
+    workload = next(iter(run.in_force.get("workload", [])), {})
+    return workload.get("params", {}).get("cost_us")
 
 
 def _loads(study: Study, series: Series) -> list[dict[str, Floats]]:
