@@ -214,13 +214,13 @@ def test_rosters_heal_30_percent_loss_and_partitions(seed: int) -> None:
 def test_a_broker_that_missed_a_roster_asks_the_one_that_announced_it() -> None:
     with scene("AB BC xA", topology="static") as play:
         host = play.net.host("C")
-        play.attach("x", PRODUCER)
+        play.attach("x", CONSUMER)
         play.net.advance(3)
         rows = host.overlay._overlay.topology.rosters  # noqa: SLF001
         rows.forget(node_prefix(play.net.host("A").node))
         assert play.serving("C") == {}
         play.net.advance(90)
-        assert play.serving("C") == {"A": (1, 0)}, "nobody looks, and nothing changes"
+        assert play.serving("C") == {"A": (0, 1)}, "nobody looks, and nothing changes"
 
 
 def test_misuse_raises_and_says_what_to_do() -> None:

@@ -19,6 +19,7 @@ from carrypost.overlay.tables import TopologyTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from carrypost.gossip.outputs import Outputs
     from carrypost.model.ids import NodeId
@@ -122,6 +123,12 @@ class Rosters:
         """Version of this broker's own roster; 0: it has none."""
         own = self.table.get(self._own)
         return 0 if own is None else own.version
+
+    @property
+    def seated(self) -> AbstractSet[bytes]:
+        """Channels that this broker has seats of, by hash."""
+        own = self.table.get(self._own)
+        return frozenset() if own is None else {name for name, served in own.channels.items() if served.seats}
 
     @property
     def due_us(self) -> int:

@@ -50,6 +50,7 @@ from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
     from random import Random
 
     from carrypost.gossip.holdings.copies import Copy
@@ -63,9 +64,10 @@ if TYPE_CHECKING:
 ANNOUNCED_US = 600_000_000
 """Lifetime of the announcement of a broker, which is renewed after half of it."""
 _ANNOUNCE_AGAIN_US = 60_000_000
-"""Delay before a broker whose roster changed announces itself again, or `update_s` if that is longer.
+"""Delay before a broker that has seats of other channels announces itself again, or `update_s` if that is longer.
 
-Announcements live for 600 s, and all nodes carry them: many at a time would cost more than what they repair.
+Announcements live for 600 s, and all nodes carry them: many at a time would cost more than what they repair. So they do
+not follow producers, which come and go: no event waits for a roster that says so.
 """
 _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
@@ -121,8 +123,10 @@ class Topology:
         self.told_bytes = 0
         """Bytes of the messages by which this broker informed others of the overlay."""
         self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
-        self._announced_us = self._named = 0
-        """Time of the last announcement, and the version of the roster that it named."""
+        self._announced_us = 0
+        """Time of the last announcement."""
+        self._named: AbstractSet[bytes] = frozenset()
+        """Channels that had seats here then."""
 
     @property
     def due_us(self) -> int:
@@ -161,7 +165,7 @@ class Topology:
         """Announce this node again, send what waited, and return brokers that did not announce themselves again."""
         if self._announce_us <= now:
             self._announced_us, self._announce_us = now, now + ANNOUNCED_US // 2
-            self._named = self.rosters.version
+            self._named = self.rosters.seated
             headers = Headers(control=ITEMS.encode([Broker(self._load.power, self.rosters.version)]))
             self._said.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
         if self._propagate_us <= now:
@@ -362,10 +366,10 @@ class Topology:
             self._spread(now)
 
     def _spread(self, now: int) -> None:
-        """Inform neighbours soon of changed rosters, and announce this broker again if its own changed."""
+        """Inform neighbours soon of changed rosters; announce this broker again if other channels have seats."""
         self._rosters_us = min(self._rosters_us, now + _SOON_US)
         again_us = self._announced_us + max(self._update_us, _ANNOUNCE_AGAIN_US)
-        if self._announce_us > max(again_us, now) and self.rosters.version != self._named:
+        if self._announce_us > max(again_us, now) and self.rosters.seated != self._named:
             self._announce_us = max(again_us, now)
 
     def _propagate_rosters(self) -> None:
