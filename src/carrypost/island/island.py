@@ -213,6 +213,12 @@ class Island(Layer):
         self._look_ahead()
         return ()
 
+    def follow_up(self, now: int) -> Sequence[Draft]:
+        """Send messages that layers published in this step and that no batch has to be written for."""
+        self.ways.push_momentary(now)
+        self._look_ahead()
+        return ()
+
     def _look_ahead(self) -> None:
         survey_us = NEVER if self._has_graph else self.survey.due_us
         self.due_us = min(survey_us, self._sure_us, self.ways.due_us, self.relaying.due_us)

@@ -27,6 +27,9 @@
 #    than that number of hosts, so `FANOUT` recipients are never too many.
 # 5. `connected` messages are for hosts of the island alone. Whatever would release another message
 #    drops such a one.
+# 6. Momentary messages are not acknowledged: they are dropped once the link says that they arrived. A
+#    relay that lies about that does no more harm than one that drops them, and their authors repeat
+#    what gets no answer.
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from carrypost.gossip.acked.acked import STRAIGHT_US
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.model.recipients import recipients
+from carrypost.model.recipients import is_momentary, recipients
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -218,6 +221,12 @@ class Ways:
             self._fresh = [copy for copy in waiting if self._holdings.is_withheld(copy, but_by=ISLAND)]
             self._begin(waiting, now)
 
+    def push_momentary(self, now: int) -> None:
+        """Push momentary messages in the step in which they were published: no batch has to be written first."""
+        if going := [copy for copy in self._fresh if is_momentary(copy.descriptor)]:
+            self._fresh = [copy for copy in self._fresh if copy not in going]
+            self._begin(going, now)
+
     def expire(self, now: int) -> None:
         """Repeat offers, and release messages that failed."""
         for node, way in list(self._ways.items()):
@@ -340,6 +349,7 @@ class Ways:
                 self._settle(leg.errand)
         if link is not None:
             self._measure(way, link, now)
+            self._drop_momentary(node, way)
         for leg in list(way.legs.values()):
             moved_us = leg.moved_us if leg.remains == _THERE else max(leg.moved_us, way.moved_us)
             patience_us = self._patience_us + (0 if leg.errand.sent else self._told_us)
@@ -358,6 +368,15 @@ class Ways:
             self._transfers.offer(link, unsaid)
         way.tries += bool(silent or unsaid)
         way.due_us = now + link.outbox.recovery.answer_us(way.tries, self._patience_us)
+
+    def _drop_momentary(self, node: NodeId, way: Way) -> None:
+        """End the errands of momentary messages that arrived."""
+        for leg in list(way.legs.values()):
+            copy = leg.errand.copy
+            if leg.remains == _THERE and is_momentary(copy.descriptor):
+                self._drop(leg.errand, node)
+                self._errands.pop(copy.id, None)
+                self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def _measure(self, way: Way, link: Link, now: int) -> None:
         """Record what arrived since the last check. Over another link everything starts over."""

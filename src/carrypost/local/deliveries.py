@@ -118,10 +118,12 @@ class Deliveries(Layer):
     def subscribe(self, entry: Entry, asked: Entry, *, confirmed: bool = False) -> int:
         """Add a subscription and return its number; `confirmed`: its deliveries confirm themselves.
 
-        The profile has `entry`. If `asked` is narrower, the rest is accepted nevertheless, and left out at delivery.
+        The profile has `entry`, unless it is a part of what this node carries. If `asked` is narrower, the rest is
+        accepted nevertheless, and left out at delivery.
         """
-        number = self.subscriptions.add(entry, asked if asked != entry else None, confirmed=confirmed)
-        self.interest_changes.found += sorted(self._begin(entry), key=_in_order)
+        told, narrower = not self._interests.is_carried(entry), asked if asked != entry else None
+        number = self.subscriptions.add(entry, narrower, confirmed=confirmed, told=told)
+        self.interest_changes.found += sorted(self._begin(entry, told=told), key=_in_order)
         return number
 
     def want(self, entry: Entry, *, told: bool = True) -> int:

@@ -44,12 +44,14 @@ class Subscriptions:
         self._lent.add(number)
         return number
 
-    def add(self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False) -> int:
+    def add(
+        self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False, told: bool = True
+    ) -> int:  # fmt: skip
         """Add a subscription that at delivery accepts only what matches `narrower` as well; return its number.
 
-        `confirmed`: its deliveries confirm themselves.
+        `confirmed`: its deliveries confirm themselves. `told`: the profile has it.
         """
-        number = self._interests.add(entry)
+        number = self._interests.add(entry, told=told)
         if confirmed:
             self.confirmed.add(number)
         if narrower is not None:

@@ -44,6 +44,14 @@ def is_between_overlays(descriptor: Descriptor) -> bool:
     return descriptor.destination.startswith(BETWEEN_OVERLAYS)
 
 
+def is_momentary(descriptor: Descriptor) -> bool:
+    """Return True if a message is private, between overlays, and has no payload.
+
+    It is of use only now, and is repeated if it gets no answer. So it is neither stored nor acknowledged.
+    """
+    return not descriptor.size and is_private(descriptor) and is_between_overlays(descriptor)
+
+
 def may_have(descriptor: Descriptor, node: NodeId) -> bool:
     """Return True if the node's subscriptions may get it: it lists no recipients, or the node among them."""
     headers = descriptor.headers

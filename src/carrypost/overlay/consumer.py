@@ -314,10 +314,10 @@ class Consumers:
         if passes and found.row.lost:
             self._lost[copy.id], found.row.lost = found.row.lost, 0
         self._rows.put(found.name, encode(found.row), copy.descriptor if passes else None)
-        if passes:
-            self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
-        else:
+        if not passes:
             self._finish(copy)
+        elif not copy.own:  # Nobody else has a result of a seat on this node.
+            self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
         return passes
 
     def _next(self, found: Subscription) -> list[tuple[Copy, Covers]]:

@@ -23,7 +23,7 @@ from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.privilege import bounded
-from carrypost.model.recipients import is_between_overlays
+from carrypost.model.recipients import is_between_overlays, is_momentary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -143,7 +143,7 @@ class Holdings:
         self.index.add(copy)
         if withheld_by:
             self.withhold(copy, withheld_by)
-        elif copy.whole:
+        elif copy.whole and not is_momentary(descriptor):
             self.index.mark_known(copy)
         else:
             self.index.mark_unknown(copy)  # It may have been declined before; now the rest of it is wanted.
@@ -155,7 +155,7 @@ class Holdings:
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
         """Admit whole messages of one piece, not known here, if there is room (`Cache.admit_small`)."""
         copies = self.cache.admit_small(newcomers, giver, now, interesting=interesting)
-        self.index.add_all(copies)
+        self.index.add_all([copy for copy in copies if not self.recipients.is_straight(copy.descriptor)])
         for copy in copies:
             headers = copy.descriptor.headers
             if headers is not None:
@@ -173,7 +173,7 @@ class Holdings:
             self.withhold(copy, ISLAND)
 
     def _keep_to_itself(self, copy: Copy) -> None:
-        """Withhold a copy from all if this host is the only recipient left. It counts as known nevertheless."""
+        """Withhold a copy from all if this host is the only recipient left."""
         if self.recipients.is_for_this_host_alone(copy.descriptor):
             self.withhold(copy, RECIPIENTS)
 
@@ -226,7 +226,8 @@ class Holdings:
         self._note_gone(memory)
 
     def _note_gone(self, memory: Copy) -> None:
-        self.index.mark_known(memory)
+        if not self.recipients.is_straight(memory.descriptor):
+            self.index.mark_known(memory)
         if memory.finished and not memory.here:
             memory.condense()
 
@@ -381,7 +382,8 @@ class Holdings:
         (`gossip.acked`).
         """
         copy = self.cache.get(message)
-        self.acknowledged[message] = until_us, "" if copy is None else copy.giver or ""
+        if copy is None or not is_momentary(copy.descriptor):
+            self.acknowledged[message] = until_us, "" if copy is None else copy.giver or ""
 
     def remind(self, message: MessageId, peer: str) -> None:
         """Note that a finished message was offered."""
@@ -418,14 +420,14 @@ class Holdings:
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
                 copy.interesting, bool(copy.given & DELIVERED), bool(copy.given & CLAIMED),
             )
-            for copy in copies
+            for copy in copies if not is_momentary(copy.descriptor)
         }, durability, again=again)  # fmt: skip
 
     def keep_pieces(self, pieces: Iterable[tuple[Descriptor, bytes]], number: int = 0) -> None:
         """Journal pieces of this number, one for each payload, unless they are blank."""
         self._journal.put_all({
             (keys.PIECE, descriptor.id, number): body
-            for descriptor, body in pieces if descriptor.codec is not _BLANK
+            for descriptor, body in pieces if descriptor.codec is not _BLANK and not is_momentary(descriptor)
         })  # fmt: skip
 
     def keep_pieces_of(self, copy: Copy, source: MessageId, durability: Durability) -> None:
@@ -445,8 +447,9 @@ class Holdings:
 
     def forget(self, descriptor: Descriptor, held: int) -> None:
         """Journal that the store may forget a copy."""
-        message: MessageId = descriptor.id
-        journal = self._journal
+        if is_momentary(descriptor):
+            return
+        message, journal = descriptor.id, self._journal
         journal.delete((MESSAGE, message, 0))
         if descriptor.codec is not _BLANK:
             for piece in bits(held):

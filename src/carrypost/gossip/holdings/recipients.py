@@ -17,7 +17,7 @@ import msgspec
 
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.journal import STRUCK
-from carrypost.model.recipients import recipients
+from carrypost.model.recipients import is_between_overlays, recipients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -89,6 +89,15 @@ class Recipients:
         found = self.struck.get(descriptor.id)
         others = _all(nodes) & ~(1 << nodes.index(self._node))
         return not others if found is None else found.places & _all(nodes) == others
+
+    def is_straight(self, descriptor: Descriptor) -> bool:
+        """Return True if a message went straight from this host, or to it: neighbours do not miss it.
+
+        If some of them carry it, what this host acknowledges reaches them.
+        """
+        return is_between_overlays(descriptor) and (
+            descriptor.node == self._node or self.is_for_this_host_alone(descriptor)
+        )
 
     def strike(self, descriptor: Descriptor, node: NodeId, now: int) -> bool:
         """Strike a recipient off a message; return True if none is left."""

@@ -100,6 +100,12 @@ class OwnInterests:
             self._carried = carried
             self._revise()
 
+    def is_carried(self, entry: Entry) -> bool:
+        """Return True if an entry asks for a part of what this node carries: neighbours offer that in any case."""
+        asked = dict(entry.patterns).get("destination", "")
+        told = [each.patterns[0][1] for each in self._carried if len(each.patterns) == 1]
+        return "|" not in asked and any(each.endswith("/.*") and asked.startswith(each[:-2]) for each in told)
+
     def add(self, entry: Entry, *, told: bool = True) -> int:
         """Add an entry and return its number; without `told` the profile leaves it out."""
         if told:
