@@ -31,7 +31,7 @@ class Home:
         """Return the number of the last event that the answer names; None if there is no answer."""
         asked = Detour(HandoffId(NodeId(source), 1, counter), "flood", NodeId(to))
         answers = self.detours.asked(asked, NodeId(source), [(NodeId("p"), last)], 5 * S)
-        return None if answers is None else answers[0][1].last[0][1]
+        return None if answers is None else answers[0].last[0][1]
 
 
 def test_the_same_question_gets_the_same_answer() -> None:

@@ -34,6 +34,27 @@ def test_a_seat_follows_its_consumer_with_its_state(security: str) -> None:
         assert net.overlay("y").homes == {"flood": "C"}
 
 
+def test_a_seat_moves_to_a_broker_with_another_seat_of_the_channel_without_a_word_to_homes_of_producers() -> None:
+    world = Relocating("ABCDpqyz")
+    with world.net as net:
+        world.begin("AB BC AC CD pA qD yB zC")
+        results = world.chain("y")
+        world.chain("z")
+        net.advance(5)
+        for at in range(60):
+            world.emit("pq"[at % 2])
+            net.advance(0.05)
+            if at in {20, 40}:
+                (here,) = [name for name in "BC" if len(net.overlay(name).seats) > (name == "C")]
+                assert world.migrate(here, "y", "CB"[at == 40])
+        net.advance(10)
+        assert [net.name(each.broker) for each in world.relocated] == ["C", "B"]
+        assert world.wrong(results) == []
+        assert world.lost == []
+        detours = [host.overlay._overlay.moves._detours for host in map(net.host, "ABCD")]  # noqa: SLF001
+        assert {each.to for of in detours for each in of._answers.values()} == {net.host("B").node}  # noqa: SLF001
+
+
 def test_a_static_consumer_keeps_its_home() -> None:
     world = Relocating("ABCpy")
     with world.net as net:

@@ -76,7 +76,6 @@ ABSENT     UNFIT_HANDOFF     REFUSE                     ABSENT
 ABSENT     ADOPT             LOAD,REPEAT,HOMED,WORK     SEATED
 ABSENT     RESTART           -                          ABSENT
 EXPECTING  HANDOFF           READY                      EXPECTING
-EXPECTING  DETOURED          BUFFER                     EXPECTING
 EXPECTING  EVENT             BUFFER                     EXPECTING
 EXPECTING  STATE             LOAD,HOMED,SEATED,WORK     SEATED
 EXPECTING  ABORT             FORGET                     ABSENT
@@ -191,6 +190,14 @@ def test_a_channel_without_producers_moves_at_once() -> None:
     at = brought(SourceState.OFFERED)
     assert at.ready(B, (), 0) == (Action.MOVING, Action.DETOUR, Action.STOP_AT_LAST)
     assert at.worked({}, 0) == (Action.STATE, Action.PASS_ON, Action.SUSPEND)
+
+
+def test_homes_are_not_asked_if_the_destination_gets_events_already() -> None:
+    at = brought(SourceState.OFFERED)
+    assert at.ready(B, (H, H2), 0, {P: 4}) == (Action.MOVING, Action.DETOUR, Action.STOP_AT_LAST)
+    assert (at.homes, at.waiting, at.last) == (frozenset(), set(), {P: 4})
+    assert at.worked({P: 3}, 0) == ()
+    assert at.worked({P: 4}, 0) == (Action.STATE, Action.PASS_ON, Action.SUSPEND)
 
 
 def test_lighter_variants_go_along_the_short_way() -> None:

@@ -219,7 +219,8 @@ class ClientManager:
         if processing is not None:
             self._seats.open(client, processing)
         elif client.item.role is Role.PRODUCER:
-            self.tails.attached(client.node, client.item.channel, client.item.number)
+            item = client.item
+            self.tails.attached(client.node, item.channel, item.number, passed_on=item.passed_on)
 
     def _forget(self, client: Client) -> None:
         self._ledger.delete(FAMILY + client.digest)

@@ -14,7 +14,7 @@ import msgspec
 from carrypost.model.times import NEVER
 from carrypost.overlay.clients import LEASE_US, Refusal
 from carrypost.overlay.events import LOAD
-from carrypost.overlay.items import ITEMS, Abort, Attach, Detoured, Handoff, Homed, Ready, Role, Seated, State
+from carrypost.overlay.items import ITEMS, Abort, Attach, Handoff, Homed, Ready, Role, Seated, State
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.relocation import (
     VARIANTS,
@@ -169,14 +169,10 @@ class Destinations:
     def _find(self, h: HandoffId) -> _Move | None:
         return next((each for each in self._moves.values() if each.destination.handoff == h), None)
 
-    def heard(self, item: Detoured | Abort, author: NodeId, now: int) -> bool:
-        """Process the answer of a home, or the end of an offer; return False if it does not count."""
+    def aborted(self, item: Abort, author: NodeId, now: int) -> bool:
+        """Process the end of an offer; return False if it does not count."""
         move = self._find(item.h)
-        if move is None:
-            return False
-        if isinstance(item, Abort):
-            return self._act(move, move.destination.told(author, DestinationInput.ABORT, now))
-        return self._act(move, move.destination.take(DestinationInput.DETOURED, now))
+        return move is not None and self._act(move, move.destination.told(author, DestinationInput.ABORT, now))
 
     def state(self, item: State, copy: Copy, now: int) -> bool | Callable[[bytes | Blank], bool]:
         """Process the state of a seat: return a function that reads it. One that was read before is answered again.
@@ -222,7 +218,7 @@ class Destinations:
         item = client.item
         for action in actions or ():
             if action is Action.READY:
-                say(h.source, Ready(h))
+                say(h.source, Ready(h, last=self._seats.last_events(client)))
             elif action is Action.LOAD and snapshot is not None:
                 self._seats.load(client, snapshot, h.epoch + 1, VARIANTS[item.relocation])
                 self._clients.keep(client)

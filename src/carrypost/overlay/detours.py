@@ -1,9 +1,10 @@
 """Detours: events that a home of producers also passes on to the broker that a seat moves to (OVERLAY §2.4, step 3).
 
-The source of a relocation asks the homes of producers (`Detour`). A home passes on events to the destination from the
-next one on, and answers both brokers with the numbers of the last events that it had passed on before (`Detoured`). The
-same question gets the same answer, so that a repetition changes nothing. After a restart the answer may have higher
-numbers. That does no harm: the source then processes more events, and its state says which.
+The source of a relocation asks the homes of producers (`Detour`), unless the destination has seats of the channel, and
+so gets its events already. A home passes on events to the destination from the next one on, and answers with the
+numbers of the last events that it had passed on before (`Detoured`). The same question gets the same answer, so that a
+repetition changes nothing. After a restart the answer may have higher numbers. That does no harm: the source then
+processes more events, and its state says which.
 
 A detour ends when the source says so, or after the longest time that a relocation takes. From then on the destination's
 roster counts. If there is no room for another one, detours are dropped whose destinations have seats, by their rosters:
@@ -46,8 +47,8 @@ class Detours:
         self._most_of_one = max(round(self._most * ground.limits.share_author), 1)
         self._answers: dict[HandoffId, _Answer] = {}
 
-    def asked(self, item: Detour, author: NodeId, last: Tail, now: int) -> list[tuple[NodeId, Detoured]] | None:
-        """Begin or end a detour; return answers for both brokers, None if the question does not count.
+    def asked(self, item: Detour, author: NodeId, last: Tail, now: int) -> list[Detoured] | None:
+        """Begin or end a detour; return the answer, if there is one, None if the question does not count.
 
         `last`: producers of the channel that are attached here, and the numbers of their last events.
         """
@@ -67,7 +68,7 @@ class Detours:
             answered = Detoured(item.h, tuple(last[:CURSORS_MAX]))
             answer = _Answer(item.channel, NodeId(item.to), answered, now + self._life_us)
             self._answers[item.h] = answer
-        return [(author, answer.item), (answer.to, answer.item)]
+        return [answer.item]
 
     def _has_room(self, author: NodeId) -> bool:
         of_one = sum(h.source == author for h in self._answers)

@@ -219,6 +219,7 @@ class Homes:
                 self._leave(client, author, now)
             return False
         if client.broker != author:
+            client.broker = None  # That home knows: it moved the seat.
             self._move(client, author, now, client.moves_for)
             client.homed = True
             self._tell(client, author)
@@ -317,7 +318,8 @@ class Homes:
             self._consumers.asks(subscription, client.broker)
             item = self._consumers.attach(channel, subscription)
         else:
-            item = Attach(role, channel, subscription, number=self._numbers.written(channel))
+            nearer = client.reason == events.NEARER and client.told != client.broker
+            item = Attach(role, channel, number=self._numbers.written(channel), passed_on=nearer)
         self._say(item, client.broker, now)
         if item.adopts:
             self._bring(client.key, client.broker, now, client.delay_us)

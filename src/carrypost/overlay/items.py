@@ -123,6 +123,8 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """Variant by which the seat of the consumer moves."""
     adopts: bool = False
     """True: the seat must not work before it has the state that `Adopt` of the same epoch brings."""
+    passed_on: bool = False
+    """True: the home that the producer leaves passes on all events before, so that nobody need be told of the last."""
 
 
 class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
@@ -207,6 +209,8 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
     h: HandoffId
     refusal: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)] = ""
     """Reason of a refusal; empty: there is none."""
+    last: Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)] | None = None
+    """Numbers of the last events of producers that came before it kept them for the seat; None: events do not come."""
 
 
 class Detour(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.items import CURSORS_MAX
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.processing import SeatRow, adopted
 from carrypost.overlay.seat import Seats, encode
@@ -32,6 +33,21 @@ class MovableSeats(Seats):
         """Keep events for a seat that moves here, instead of any that is here."""
         self.close(client)
         self._add(client, SeatRow(0, 0, {}), processing)
+
+    def last_events(self, client: Client) -> tuple[tuple[NodeId, int], ...] | None:
+        """Return the last events that came for other seats of the channel that an expected seat is of.
+
+        All later ones are kept for that seat. Returns None if there are no such seats, so that no events come yet.
+        """
+        seats = self._of_channels[client.item.channel]
+        others = [each for name, each in seats.items() if name != name_of(client) and not each.awaits_state]
+        last: dict[NodeId, int] = {}
+        for seat in others:
+            for producer, cursor in seat.row.cursors.items():
+                lane = seat.lanes.get(NodeId(producer))
+                came = max([cursor, *(() if lane is None else lane.events)])
+                last[NodeId(producer)] = max(came, last.get(NodeId(producer), 0))
+        return tuple(last.items()) if others and len(last) <= CURSORS_MAX else None
 
     def load(self, client: Client, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
         """Let a seat go on that was expected, from the state that came."""

@@ -98,11 +98,9 @@ class Moves:
         """Take an item of a relocation. Returns False if it does not count."""
         if isinstance(item, Detour):
             answers = self._detours.asked(item, author, self._clients.tails.of(item.channel), now)
-            for to, answer in answers or ():
-                self.sayings.say(to, answer)
+            for answer in answers or ():
+                self.sayings.say(author, answer)
             return answers is not None
-        if isinstance(item, Ready | Seated):
-            return self.sources.heard(item, author, now)
-        if isinstance(item, Detoured) and self.sources.heard(item, author, now):
-            return True
-        return self.destinations.heard(item, author, now)
+        if isinstance(item, Abort):
+            return self.destinations.aborted(item, author, now)
+        return self.sources.heard(item, author, now)

@@ -7,11 +7,15 @@
 #     1  source -> destination          Handoff
 #     2  destination -> source          Ready, or a refusal
 #     3  source -> homes of producers   Detour; the consumer is informed, too: Moving
-#     4  homes -> both brokers          Detoured: the last event that went to the source alone
+#     4  homes -> source                Detoured: the last event that went to the source alone
 #     5  source                         processes events up to those numbers
 #     6  destination                    keeps the events that come
 #     7  source -> destination          State: the modulator's state, the cursors, the last result
 #     8  destination                    processes what it kept; Homed to the consumer, Seated to the source
+#
+# A destination that has other seats of the channel gets its events in any case. Then `Ready` has
+# the numbers of step 4: those of the last events that came before the destination kept them for the
+# seat. Steps 3 and 4 are left out.
 #
 # The problem. The paper assumes channels that neither lose nor reorder. Here both happen, and any
 # broker can vanish at any moment. The obvious repair, a transaction between two brokers, blocks
@@ -166,7 +170,6 @@ class DestinationInput(enum.Enum):
     """A `Handoff` that passed all checks: origin, trust, limits, load, modulator."""
     UNFIT_HANDOFF = "unfit Handoff"
     """One that did not."""
-    DETOURED = "Detoured"
     EVENT = "event"
     STATE = "State"
     ABORT = "Abort"
@@ -246,7 +249,6 @@ DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[Desti
     (_D.ABSENT, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
     (_D.ABSENT, _N.RESTART): Step((), _D.ABSENT),
     (_D.EXPECTING, _N.HANDOFF): Step((_A.READY,), _D.EXPECTING),
-    (_D.EXPECTING, _N.DETOURED): Step((_A.BUFFER,), _D.EXPECTING),
     (_D.EXPECTING, _N.EVENT): Step((_A.BUFFER,), _D.EXPECTING),
     (_D.EXPECTING, _N.STATE): Step((_A.LOAD, _A.HOMED, _A.SEATED, _A.WORK), _D.SEATED),
     (_D.EXPECTING, _N.ABORT): Step((_A.FORGET,), _D.ABSENT),
@@ -408,12 +410,20 @@ class Source(_Side[SourceState, SourceInput]):
         """Process the destination's answer: READY by way of `ready`, REFUSED or SEATED."""
         return self.take(what, now) if author == self.to else None
 
-    def ready(self, author: NodeId, homes: Collection[NodeId], now: int) -> Actions | None:
-        """Process the destination's consent; `homes`: those of the channel's producers, by the present rosters."""
+    def ready(
+        self, author: NodeId, homes: Collection[NodeId], now: int, last: Mapping[NodeId, int] | None = None
+    ) -> Actions | None:
+        """Process the destination's consent; `homes`: those of the channel's producers, by the present rosters.
+
+        `last`: the destination gets the events after these, so that homes need not be asked.
+        """
         actions = self.answered(author, SourceInput.READY, now)
         if actions is None or self.state is not SourceState.DETOURING:
             return actions
-        self.homes, self.waiting = frozenset(homes), set(homes)
+        if last is None:
+            self.homes, self.waiting = frozenset(homes), set(homes)
+        else:
+            self.last.update(last)
         return actions + self._all_detoured(now)
 
     def detoured(self, home: NodeId, last: Mapping[NodeId, int], now: int) -> Actions | None:

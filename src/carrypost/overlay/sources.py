@@ -217,7 +217,8 @@ class Sources:
             move.refusal = item.refusal
             actions = source.answered(author, SourceInput.REFUSED, now)
         else:
-            actions = source.ready(author, self._homes(move.client.item.channel), now)
+            last = None if item.last is None else {NodeId(each): number for each, number in item.last}
+            actions = source.ready(author, self._homes(move.client.item.channel), now, last)
         return self._act(move, actions)
 
     def returned(self, client: Client, now: int) -> None:

@@ -3,7 +3,8 @@
 A seat notices that an event is missing when a later one comes. For the last event of a producer it would not: the home
 may have passed it on before it knew of the seat, as after a restart. So the home of producers sends the numbers of
 their last events (`Sent`) to a broker whose roster lists seats of a channel, when it hears of that roster, and to all
-of them whenever a producer attaches or attaches again. Seats ask producers for what they lack.
+of them whenever a producer attaches or attaches again, unless it only changed to a nearer home. Seats ask producers for
+what they lack.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Tails:
         if key in self._last:
             self._last[key] = max(self._last[key], number)
 
-    def attached(self, producer: NodeId, channel: str, number: int) -> None:
-        """Note the last event of a producer that attached, or attached again."""
+    def attached(self, producer: NodeId, channel: str, number: int, *, passed_on: bool = False) -> None:
+        """Note the last event of a producer that attached, or attached again; `passed_on`: another home sent it."""
         key = producer, channel
-        if number:
+        if number and not passed_on:
             self._unseen.add(channel)
         self._last[key] = max(self._last.get(key, 0), number)
 
