@@ -10,7 +10,8 @@ from tests.examples import soaked
 
 from carrypost.errors import LocalError, ResourceAllocationException
 from carrypost.events import Event
-from carrypost.journal import Batch, Durability
+from carrypost.journal import MESSAGE, Batch, Durability, Journal, StoredMessage
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay import rosters
@@ -221,6 +222,26 @@ def test_a_broker_that_missed_a_roster_asks_the_one_that_announced_it() -> None:
         assert play.serving("C") == {}
         play.net.advance(90)
         assert play.serving("C") == {"A": (0, 1)}, "nobody looks, and nothing changes"
+
+
+def test_what_brokers_tell_each_other_is_neither_stored_nor_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[Descriptor] = []
+    pop = Journal.pop_batch
+
+    def popped(journal: Journal) -> Batch | None:
+        batch = pop(journal)
+        rows = [] if batch is None else [row for (kind, _, _), row in batch.puts.items() if kind == MESSAGE]
+        stored.extend(row.descriptor for row in rows if isinstance(row, StoredMessage))
+        return batch
+
+    monkeypatch.setattr(Journal, "pop_batch", popped)
+    with scene("AB Bx xC") as play:
+        play.net.advance(30)
+        assert all(play.net.host(name).overlay.view().topology_bytes for name in "ABC")
+        assert {each.destination for each in stored} == {"overlay/all"}
+        assert [play.net.host(name).overview().acknowledgements for name in "ABCx"] == [0] * 4
+        copies = [play.net.host(name)._holdings.known_copies() for name in "ABCx"]  # noqa: SLF001
+        assert {copy.descriptor.destination for each in copies for copy in each if copy.here} == {"overlay/all"}
 
 
 def test_misuse_raises_and_says_what_to_do() -> None:
