@@ -139,7 +139,7 @@ def test_a_script_sends_receives_browses_and_names(noded: Shell) -> None:
         """,
     )
     assert code == 0
-    assert err == "carrypost: this node keeps no history of messages: set trace.enabled = true for those to come\n"
+    assert err == "carrypost: this node keeps no history of messages: set trace.enabled = true to keep it from now on\n"
     node = lines[0].partition("@")[2].partition(" ")[0]
     assert lines[1:3] == ["The Message has been sent"] * 2
     assert "Hello, Alan" in lines[3]
@@ -162,7 +162,7 @@ def test_less_than_a_script_waits_for_ends_with_3_and_its_first_mistake_ends_it(
     assert lines[-1] == "1 of 2 messages have been received"
     code, lines, err = scripted(noded, "pub -t less -p one\n\npbu -t less -p two\npub -t less -p three\n")
     assert (code, lines) == (2, ["The Message has been published"])
-    assert err == "carrypost: line 3: there is no word 'pbu'; did you mean pub?\n"
+    assert err == "carrypost: line 3: unknown command 'pbu'; did you mean pub?\n"
 
 
 def test_stdin_that_cannot_be_read_is_told(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,13 +233,13 @@ MISTAKES = {
     "pub -t x -p": "-p needs a value",
     "pub -t -p x": "-t needs a value",
     "pub -t x -t y -p z": "-t was given twice",
-    "pub -t x -p Hello there": "quote what has spaces",
+    "pub -t x -p Hello there": "quote values that contain spaces",
     "sub -t x -cuont 3": "did you mean -count?",
     "send -q x -count 3": "send has no option -count",
     'pub -t x -p "Hello': 'the quote " at character 13 is not closed',
     "pub -t x -p it's": "the quote ' at character 15 is not closed",
     "bind": "bind needs NAME",
-    "ls a b": "what is 'b'?",
+    "ls a b": "unexpected argument 'b'",
 }
 
 

@@ -150,7 +150,7 @@ def test_ctrl_c_leaves_a_readable_record_and_says_so(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         said = _rest(controller)
         assert process.wait() == 130
-    assert "has what came before" in said
+    assert "has the rows up to then" in said
     table = records.read(out)
     assert table["kind"][0].as_py() == "run"
     assert table.num_rows > 1

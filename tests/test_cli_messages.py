@@ -28,7 +28,7 @@ from carrypost.cli.app import app
 
 COMMANDS = ("pub", "send", "sub", "receive", "browse", "ls", "bind", "unbind")
 QUESTIONS = ("status", "trace", "cache inspect", "cache purge", "keys show", "keys names")
-EMBEDS = "this command runs one until it ends"
+EMBEDS = "this command runs its own node until it ends"
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
@@ -143,7 +143,7 @@ def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_r
     code, out, err = shell.run("pub", "-t", "news", "early")
     assert (code, json.loads(out)["event"]) == (0, "stored")
     assert err == (
-        f"carrypost: no node runs in {shell.data}: what is sent is stored there, and leaves once a node runs "
+        f"carrypost: no node runs in {shell.data}: messages are stored there, and sent once a node runs "
         "(carrypost node)\n"
     )
     code, out, err = shell.run("sub", "-t", "news", "--count", "1")
@@ -168,7 +168,7 @@ def test_a_queue_is_declared_sent_to_browsed_received_from_and_ended(noded: Shel
     assert bodies(noded, "receive", "-q", "Alan", "--select", "urgency > 3") == ["two"]
     assert bodies(noded, "receive", "-q", "Alan") == ["one"]
     code, out, err = noded.run("browse", "-q", "Alan")
-    assert (code, out, err) == (0, "", "carrypost: nothing waits in Alan\n")
+    assert (code, out, err) == (0, "", "carrypost: Alan is empty\n")
     noded.lines("bind", "roads", "topic/village.roads", "--private")
     assert {"Alan", "roads"} <= {each["name"] for each in noded.lines("ls")}
     assert {"name": "village.roads", "destination": "topic/village.roads"} in noded.lines("ls", "topic")
@@ -191,35 +191,44 @@ def test_a_receipt_tells_that_a_receiver_has_it(noded: Shell) -> None:
 # --- exit codes -----------------------------------------------------------------------------------------------------
 
 MISTAKES = {
-    ("pub", "hello"): "which topic?",
-    ("send", "hello"): "which queue?",
+    ("pub", "hello"): "a topic is required",
+    ("send", "hello"): "a queue is required",
     ("pub", "-t", "x", "-q", "y", "hello"): "carrypost send -q y",
     ("send", "-t", "x", "-q", "y", "hello"): "carrypost pub -t x",
     ("receive", "-t", "x", "-q", "y"): "carrypost sub -t x",
     ("browse", "-t", "x"): "carrypost sub -t x",
     ("sub", "-t", "x", "-q", "y"): "carrypost receive -q y",
-    ("sub", "--end"): "which subscription",
+    ("sub", "--end"): "--end requires the name of a subscription",
     ("pub", "-t", "x", "hello", "-p", "hello"): "more than once",
-    ("pub", "-t", "x", "hello", "--prop", "language"): "'language' is no name=value",
-    ("pub", "-t", "x", "hello", "--prop", "=English"): "is no name=value",
+    ("pub", "-t", "x", "hello", "--prop", "language"): "'language' must be NAME=VALUE",
+    ("pub", "-t", "x", "hello", "--prop", "=English"): "must be NAME=VALUE",
     ("pub", "-t", "x", "hello", "--prop", "level:itn=3"): "did you mean int?",
-    ("pub", "-t", "x", "hello", "--prop", "level:int=three"): "'three' is no int",
+    ("pub", "-t", "x", "hello", "--prop", "level:int=three"): "'three' is not a valid int",
     ("pub", "-t", "x", "hello", "--prop", "level:byte=300"): "300",
     ("pub", "-t", "x", "hello", "--prop", "not-a-name=3"): "not-a-name",
-    ("pub", "-t", "x", "hello", "--ttl", "0"): "more than 0",
+    ("pub", "-t", "x", "hello", "--ttl", "0"): "must be greater than 0",
     ("pub", "-t", "x", "hello", "--for", "3"): "add --receipt",
-    ("pub", "-t", "x", "hello", "--receipt", "--every", "1"): "by --count",
+    ("pub", "-t", "x", "hello", "--receipt", "--every", "1"): "requires --count",
     ("pub", "-t", "x", "--file", "nowhere"): "nowhere cannot be read",
     ("pub", "-t", "x", "hello", "--set", "client_id=3"): "client_id",
     ("sub", "-t", "x", "--modulator", "box"): "add --channel",
-    ("sub", "-t", "x", "--channel", "--param", "a=1"): "name it by --modulator",
-    ("sub", "-t", "x", "--channel", "--modulator", "bax"): "did you mean box?; if brokers have it, say its version",
+    ("sub", "-t", "x", "--channel", "--param", "a=1"): "requires --modulator",
+    ("sub", "-t", "x", "--channel", "--modulator", "bax"): "did you mean box?; if brokers have it, give its version",
     ("sub", "-t", "x", "--channel", "--modulator", "box:new"): "as in box:1",
     ("sub", "-t", "x", "--channel", "--modulator", "no.wasm"): "no.wasm cannot be read",
-    ("sub", "-t", "x", "--channel", "--modulator", "no.wasm", "--param", "a=1"): "once, as in hex=0a1b",
+    (
+        "sub",
+        "-t",
+        "x",
+        "--channel",
+        "--modulator",
+        "no.wasm",
+        "--param",
+        "a=1",
+    ): "one parameter, its bytes in hexadecimal",
     ("sub", "-t", "x", "--channel", "--modulator", "no.wasm", "--param", "hex=x"): "pairs of hexadecimal digits",
-    ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area"): "is no name=value",
-    ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area=[1"): "is no JSON",
+    ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area"): "must be NAME=VALUE",
+    ("sub", "-t", "x", "--channel", "--modulator", "box", "--param", "area=[1"): "the value must be JSON",
 }
 
 
@@ -238,7 +247,7 @@ def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) ->
     assert [_given.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [90, 1.5, 120, 21_600, 172_800]
     code, out, err = shell.run("sub", "-t", "x", f"--for={text}")
     assert (code, out) == (2, "")
-    assert "no length of time" in err
+    assert "must be a length of time" in err
 
 
 def test_a_body_that_never_comes_on_stdin_is_a_mistake(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +256,7 @@ def test_a_body_that_never_comes_on_stdin_is_a_mistake(shell: Shell, monkeypatch
     assert (code, "stdin is closed" in sentence) == (2, True)
     typed(monkeypatch, b"")
     code, sentence = shell.refusal("pub", "-t", "x")
-    assert (code, "nothing came on stdin" in sentence) == (2, True)
+    assert (code, "stdin was empty" in sentence) == (2, True)
 
 
 def test_what_the_node_refuses_is_a_mistake_and_names_what_is_near(noded: Shell) -> None:
@@ -273,9 +282,9 @@ def test_fewer_than_were_asked_for_end_with_3(noded: Shell) -> None:
     assert noded.run("receive", "-q", "Fred", "--for", "0.2") == (3, "", "carrypost: no message came within 0.2 s\n")
     assert noded.run("receive", "-q", "Fred", "--for", "0")[0] == 3
     code, _, err = noded.run("send", "-q", "Fred", "hello", "--receipt", "--for", "0.2")
-    assert (code, "no receipt came" in err) == (3, True)
+    assert (code, "no receipt for" in err) == (3, True)
     code, _, err = noded.run("pub", "-t", "fewer", "hello", "--receipt", "--for", "0.2")
-    assert (code, "no receipt came" in err) == (3, True)
+    assert (code, "no receipt for" in err) == (3, True)
     code, _, err = noded.run("browse", "-q", f"Fred@{'a' * 26}", "--for", "0.2")
     assert (code, "did not answer within 0.2 s" in err) == (3, True)
 
@@ -376,7 +385,7 @@ def test_closed_streams_are_told_and_lose_nothing(noded: Shell) -> None:
     noded.lines("send", "-q", "Hal", "hello")
     command = shlex.join([*COMMAND, "receive", "-q", "Hal", "--for", "5"])
     ran = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)  # noqa: S603, S607
-    assert (ran.returncode, ran.stderr.partition(",")[0]) == (1, "carrypost: stdout is closed")
+    assert (ran.returncode, ran.stderr.rpartition(":")[0]) == (1, "carrypost: stdout is closed")
     ran = subprocess.run(["sh", "-c", f"{command} 2>&-"], capture_output=True, text=True, check=False)  # noqa: S603, S607
     assert (ran.returncode, json.loads(ran.stdout)["body"]) == (0, "hello")
     ran = subprocess.run(["sh", "-c", f"{command} 2>&-"], capture_output=True, text=True, check=False)  # noqa: S603, S607
@@ -392,7 +401,7 @@ def test_two_terminals_show_people_what_they_need(noded: Shell) -> None:
         return pexpect.spawn(COMMAND[0], command, encoding="utf-8", timeout=PATIENCE_S, dimensions=(24, 80))
 
     reader = opened("sub", "-t", "people.>")
-    reader.expect_exact("waiting; Ctrl-C ends it")
+    reader.expect_exact("waiting; press Ctrl-C to stop")
     writer = opened("pub", "-t", "people.roads", "The bridge \x1b[31mis\x07 closed.", "--prop", "urgency=5")
     writer.expect(r"^stored, 0 neighbours, expires at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\r\n$")
     reader.expect(r"\d\d:\d\d:\d\d\S*  \S*people\.roads\S*  The bridge \ufffd\[31mis\ufffd closed\.  \S*urgency=5")

@@ -26,7 +26,7 @@ from carrypost.cli import node as commands
 from carrypost.node.control.client import Client
 from carrypost.security.identity import Identity
 
-ALONE = "Nobody is in reach; `carrypost doctor` tells why."
+ALONE = "No other node is in reach; run `carrypost doctor` to find out why."
 
 
 def kept(shell: Shell) -> dict[str, bytes]:
@@ -165,7 +165,7 @@ def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
     ) as process:
         os.close(theirs)
         shown, deadline_s = b"", time.monotonic() + PATIENCE_S
-        while b"from another terminal" not in shown:
+        while b"in another terminal" not in shown:
             assert time.monotonic() < deadline_s
             if select.select([ours], [], [], 1)[0]:
                 shown += os.read(ours, 65_536)
@@ -207,7 +207,7 @@ def test_a_node_that_was_killed_starts_again(shell: Shell) -> None:
 def test_a_node_without_an_interface_runs_warns_and_names_those_there_are(shell: Shell) -> None:
     process, ready = shell.node("--set", 'udp.interfaces=["nope0"]')
     assert ready["addresses"] == []
-    assert "No usable interface; `carrypost doctor` tells why." in shell.terminal("status")
+    assert "No usable interface; run `carrypost doctor` to find out why." in shell.terminal("status")
 
     async def stop() -> None:
         async with await Client.connect(Path(ready["control"])) as client:
@@ -260,7 +260,7 @@ def test_keys_are_shown_backed_up_and_restored(shell: Shell) -> None:
     assert code == 1
     assert "node.key exists already; it was left as it is" in told
     code, _, err = shell.run("keys", "restore", "copy", "--data", "elsewhere")
-    assert (code, err) == (0, f"{shell.folder / 'elsewhere'} is the node {ready['node']} again\n")
+    assert (code, err) == (0, f"{shell.folder / 'elsewhere'} has the key of the node {ready['node']} again\n")
     assert shell.lines("keys", "show", "--data", "elsewhere")[0]["node"] == ready["node"]
     other, _ = shell.node("--data", "other")
     shell.end(other)
@@ -272,7 +272,7 @@ def test_keys_are_shown_backed_up_and_restored(shell: Shell) -> None:
 
 
 def test_names_are_refused_that_are_none(shell: Shell) -> None:
-    nobody = "No names yet; `carrypost keys name NODE NAME` gives one.\n"
+    nobody = "No names yet; give one with `carrypost keys name NODE NAME`.\n"
     assert shell.run("keys", "names") == (0, "", nobody)
     assert shell.run("keys", "names", "--json") == (0, "", nobody)
     first, second = (Identity.derived(1, name).node for name in ("first", "second"))

@@ -166,7 +166,7 @@ def test_arguments_that_are_no_utf8_are_told_by_their_bytes(
 ) -> None:
     assert run([*arguments, "caf\udce9"]) == 2
     assert capsys.readouterr().err == (
-        "carrypost: the argument 'caf\\xe9' is not UTF-8 text; if it names a file, rename that\n"
+        "carrypost: the argument 'caf\\xe9' is not UTF-8 text; if it names a file, rename the file\n"
     )
     assert not (place / "share").exists()
 
@@ -184,7 +184,7 @@ def test_a_folder_that_is_no_utf8_is_told_in_json_with_escapes(place: Path, caps
 def test_an_empty_text_is_no_path(case: str, capsys: pytest.CaptureFixture[str], place: Path) -> None:
     before = sorted(place.rglob("*"))
     assert run(arguments(case, "")) == 2
-    assert "an empty text is no path" in capsys.readouterr().err
+    assert "a path must not be empty" in capsys.readouterr().err
     assert sorted(place.rglob("*")) == before
 
 

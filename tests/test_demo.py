@@ -317,7 +317,7 @@ def test_a_folder_with_other_files_is_left_as_it_is(nobody: Path, capsys: pytest
     mine.mkdir()
     (mine / "thesis.jsonl").write_text("years of work")
     assert run(["demo", "--record", "mine"]) == 2
-    assert "has files that no demonstration made: name another folder with --record" in capsys.readouterr().err
+    assert "has files that are not from a demonstration: name another folder with --record" in capsys.readouterr().err
     assert [each.name for each in mine.iterdir()] == ["thesis.jsonl"]
     assert run(["demo", "--record", "mine/thesis.jsonl"]) == 2
 

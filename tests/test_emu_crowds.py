@@ -73,7 +73,7 @@ def test_a_run_says_that_nodes_had_no_place_for_others_who_have_their_turn(
     assert run(["emu", "run", str(tmp_path / "scene.toml"), "--out", str(out)]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["crowded"] == CLIQUE
-    assert f"{CLIQUE} of {CLIQUE} nodes had more others around than places for neighbours ({PLACES}," in told.err
+    assert f"{CLIQUE} of {CLIQUE} nodes had more nodes in range than places for neighbours ({PLACES}," in told.err
     found = records.read(out).to_pylist()
     assert emulated.receptions(found) == {("m", f"n{number:03}") for number in range(1, CLIQUE)}
     met = Counter(node for node, _ in {(row["node"], row["peer"]) for row in emulated.of(found, "up")})

@@ -193,4 +193,4 @@ def test_a_campaign_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_jobs_are_for_masters_that_heed_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["lab", "campaign", str(campaign(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "2"]
     assert run([*arguments, "--master", "yarn"]) == 2
-    assert "--jobs is for local and spark:// masters" in capsys.readouterr().err
+    assert "--jobs requires a local or spark:// master" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_ctrl_c_ends_it_at_once_and_says_how_to_go_on(path: Path, tmp_path: Path
         program.send_signal(signal.SIGINT)
         _, told = program.communicate(timeout=60)
     assert program.returncode == 130
-    assert "the same command does the rest" in told.decode()
+    assert "run the same command again for the rest" in told.decode()
     assert "Traceback" not in told.decode()
     assert all(gone(below))
     assert not list(out.rglob("*.partial"))

@@ -119,7 +119,7 @@ def test_before_spark_starts_the_way_without_it_is_told(
     monkeypatch.setattr("carrypost.lab.spark.session.SparkOptions.starts", True)
     assert run(["reproduce", "bus", "--quick", "--out", str(tmp_path / "out")]) == 1
     told = capsys.readouterr().err
-    assert "starting Spark, which may take a minute; --engine local does without it" in told
+    assert "starting Spark, which may take a minute; --engine local runs without it" in told
     assert told.index("--engine local") < told.index("so it goes")
 
 

@@ -51,8 +51,8 @@ def test_only_a_cluster_elsewhere_has_to_reach_the_driver(master: str, in_proces
     [
         ("locl[2]", "", [], "--master must be such as local[2]"),
         ("local[2]", "4 GB", [], "must be written such as 4g or 512m, not '4 GB'"),
-        ("local[2]", "", ["executor.memory=2g"], "--conf takes KEY=VALUE with a key of Spark"),
-        ("local[2]", "", ["spark.executor.memory"], "--conf takes KEY=VALUE with a key of Spark"),
+        ("local[2]", "", ["executor.memory=2g"], "--conf must be KEY=VALUE with a key of Spark"),
+        ("local[2]", "", ["spark.executor.memory"], "--conf must be KEY=VALUE with a key of Spark"),
     ],
 )
 def test_wrong_options_are_told(master: str, memory: str, conf: list[str], said: str) -> None:
@@ -99,7 +99,9 @@ def test_a_folder_that_is_in_no_file_system_is_refused(place: str, capsys: pytes
     for order in (["lab", "metrics", place], ["lab", "campaign", "campaign.toml", "--out", place]):
         assert command(order) == 2
         assert f"{place.split('/', maxsplit=1)[0]}" in (told := capsys.readouterr().err)
-        assert "no path: files and folders are those of a file system" in " ".join(told.replace("│", " ").split())
+        assert "is not supported: files and folders must be on a mounted file system" in " ".join(
+            told.replace("│", " ").split()
+        )
 
 
 def test_a_session_that_is_there_is_used_and_stays(spark: SparkSession) -> None:

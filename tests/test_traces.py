@@ -234,7 +234,7 @@ async def test_the_history_of_a_message_is_told_at_both_ends_and_after_a_restart
         assert [row["kind"] for row in rows] == ["publish", "pass", "held"]
         assert rows[-1]["expires"] > rows[-1]["received"]
     assert await commands.run("trace", "another") == (
-        1, [], "carrypost: this node knows of no message with the id or label another\n",
+        1, [], "carrypost: this node knows no message with the id or label another\n",
     )  # fmt: skip
     await again.stop()
 
@@ -278,7 +278,7 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
             assert ("letter" in [each["label"] for each in held]) is ("--foreign" not in arguments)
         code, gone, err = await commands.run("cache", "purge", "--to", "topic/news")
         assert (code, [each["purged"] for each in gone]) == (1, [False])
-        assert err == "carrypost: messages spared: 1; programs here are owed them, and --force throws them away\n"
+        assert err == "carrypost: messages kept: 1; programs here have yet to receive them, and --force removes them\n"
         purged: list[str] = []
         for arguments in examples(cache_commands.purge):
             code, gone, err = await commands.run(*arguments)
@@ -286,11 +286,11 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
             purged += [each["label"] for each in gone]
         assert purged == ["firstMSG", "letter"]
         code, _, err = await commands.run("cache", "purge")
-        assert (code, "name what is to go" in err) == (2, True)
+        assert (code, "name what to remove" in err) == (2, True)
         code, _, err = await commands.run("cache", "purge", "--to", "Alan")
         assert (code, "Write --to topic/Alan or --to queue/Alan" in err) == (2, True)
         assert await commands.run("cache", "purge", "unknown") == (
-            0, [], "carrypost: the node holds nothing of that kind\n"
+            0, [], "carrypost: the node holds no such messages\n"
         )  # fmt: skip
         code, rows, err = await commands.run("trace", "")
         assert (code, rows) == (1, []), "most messages have no label"
@@ -343,5 +343,5 @@ async def test_people_at_a_terminal_get_sentences_and_tables(
     assert "stored here: a program of this node sent it to topic/news" in shown
     assert "now held here (own) for others, until " in shown
     assert "firstMSG topic/news own others" in shown
-    assert "messages thrown away: 1 (5 B)" in shown
+    assert "messages removed: 1 (5 B)" in shown
     await node.stop()

@@ -15,7 +15,7 @@ from carrypost.naming import InitialContext
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
 
-EMBEDDING = "this is noted there, and others hear of it once a node runs (carrypost node)"
+EMBEDDING = "the change is stored there, and other nodes learn of it once a node runs (carrypost node)"
 _QUEUE, _HOLDER = "queue/", "holder/"
 
 
@@ -43,7 +43,9 @@ async def bind(
     """Declare a queue or a held topic, or let a name stand for a destination; returns the exit code."""
     if destination is not None:
         if lease_s is not None:
-            raise LocalError("--lease is for a queue that is declared here: carrypost bind queue/NAME --lease 1h")
+            raise LocalError(
+                "--lease requires a queue that this command declares: carrypost bind queue/NAME --lease 1h"
+            )
         names = InitialContext(joined.ctx)
         await (names.rebind if replace else names.bind)(name, destination, advertise=not private)
         return _bound(joined, name, destination)
@@ -57,8 +59,8 @@ async def bind(
         topic = await joined.ctx.declare_topic(name.removeprefix(_HOLDER), advertise=not private)
         return _bound(joined, topic.topic_name, str(topic))
     raise LocalError(
-        f"what does {name!r} stand for? Write `carrypost bind {name} topic/TOPIC`, or `carrypost bind queue/{name}` to "
-        "make this node manage a queue of that name"
+        f"{name!r} needs a destination: write `carrypost bind {name} topic/TOPIC`, or `carrypost bind "
+        f"queue/{name}` to declare a queue of that name on this node"
     )
 
 

@@ -51,4 +51,4 @@ def check_texts(texts: Iterable[str]) -> None:
             text.encode()
         except UnicodeEncodeError:
             shown = ascii(text.encode(errors="surrogateescape"))[1:]
-            raise LocalError(f"the argument {shown} is not UTF-8 text; if it names a file, rename that") from None
+            raise LocalError(f"the argument {shown} is not UTF-8 text; if it names a file, rename the file") from None

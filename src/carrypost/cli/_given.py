@@ -32,7 +32,7 @@ def length_s(text: str) -> float:
     """Return a length of time in seconds: a number of them, or one with s, m, min, h or d."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise LocalError(f"{text!r} is no length of time: write seconds, or 30m, 6h, 2d")
+        raise LocalError(f"{text!r} must be a length of time: seconds, or 30m, 6h, 2d")
     return float(found[1]) * _UNITS_S[found[2]]
 
 
@@ -77,7 +77,7 @@ def body(text: str | None, option: str | None, file: Path | None) -> Body:
     Bytes that are UTF-8 without zeros are text. Of text on stdin a newline at its end is cut off.
     """
     if sum(each is not None for each in (text, option, file)) > 1:
-        raise LocalError("the body was given more than once: as BODY, by -p, or by --file")
+        raise LocalError("the body was given more than once: use only one of BODY, -p and --file")
     if file is not None:
         with refusing(f"{file} cannot be read"):
             return Body(_text_or_bytes(file.read_bytes()))
@@ -90,13 +90,13 @@ def body(text: str | None, option: str | None, file: Path | None) -> Body:
 
 def _stdin() -> bytes:
     if sys.stdin is None or sys.stdin.closed:
-        raise LocalError("there is no body, and stdin is closed: give it as BODY, by -p, or by --file")
+        raise LocalError("there is no body, and stdin is closed: give the body as BODY, with -p, or with --file")
     if sys.stdin.isatty():
         sys.stderr.write("carrypost: type the body; Ctrl-D on a line of its own ends it\n")
     with refusing("stdin cannot be read"):
         read = sys.stdin.buffer.read()
     if not read:
-        raise LocalError('there is no body, and nothing came on stdin: give it as BODY; "" is an empty one')
+        raise LocalError('there is no body, and stdin was empty: give the body as BODY; "" is an empty body')
     return read
 
 
@@ -118,7 +118,9 @@ def set_property(properties: Properties, text: str) -> None:
     head, equals, value = text.partition("=")
     name, colon, kind = head.partition(":")
     if not equals or not name:
-        raise LocalError(f"--prop {text!r} is no name=value: write language=English, or level:int=3 for a type")
+        raise LocalError(
+            f"--prop {text!r} must be NAME=VALUE, such as language=English, or with a type, such as level:int=3"
+        )
     if not colon:
         properties[name] = _by_form(value)
         return
@@ -128,12 +130,12 @@ def set_property(properties: Properties, text: str) -> None:
     kinds = {each.name.lower(): each for each in ValueType if ValueType.NULL < each <= ValueType.STRING}
     if kind not in kinds:
         hint = nearest(kind, kinds) or f"; there are {', '.join(kinds)}"
-        raise LocalError(f"--prop {text!r}: there is no type {kind!r}{hint}")
+        raise LocalError(f"--prop {text!r}: unknown type {kind!r}{hint}")
     found = kinds[kind]
     try:
         read = value if found is ValueType.STRING else _by_type(found.name, value)
     except (KeyError, ValueError):
-        raise LocalError(f"--prop {text!r}: {value!r} is no {kind}") from None
+        raise LocalError(f"--prop {text!r}: {value!r} is not a valid {kind}") from None
     properties.set(name, found, read)
 
 
@@ -148,7 +150,7 @@ def module(file: Path, parameters: bytes) -> Modulator:
     try:
         return Modulator.wat(content.decode(), parameters)
     except UnicodeDecodeError:
-        raise LocalError(f"{file} is neither a WebAssembly module nor the text of one") from None
+        raise LocalError(f"{file} must be a WebAssembly module, in binary or text format") from None
 
 
 def digits(option: str, text: str) -> bytes:
@@ -156,12 +158,14 @@ def digits(option: str, text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise LocalError(f"{option} takes pairs of hexadecimal digits, as in 0a1b, not {text!r}") from None
+        raise LocalError(f"{option} must be pairs of hexadecimal digits, such as 0a1b, not {text!r}") from None
 
 
 def _module(file: Path, parameters: Sequence[str]) -> Modulator:
     if any(not each.startswith("hex=") for each in parameters[:1]) or len(parameters) > 1:
-        raise LocalError(f"--param {parameters[-1]!r}: the parameters of a module are bytes, once, as in hex=0a1b")
+        raise LocalError(
+            f"--param {parameters[-1]!r}: a module takes one parameter, its bytes in hexadecimal: --param hex=0a1b"
+        )
     return module(file, digits("--param hex", parameters[0][len("hex=") :] if parameters else ""))
 
 
@@ -172,7 +176,9 @@ def modulator(text: str | None, parameters: Sequence[str]) -> Modulator | None:
     """
     if text is None:
         if parameters:
-            raise LocalError(f"--param {parameters[0]!r} is for a modulator: name it by --modulator, or leave it out")
+            raise LocalError(
+                f"--param {parameters[0]!r} requires --modulator: name the modulator, or leave --param out"
+            )
         return None
     if "." in text or "/" in text:
         return _module(Path(text), parameters)
@@ -180,17 +186,17 @@ def modulator(text: str | None, parameters: Sequence[str]) -> Modulator | None:
 
     name, colon, version = text.partition(":")
     if colon and not _WHOLE.fullmatch(version):
-        raise LocalError(f"--modulator {text!r}: a version is a whole number, as in {name}:1")
+        raise LocalError(f"--modulator {text!r}: the version must be a whole number, as in {name}:1")
     given = {}
     for each in parameters:
         key, equals, value = each.partition("=")
         if not equals or not key:
-            raise LocalError(f"--param {each!r} is no name=value: write area=[10,10,42,42]")
+            raise LocalError(f"--param {each!r} must be NAME=VALUE, such as area=[10,10,42,42]")
         given[key] = _parameter(each, value)
     try:
         return Modulator.named(name, version=int(version) if colon else None, **given)
     except LocalError as error:
-        hint = "" if colon else f"; if brokers have it, say its version: --modulator {name}:1"
+        hint = "" if colon else f"; if brokers have it, give its version: --modulator {name}:1"
         raise LocalError(f"--modulator {text!r}: {error}{hint}") from error
 
 
@@ -202,7 +208,7 @@ def _parameter(text: str, value: str) -> object:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise LocalError(f"--param {text!r} is no JSON: {error}") from None
+        raise LocalError(f"--param {text!r}: the value must be JSON: {error}") from None
 
 
 def _by_form(value: str) -> bool | float | str:

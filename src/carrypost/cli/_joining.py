@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _NEWS_S = 0.1
-_EMBEDDING = "this command runs one until it ends"
+_EMBEDDING = "this command runs its own node until it ends"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -145,6 +145,6 @@ def explained(error: CarrypostError | TimeoutError) -> CarrypostError | TimeoutE
     if not isinstance(error, InvalidDestinationException) or not isinstance(error.__cause__, NamingException):
         return error
     return NamingException(
-        f"{error.__cause__}. `carrypost ls` shows the names that are known here, `carrypost bind queue/NAME` makes "
-        "this node manage a queue, and NAME@NODE is a queue whether its name is known here or not"
+        f"{error.__cause__}. `carrypost ls` lists the names known here. `carrypost bind queue/NAME` "
+        "declares a queue on this node. NAME@NODE addresses a queue without looking up its name"
     )

@@ -22,7 +22,9 @@ def become(command: NodeCommand) -> int:
     try:
         text = msgspec.json.encode(command).decode()
     except UnicodeEncodeError:  # Arguments have been looked at; relative paths begin with the folder that one is in.
-        raise ConfigError("the name of the folder that you are in is not UTF-8 text: choose another one") from None
+        raise ConfigError(
+            "the name of the current folder is not UTF-8 text: run the command in another folder"
+        ) from None
     if os.name == "posix" and sys.executable:
         _signals.hold()  # An interpreter that starts shows a traceback when Ctrl-C comes; `_process` lets them through.
         with contextlib.suppress(OSError):  # Too much for one argument, or the interpreter was just replaced.

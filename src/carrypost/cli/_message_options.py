@@ -25,38 +25,49 @@ Channel = Annotated[bool, typer.Option("--channel", help="The topic is an event 
 Modulator = Annotated[
     str | None,
     typer.Option(
-        "--modulator", help="Let the home broker run this on every event of a --channel.", metavar="NAME[:VERSION]|FILE"
+        "--modulator",
+        help="Run this modulator on every event of the --channel, at the home broker.",
+        metavar="NAME[:VERSION]|FILE",
     ),
 ]
 Param = Annotated[
     list[str],
-    typer.Option("--param", help="A parameter of the --modulator; lists as JSON.", metavar="K=V", show_default=False),
+    typer.Option(
+        "--param", help="A parameter of the --modulator; write lists as JSON.", metavar="K=V", show_default=False
+    ),
 ]
 NoTopic = Annotated[str | None, typer.Option("-t", hidden=True)]
 NoQueue = Annotated[str | None, typer.Option("-q", hidden=True)]
 Body = Annotated[
     str | None,
-    typer.Argument(help="The body; {n} and {time} are filled in. Without one, stdin is read.", metavar="[BODY]"),
+    typer.Argument(help="The body; {n} and {time} are replaced. Default: read stdin.", metavar="[BODY]"),
 ]
-Payload = Annotated[str | None, typer.Option("--payload", "-p", help="The body, by an option.", metavar="BODY")]
-File = Annotated[Path | None, _paths.option("--file", "A file that is the body, as it is.", "FILE")]
+Payload = Annotated[str | None, typer.Option("--payload", "-p", help="The body, as an option.", metavar="BODY")]
+File = Annotated[Path | None, _paths.option("--file", "Read the body from this file, unchanged.", "FILE")]
 Prop = Annotated[
     list[str],
-    typer.Option("--prop", help="A property; its value tells its type, or k:int=v.", metavar="K=V", show_default=False),
+    typer.Option(
+        "--prop",
+        help="A property; the type follows from the value, or is given: k:int=v.",
+        metavar="K=V",
+        show_default=False,
+    ),
 ]
-Label = Annotated[str | None, typer.Option("--id", help="A label, by which `trace` knows it.", metavar="LABEL")]
-Ttl = Annotated[
-    float | None, _given.duration_option("--ttl", "How long it lives: 90, 30min, 6h, 2d. Else the node's default.")
-]
-Receipt = Annotated[bool, typer.Option("--receipt", help="Wait until it is delivered.")]
+Label = Annotated[str | None, typer.Option("--id", help="A label; `trace` finds the message by it.", metavar="LABEL")]
+Ttl = Annotated[float | None, _given.duration_option("--ttl", "Lifetime: 90, 30min, 6h, 2d. Default: the node's.")]
+Receipt = Annotated[bool, typer.Option("--receipt", help="Wait until the message is delivered.")]
 ReceiptFor = Annotated[float | None, _given.duration_option("--for", "How long to wait for --receipt.")]
-Every = Annotated[float | None, _given.duration_option("--every", "Pause between two; without --count until Ctrl-C.")]
-Times = Annotated[int | None, typer.Option("--count", help="How many to send.", min=1, metavar="N", show_default="1")]
+Every = Annotated[
+    float | None, _given.duration_option("--every", "Send repeatedly with this pause; without --count until Ctrl-C.")
+]
+Times = Annotated[
+    int | None, typer.Option("--count", help="Number of messages to send.", min=1, metavar="N", show_default="1")
+]
 Select = Annotated[
-    str | None, typer.Option("--select", help="Only what fulfils this selector (SQL-92).", metavar="SELECTOR")
+    str | None, typer.Option("--select", help="Only messages that match this selector (SQL-92).", metavar="SELECTOR")
 ]
 For = Annotated[float | None, _given.duration_option("--for", "Wait no longer than this.")]
-Count = Annotated[int | None, typer.Option("--count", help="End after so many.", min=1, metavar="N")]
+Count = Annotated[int | None, typer.Option("--count", help="Stop after this many messages.", min=1, metavar="N")]
 
 
 def run(at: _joining.Place, body: _joining.Body, embedding: str | None = None) -> None:

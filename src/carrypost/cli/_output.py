@@ -25,7 +25,7 @@ JsonOption = Annotated[
 def wants_json(asked: bool) -> bool:
     """Return True if JSON is to be printed: somebody asked for it, or stdout is no terminal."""
     if sys.stdout is None:
-        raise CarrypostError("stdout is closed, and nobody would read the output: send it to a file, or to /dev/null")
+        raise CarrypostError("stdout is closed: redirect the output to a file or to /dev/null")
     return asked or not sys.stdout.isatty()
 
 

@@ -21,10 +21,11 @@ _ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/{1,2}(?=[^/])")
 def path(text: str | Path) -> Path:
     """The path that a text names; an empty one names none."""
     if not str(text):
-        raise typer.BadParameter("an empty text is no path (the folder that you are in is called .)")
+        raise typer.BadParameter("a path must not be empty (the current folder is .)")
     if elsewhere := _ELSEWHERE.match(str(text)):
         raise typer.BadParameter(
-            f"{elsewhere[0]}… is no path: files and folders are those of a file system that all machines see; mount it"
+            f"{elsewhere[0]}… is not supported: files and folders must be on a mounted file system that all "
+            "machines share"
         )
     return Path(text)
 
@@ -36,7 +37,7 @@ def ending_in(*endings: str) -> Parser:
         found = path(text)
         if found.suffix not in endings and (found.is_file() or not found.exists()):  # Of others, more can be said.
             known = f"{', '.join(endings[:-1])} or {endings[-1]}"
-            raise typer.BadParameter(f"its name must end in {known}, which says what is written, not {str(text)!r}")
+            raise typer.BadParameter(f"its name must end in {known}, which selects the format, not {str(text)!r}")
         return found
 
     return checked

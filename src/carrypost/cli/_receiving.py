@@ -90,7 +90,7 @@ async def receive(joined: Joined, queue: str, selector: str | None, count: int, 
 async def _print(joined: Joined, opening: Openable[Consumer], count: int | None, limit_s: float | None) -> int:
     async with opening as consumer:
         if sys.stderr.isatty():
-            _output.say("waiting; Ctrl-C ends it")
+            _output.say("waiting; press Ctrl-C to stop")
         show = functools.partial(_shown.show, json=joined.json)
         homeless = asyncio.ensure_future(_warn_homeless(consumer))
         try:
@@ -113,9 +113,9 @@ async def _warn_homeless(consumer: Consumer) -> None:
             if refusal == "modulator":
                 _output.say(f"a broker refused the modulator: {consumer.overlay.detail}")
             elif refusal:
-                _output.say(f"a broker refused: it has no room for more {refusal}")
+                _output.say(f"a broker refused: it has no room left for {refusal}")
             else:
-                _output.say("no home broker was found yet: is a node with overlay.broker = true in reach?")
+                _output.say("no home broker was found yet: check that a node with overlay.broker = true is in reach")
 
 
 async def browse(joined: Joined, queue: str, selector: str | None, count: int | None, limit_s: float | None) -> int:
@@ -131,5 +131,5 @@ async def browse(joined: Joined, queue: str, selector: str | None, count: int | 
             _output.say(f"the node that manages {queue} did not answer within {_output.duration(limit_s)}")
             return Exit.TIMEOUT
     if not came:
-        _output.say(f"nothing waits in {queue}")
+        _output.say(f"{queue} is empty")
     return Exit.DONE

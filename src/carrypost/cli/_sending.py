@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TOGETHER_MAX = 64
 """Messages that are stored together, if there is no pause between them: a disk is as quick with all as with one."""
-_EMBEDDING = "what is sent is stored there, and leaves once a node runs (carrypost node)"
+_EMBEDDING = "messages are stored there, and sent once a node runs (carrypost node)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,11 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.limit_s is not None and not self.receipt:
-            raise LocalError("--for is how long to wait for a receipt: add --receipt, or leave it out")
+            raise LocalError("--for is the time to wait for a receipt: add --receipt, or leave --for out")
         if self.receipt and self.every_s is not None and self.count is None:
-            raise LocalError("--every goes on until Ctrl-C: to wait for receipts, say how many there are, by --count")
+            raise LocalError("--receipt with --every requires --count, since sending otherwise goes on until Ctrl-C")
         if self.ttl_s == 0:
-            raise LocalError("--ttl is more than 0: a message that lives for no time reaches nobody")
+            raise LocalError("--ttl must be greater than 0")
         self.body.message(1, self.properties)  # What is wrong with it is told before a node is looked for.
 
     @property
@@ -96,7 +96,9 @@ class Order:
             try:
                 await sent.delivered(None if self.limit_s is None else max(0.0, begun_s + self.limit_s - loop.time()))
             except DeliveryTimeoutException:
-                _output.say(f"no receipt came for {sent.message_id}: it is {sent.state.name}, as far as is known here")
+                _output.say(
+                    f"no receipt for {sent.message_id} arrived in time; its last known state is {sent.state.name}"
+                )
                 continue
             delivered += 1
             if joined.json:

@@ -53,4 +53,4 @@ def absolute(path: Path) -> str:
     try:
         return str(path.expanduser().absolute())
     except RuntimeError:
-        raise ConfigError(f"there is no such user's folder: {path}") from None
+        raise ConfigError(f"there is no home folder of that user: {path}") from None

@@ -16,26 +16,29 @@ if TYPE_CHECKING:
 MasterOption = Annotated[
     str,
     typer.Option(
-        "--master", envvar="CARRYPOST_MASTER", metavar="URL", help="Spark: local[2], spark://host:7077, yarn and so on."
+        "--master",
+        envvar="CARRYPOST_MASTER",
+        metavar="URL",
+        help="Spark master: local[2], spark://host:7077, yarn and so on.",
     ),
 ]
 MemoryOption = Annotated[
-    str, typer.Option("--memory", metavar="4g", help="Of Spark's driver; a quarter of this machine's if left out.")
+    str, typer.Option("--memory", metavar="4g", help="Memory of Spark's driver; default: a quarter of this machine's.")
 ]
 ConfOption = Annotated[
-    list[str], typer.Option("--conf", metavar="KEY=VALUE", help="Any of Spark's own settings.", show_default=False)
+    list[str], typer.Option("--conf", metavar="KEY=VALUE", help="Any Spark setting.", show_default=False)
 ]
 
 EngineOption = Annotated[
     Literal["spark", "local"],
-    typer.Option("--engine", help="local: in this process, for small inputs, and without Java; the same tables."),
+    typer.Option("--engine", help="local: in this process, without Java, for small inputs; the tables are the same."),
 ]
 
 
 def suggest_local(options: SparkOptions | None, *, small: bool) -> None:
     """Say that Spark, if it is to be used, takes longer to start than the work would, where it does."""
     if options is not None and small and options.starts:
-        say("so little is done sooner without Spark: --engine local")
+        say("for so little input, --engine local is faster")
 
 
 def spark_options(master: str, memory: str, conf: Sequence[str], what: str = "") -> SparkOptions:
@@ -46,6 +49,8 @@ def spark_options(master: str, memory: str, conf: Sequence[str], what: str = "")
     for each in conf:
         key, equals, value = each.partition("=")
         if not (equals and key.startswith("spark.")):
-            raise LocalError(f"--conf takes KEY=VALUE with a key of Spark, as spark.executor.memory=2g, not {each!r}")
+            raise LocalError(
+                f"--conf must be KEY=VALUE with a key of Spark, such as spark.executor.memory=2g, not {each!r}"
+            )
         settings[key] = value
     return SparkOptions(master=master, memory=memory, conf=settings, name=f"carrypost {what}".rstrip())

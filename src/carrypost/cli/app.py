@@ -31,7 +31,7 @@ def carrypost(
         bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Messaging for networks that are never whole: stored, carried and forwarded until the deadline.
+    """Messaging without a server: nodes store, carry and forward messages until they expire.
 
     For example:
 
@@ -39,19 +39,19 @@ def carrypost(
 
     * `carrypost node` runs a node on this machine
 
-    * `carrypost sub -t village.roads` prints what comes on a topic
+    * `carrypost sub -t village.roads` prints the messages of a topic
 
     * `carrypost pub -t village.roads "The bridge is closed."` publishes to it
 
-    * `carrypost console` does that and more, line by line
+    * `carrypost console` takes these commands and more at a prompt
 
-    * `carrypost doctor` finds out what this machine's network lets a node do
+    * `carrypost doctor` checks which ways of finding nodes work in this network
 
     * `carrypost emu run SCENARIO.toml --out records.parquet` runs thousands of hosts in virtual time
 
     * `carrypost bench` lists the benchmarks
 
-    * `carrypost bench NAME --help` tells what one of them takes
+    * `carrypost bench NAME --help` shows the options of one
     """
 
 

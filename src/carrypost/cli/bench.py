@@ -23,15 +23,15 @@ _SOURCE_TREE = Path(__file__).resolve().parents[3]
 
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which one; left out: list them.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(help="The benchmark to run; without it, list them.", show_default=False)] = "",
 ) -> None:
-    """Run a benchmark of the source tree; what follows NAME is handed to it.
+    """Run a benchmark of the source tree; the arguments after NAME are passed to it.
 
     For example:
 
     * `carrypost bench` lists the benchmarks
 
-    * `carrypost bench core --help` tells what one of them takes
+    * `carrypost bench core --help` shows the options of one
     """
     if not name:
         for each in available():
@@ -63,5 +63,5 @@ def run(name: str, arguments: Sequence[str]) -> int:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # Dataclasses look their module up.
     spec.loader.exec_module(module)
     if not hasattr(module, "main"):
-        raise LocalError(f"{benchmarks[name].name} is no benchmark: it has no main(argv)")
+        raise LocalError(f"{benchmarks[name].name} cannot be run: a benchmark must define main(argv)")
     return int(module.main(list(arguments)) or 0)

@@ -11,14 +11,14 @@ from carrypost.cli._output import JsonOption, clock, line, say, size, table, wan
 from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
 from carrypost.errors import CarrypostError, LocalError
 
-cache = Commands("cache", help="What the node on this machine holds, for whom, and until when.")
+cache = Commands("cache", help="Show what the node on this machine holds, for which receivers, and until when.")
 
 MessageArgument = Annotated[str, typer.Argument(help="The id of a message, or a label.", metavar="[ID|LABEL]")]
 DestinationOption = Annotated[
-    str, typer.Option("--to", help="Of this topic or queue.", metavar="DESTINATION", show_default=False)
+    str, typer.Option("--to", help="Only messages of this topic or queue.", metavar="DESTINATION", show_default=False)
 ]
-ForeignOption = Annotated[bool, typer.Option("--foreign", help="What the node only carries for others.")]
-_NOTHING = "the node holds nothing of that kind"
+ForeignOption = Annotated[bool, typer.Option("--foreign", help="Only messages carried for other nodes.")]
+_NOTHING = "the node holds no such messages"
 
 
 @cache.command()
@@ -31,9 +31,9 @@ def inspect(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what the node holds, the oldest first.
+    """List the messages that the node holds, oldest first.
 
-    A message is *own* if a program of this node sent it, *wanted* if one subscribes to it, else *carried*.
+    A message is *own* if a program of this node sent it, *wanted* if one subscribes to it, otherwise *carried*.
 
     For example:
 
@@ -61,26 +61,28 @@ def purge(
     *,
     to: DestinationOption = "",
     foreign: ForeignOption = False,
-    force: Annotated[bool, typer.Option("--force", help="Also what a program of this node is owed.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also messages that programs of this node have yet to receive.")
+    ] = False,
     config: ConfigOption = None,
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Throw messages away for good: they do not come back from others. Copies elsewhere stay.
+    """Remove messages from this node for good. Copies on other nodes stay, and do not come back.
 
-    What a subscription or a queue of this node is owed is spared, unless `--force` is given. Then the authors of
-    messages in queues of this node hear that these failed.
+    Messages that subscriptions or queues of this node have yet to deliver are kept, unless `--force` is given. With
+    `--force`, the senders of messages in this node's queues are notified of the failure.
 
     For example:
 
-    * `carrypost cache purge --foreign` frees what is carried for others
+    * `carrypost cache purge --foreign` removes what is carried for others
 
     * `carrypost cache purge firstMSG`
 
     * `carrypost cache purge --to queue/Alan --force`
     """
     if not (message or to or foreign):
-        raise LocalError("name what is to go: a message's id or label, --to DESTINATION, or --foreign")
+        raise LocalError("name what to remove: a message's id or label, --to DESTINATION, or --foreign")
     _check_destination(to)
     chosen = {"message": message, "destination": to, "foreign": foreign}
     found = ask(settings_of(config, data), "cache", purge=True, force=force, **chosen)
@@ -91,9 +93,11 @@ def purge(
         for each in found:
             line(_line(each) | {"purged": each["purged"]})
     else:
-        typer.echo(f"messages thrown away: {len(gone):,} ({size(sum(each['held_bytes'] for each in gone))})")
+        typer.echo(f"messages removed: {len(gone):,} ({size(sum(each['held_bytes'] for each in gone))})")
     if spared := len(found) - len(gone):
-        raise CarrypostError(f"messages spared: {spared:,}; programs here are owed them, and --force throws them away")
+        raise CarrypostError(
+            f"messages kept: {spared:,}; programs here have yet to receive them, and --force removes them"
+        )
 
 
 def _check_destination(text: str) -> None:

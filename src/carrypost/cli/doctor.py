@@ -22,21 +22,27 @@ def doctor(
     *,
     interface: Annotated[
         str | None,
-        typer.Option("--interface", "-i", help="Only this one.", metavar="NAME", show_default="all a node would use"),
+        typer.Option(
+            "--interface",
+            "-i",
+            help="Check only this interface.",
+            metavar="NAME",
+            show_default="all that a node would use",
+        ),
     ] = None,
     listen_s: Annotated[
-        float, typer.Option("--listen-s", help="How long to listen for others; they announce every 1 to 5 s.", min=0.1)
+        float,
+        typer.Option("--listen-s", help="How long to listen for other nodes; they announce every 1 to 5 s.", min=0.1),
     ] = 6.0,
     config: ConfigOption = None,
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Find out whether multicast and broadcast really work here, per interface, and what to do if not.
+    """Check on each interface whether multicast and broadcast work, and say what to do if not.
 
-    Sends probes by every means and listens for them and for other nodes; a node that runs here is not disturbed, but
-    asked whether it hears more others than it has places for, whether it lost what it owed to subscriptions, and
-    whether those that should receive messages do.
-    Exit code 0: at least one means works.
+    Sends probes by every means, and listens for them and for other nodes. A node that runs here is not disturbed. It is
+    asked whether it has more neighbours than places for them, whether subscriptions lost messages, and whether
+    programs receive their messages. The exit code is 0 if at least one means works.
 
     For example:
 

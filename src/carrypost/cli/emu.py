@@ -22,42 +22,45 @@ from carrypost.model.times import MICROSECONDS
 if TYPE_CHECKING:
     from carrypost.emu.scenario.scenario import Scenario
 
-emu = Commands("emu", help="Thousands of real hosts in one process and in virtual time.")
+emu = Commands("emu", help="Emulate thousands of real hosts in one process, in virtual time.")
 
 
 @emu.command("run")
 def run_scenario(
-    scenario: Annotated[Path, _paths.argument("What to emulate (TOML).", "SCENARIO.toml")],
+    scenario: Annotated[Path, _paths.argument("The scenario (TOML).", "SCENARIO.toml")],
     *,
-    seed: Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")] = "1",
+    seed: Annotated[str, typer.Option("--seed", help="Seed of all random numbers: a whole number, or text.")] = "1",
     out: Annotated[
         Path | None,
         _paths.option(
             "--out -o",
-            "Record: Parquet, or JSON lines if it ends in .jsonl.",
+            "Write the record here: Parquet, or JSON lines if the name ends in .jsonl.",
             parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
         ),
     ] = None,
     changes: Annotated[
         list[str],
         typer.Option(
-            "--set", help="Any key of the scenario: workload.0.lifetime_s=600.", metavar="KEY=VALUE", show_default=False
+            "--set",
+            help="Override any key of the scenario: workload.0.lifetime_s=600.",
+            metavar="KEY=VALUE",
+            show_default=False,
         ),
     ] = [],  # noqa: B006 - typer makes a new list
     mode: Annotated[
-        str | None, typer.Option("--mode", help="In place of the scenario's: faithful, ideal or population.")
+        str | None, typer.Option("--mode", help="Override the scenario's mode: faithful, ideal or population.")
     ] = None,
     export_one: Annotated[
-        Path | None, _paths.option("--export-one", "Also write the contacts as The ONE's connection events.")
+        Path | None, _paths.option("--export-one", "Also write the contacts, as connection events of The ONE.")
     ] = None,
     encoded: Annotated[
-        bool, typer.Option("--encoded", help="Let every frame go through its bytes; the record is the same.")
+        bool, typer.Option("--encoded", help="Encode and decode every frame; the record is the same.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Emulate a scenario. The same scenario and seed give the same record, to the byte.
+    """Emulate a scenario. The same scenario and seed give the same record, byte for byte.
 
-    Ctrl-C ends a run early; the record has what came before.
+    Ctrl-C ends a run early; the record has the rows up to then.
 
     For example:
 
@@ -95,7 +98,7 @@ def _play(
         with emulating(scenario.name, latest):
             records = prepared.run(out, latest, keep=False)
     except KeyboardInterrupt:
-        where = f"; {out} has what came before" if out is not None else ""
+        where = f"; {out} has the rows up to then" if out is not None else ""
         say(f"interrupted at {latest.t_us / MICROSECONDS:,.0f} s of virtual time{where}")
         raise typer.Exit(INTERRUPTED) from None
     found: dict[str, object] = {
@@ -112,9 +115,9 @@ def _play(
     }
     if crowded := prepared.crowded:
         say(
-            f"{crowded:,} of {prepared.nodes:,} nodes had more others around than places for neighbours "
-            f"({places(scenario.settings):,}, by limits.heard_max, limits.neighbours_max and mtu_bytes); who found "
-            "none had to wait for a turn, and the record has it as refusals, `neighbours`"
+            f"{crowded:,} of {prepared.nodes:,} nodes had more nodes in range than places for neighbours "
+            f"({places(scenario.settings):,}, by limits.heard_max, limits.neighbours_max and mtu_bytes); the "
+            "nodes without a place had to wait for a turn, which the record shows as refusals, `neighbours`"
         )
     figures(found if json or out else found | {"record": "not kept"}, json=json)
 
@@ -137,28 +140,31 @@ def show(
         for table in log.runs(files.read(path)):
             if table["kind"][0].as_py() != Kind.RUN:
                 raise FileError(
-                    f"{path} is no whole record: it does not begin with the row that tells of its run; its start is "
-                    "missing, or it is a later one of the files that a node wrote"
+                    f"{path} is not a complete record: the row that describes the run is missing at its start. The "
+                    "file was cut, or is a later one of the files that a node wrote"
                 )
             try:
                 found = summary.summarise(table)
             except LocalError as error:
-                raise FileError(f"{path} is no record that can be read: {error}") from None
+                raise FileError(f"{path} cannot be read as a record: {error}") from None
             typer.echo(found.json() if wants_json(json) else found.text())
 
 
 @emu.command()
 def soak(
     *,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many random scenarios.")] = 100,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of random scenarios.")] = 100,
     first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="How many at the same time.")] = 1,
-    out: Annotated[Path | None, _paths.option("--out", "Where scenarios that fail are kept.", "FOLDER")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of scenarios that run at the same time.")] = 1,
+    out: Annotated[
+        Path | None,
+        _paths.option("--out", "Folder for the scenarios that fail; default: the current folder.", "FOLDER"),
+    ] = None,
     order: Annotated[
-        bool, typer.Option("--order", help="Hours of topics with causal order, rather than a minute of others.")
+        bool, typer.Option("--order", help="Hours of topics with causal order, instead of a minute of plain topics.")
     ] = False,
     messaging: Annotated[
-        bool, typer.Option("--messaging", help="Programs on the nodes use messaging, on topics of both kinds.")
+        bool, typer.Option("--messaging", help="Programs on the nodes use messaging, on plain and causal topics.")
     ] = False,
     addressed: Annotated[
         bool, typer.Option("--addressed", help="Messages list their recipients, and buffers are small.")
@@ -168,7 +174,7 @@ def soak(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Run random scenarios with faults and check every record; says which seed failed, and how to run it again.
+    """Run random scenarios with faults and check every record; for each failure, print the seed and how to repeat it.
 
     For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
@@ -180,7 +186,7 @@ def soak(
     given[drawing.CHANNELS] = channels
     chosen = [family for family, said in given.items() if said]
     if len(chosen) > 1:
-        raise LocalError(f"choose --{chosen[0]} or --{chosen[1]}: a search has scenarios of one kind")
+        raise LocalError(f"--{chosen[0]} and --{chosen[1]} exclude each other: choose one kind of scenario")
     family = chosen[0] if chosen else drawing.PLAIN
     with orderly():
         raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=wants_json(json), out=out))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.node.folder import NodeFolder
     from carrypost.security.identity import Identity
 
-keys = Commands("keys", help="This node's key, and names for other nodes.")
+keys = Commands("keys", help="Manage this node's key, and pet names for other nodes.")
 
 
 def _home(config: Path | None, data: Path | None) -> NodeFolder:
@@ -52,12 +52,12 @@ def show(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpti
 
 @keys.command()
 def backup(
-    file: Annotated[Path, _paths.argument("Where the copy goes; it must not exist yet.")],
+    file: Annotated[Path, _paths.argument("File for the copy; it must not exist yet.")],
     *,
     config: ConfigOption = None,
     data: DataOption = None,
 ) -> None:
-    """Copy the key to a file that only you can read. Whoever has it is this node.
+    """Copy the key to a file that only you can read. Anyone who has the key can act as this node.
 
     For example: `carrypost keys backup /media/stick/node.key`
     """
@@ -65,7 +65,7 @@ def backup(
 
     with orderly():
         write_key(_key(_home(config, data)), file)
-    others = "; others on this machine can read it there" if exposed(file) else ""
+    others = "; other users of this machine can read it there" if exposed(file) else ""
     typer.echo(f"the key is in {file}; keep it secret{others}", err=True)
 
 
@@ -76,7 +76,7 @@ def restore(
     config: ConfigOption = None,
     data: DataOption = None,
 ) -> None:
-    """Put a key back from its backup, into a folder that has none.
+    """Restore a key from its backup, into a folder that has none.
 
     For example: `carrypost keys restore /media/stick/node.key`
     """
@@ -90,18 +90,18 @@ def restore(
         home.create()
         home.check_owner(identity)
         write_key(identity, home.key_file)
-    typer.echo(f"{home.folder} is the node {identity.node} again", err=True)
+    typer.echo(f"{home.folder} has the key of the node {identity.node} again", err=True)
 
 
 @keys.command()
 def name(
     node: Annotated[str, typer.Argument(help="A node's id, as `carrypost peers` shows it.", metavar="NODE")],
-    pet_name: Annotated[str, typer.Argument(help="What you call it; an empty text: no longer.", metavar="NAME")],
+    pet_name: Annotated[str, typer.Argument(help="Your name for the node; an empty text removes it.", metavar="NAME")],
     *,
     config: ConfigOption = None,
     data: DataOption = None,
 ) -> None:
-    """Call another node by a name of your own.
+    """Give another node a name of your own.
 
     For example: `carrypost keys name x7f3… anna`, `carrypost keys name x7f3… ""`
     """
@@ -115,13 +115,13 @@ def name(
 
 @keys.command()
 def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
-    """Your names for other nodes.
+    """List your names for other nodes.
 
     For example: `carrypost keys names`
     """
     found = sorted(_home(config, data).pet_names().items(), key=lambda pair: pair[1])
     if not found:
-        typer.echo("No names yet; `carrypost keys name NODE NAME` gives one.", err=True)
+        typer.echo("No names yet; give one with `carrypost keys name NODE NAME`.", err=True)
     elif wants_json(json):
         for node, called in found:
             line({"node": node, "name": called})

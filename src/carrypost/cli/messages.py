@@ -20,9 +20,9 @@ from carrypost.errors import LocalError
 def _topic(name: str | None, queue: str | None, instead: str) -> str:
     """Return the name of a topic that was named by -t; `instead` is the command for queues."""
     if queue is not None:
-        raise LocalError(f"-q names a queue, and this command is for topics (-t): carrypost {instead} -q {queue}")
+        raise LocalError(f"this command works on topics (-t), and -q names a queue: use carrypost {instead} -q {queue}")
     if not name:
-        raise LocalError("which topic? Name it: -t village.roads")
+        raise LocalError("a topic is required: -t village.roads")
     return name
 
 
@@ -34,9 +34,9 @@ def _place(name: str | None, queue: str | None, instead: str, *, channel: bool) 
 def _queue(name: str | None, topic: str | None, instead: str) -> str:
     """Return the name of a queue that was named by -q; `instead` is the command for topics."""
     if topic is not None:
-        raise LocalError(f"-t names a topic, and this command is for queues (-q): carrypost {instead} -t {topic}")
+        raise LocalError(f"this command works on queues (-q), and -t names a topic: use carrypost {instead} -t {topic}")
     if not name:
-        raise LocalError("which queue? Name it: -q Alan")
+        raise LocalError("a queue is required: -q Alan")
     return name
 
 
@@ -62,8 +62,8 @@ def pub(
 ) -> None:
     """Publish to a topic: the message is stored here, and carried to subscribers until it expires.
 
-    Nobody can promise that it is delivered. The answer tells how many neighbours are there to take it, and when it
-    expires. With --receipt the command waits for the first delivery, and ends with 3 if it hears of none.
+    Delivery cannot be guaranteed. The command prints how many neighbours can take the message, and when it expires.
+    With --receipt it waits for the first delivery, and exits with 3 if no receipt arrives.
 
     For example:
 
@@ -108,7 +108,7 @@ def send(
     """Send to a queue: one receiver gets the message, here or on another node.
 
     The queue is one that `carrypost ls` shows, or NAME@NODE. With --receipt the command waits until the receiver has
-    acknowledged the message, and ends with 3 if it hears nothing of that.
+    acknowledged the message, and exits with 3 if no receipt arrives.
 
     For example:
 
@@ -131,9 +131,9 @@ def sub(
     queue: options.NoQueue = None,
     select: options.Select = None,
     durable: Annotated[
-        str | None, typer.Option("--durable", help="Collect also while nobody reads, by this name.", metavar="NAME")
+        str | None, typer.Option("--durable", help="Name of a durable subscription.", metavar="NAME")
     ] = None,
-    end: Annotated[bool, typer.Option("--end", help="End the --durable subscription, with all that waits.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="Delete the --durable subscription and its messages.")] = False,
     channel: options.Channel = False,
     modulator: options.Modulator = None,
     param: options.Param = [],  # noqa: B006 - typer makes a new list
@@ -144,12 +144,12 @@ def sub(
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Subscribe to a topic, and print what comes, until Ctrl-C.
+    """Subscribe to a topic, and print its messages until Ctrl-C.
 
-    Words of topics may be wildcards: * is one word, > is the rest. With --count it ends after so many messages, and
-    with 3 if fewer came within --for. A durable subscription collects also between two commands of that name.
+    Topics may contain wildcards: * matches one word, > the rest. With --count it stops after that many messages, and
+    exits with 3 if fewer arrive within --for. A durable subscription also collects messages while no command runs.
 
-    The events of a --channel come along the brokers of the overlay, in the order of each producer. The selector, or
+    The events of a --channel travel over the brokers of the overlay, in the order of each producer. The selector, or
     the --modulator, runs at this node's home broker.
 
     For example:
@@ -173,11 +173,11 @@ def sub(
     place = options.place(config, data, changes, json=json)
     if end:
         if durable is None:
-            raise LocalError("which subscription is to end? Name it: carrypost sub --durable inbox --end")
+            raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
         options.run(place, functools.partial(_receiving.unsubscribe, name=durable))
         return
     if not channel and (modulator is not None or param):
-        raise LocalError("--modulator is for event channels of the overlay: add --channel, or leave it out")
+        raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
     wish = _receiving.SubscribeOptions(
         _place(topic, queue, "receive", channel=channel), select, durable, _given.modulator(modulator, param)
     )
@@ -189,16 +189,16 @@ def receive(
     queue: options.Queue = None,
     topic: options.NoTopic = None,
     select: options.Select = None,
-    count: Annotated[int, typer.Option("--count", help="End after so many.", min=1, metavar="N")] = 1,
+    count: Annotated[int, typer.Option("--count", help="Stop after this many messages.", min=1, metavar="N")] = 1,
     limit_s: options.For = None,
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Take messages from a queue, and print them: nobody else gets them.
+    """Receive messages from a queue, and print them. No other receiver gets them.
 
-    A message that could not be printed stays in the queue. Ends with 3 if fewer than --count came within --for.
+    A message that could not be printed stays in the queue. Exits with 3 if fewer than --count arrive within --for.
 
     For example:
 
@@ -227,9 +227,9 @@ def browse(
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Show what waits in a queue, and take nothing.
+    """List the messages in a queue, without removing them.
 
-    A queue of another node is browsed when that answers: ends with 3 if it does not within --for (30 s).
+    For a queue of another node, that node must answer: exits with 3 if it does not within --for (30 s).
 
     For example: `carrypost browse -q Alan`, `carrypost browse -q Alan --select "urgency > 3" --count 1`
     """
@@ -243,10 +243,10 @@ def browse(
 
 
 def console(*, config: ConfigOption = None, data: DataOption = None, changes: SetOption = []) -> None:  # noqa: B006
-    """Work with topics, queues and names by lines, typed or from a script, as in the JOMS console.
+    """Work with topics, queues and names at a prompt or from a script, as in the JOMS console.
 
-    A subscription goes on while other lines are typed. `help` lists the words. A script comes on stdin, ends at its
-    first mistake, and at its end waits for every subscription that has -count or -for.
+    Subscriptions print their messages while you type. `help` lists the commands. A script is read from stdin, and
+    stops at its first error. At its end it waits for every subscription that has -count or -for.
 
     For example:
 

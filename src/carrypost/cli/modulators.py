@@ -31,7 +31,7 @@ def show(context: typer.Context, *, config: ConfigOption = None, json: JsonOptio
 
     * `carrypost modulators` lists them
 
-    * `carrypost modulators check examples/modulators/sum.wat` tells what a broker would say of a module
+    * `carrypost modulators check examples/modulators/sum.wat` checks a module as a broker would
     """
     if context.invoked_subcommand is not None:
         return
@@ -58,18 +58,18 @@ def show(context: typer.Context, *, config: ConfigOption = None, json: JsonOptio
 
 @modulators.command()
 def check(
-    file: Annotated[Path, _paths.argument("A WebAssembly module, or its text.")],
+    file: Annotated[Path, _paths.argument("A WebAssembly module, binary or text.")],
     *,
     params: Annotated[str, typer.Option("--params", help="Parameters, as hexadecimal digits.")] = "",
     event: Annotated[
-        Path | None, _paths.option("--event", "The payload of the sample event; default: 100 zeros.", "FILE")
+        Path | None, _paths.option("--event", "The payload of the sample event; default: 100 zero bytes.", "FILE")
     ] = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tell what a broker would say of a module: its exports, and what it costs to compile and to process an event.
+    """Check a module as a broker would: its exports, and the cost of compiling it and of processing an event.
 
-    Limits are those of the settings. It fails if a broker would refuse the module, or it fails with the event.
+    The limits of the settings apply. Fails if a broker would refuse the module, or if the module fails on the event.
 
     For example:
 

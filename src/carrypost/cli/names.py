@@ -15,13 +15,15 @@ from carrypost.cli.node import ConfigOption, DataOption, SetOption
 
 def ls(
     *,
-    context: Annotated[str, typer.Argument(help="Names below this one; also topic and queue.", metavar="[NAME]")] = "",
+    context: Annotated[
+        str, typer.Argument(help="Only names below this one; also topic and queue.", metavar="[NAME]")
+    ] = "",
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """List the names of topics and queues that are known here: this node's, and those that others advertise.
+    """List the names of topics and queues known here: this node's, and those that other nodes advertise.
 
     For example: `carrypost ls`, `carrypost ls queue` for all queues by their full names
     """
@@ -37,24 +39,25 @@ def bind(
         str | None, typer.Argument(help="topic/NAME or queue/NAME@NODE.", metavar="[DESTINATION]")
     ] = None,
     lease: Annotated[
-        float | None, _given.duration_option("--lease", "Of a queue: what is not acknowledged so long comes again.")
+        float | None,
+        _given.duration_option("--lease", "Queues: redeliver messages that are not acknowledged within this time."),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Do not tell other nodes.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Also if the name stands for something else.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Keep the name on this node.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the name if it is bound already.")] = False,
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Declare a queue, which this node manages from now on, or give a topic or a queue a name.
+    """Declare a queue, which this node then manages, or bind a name to a topic or a queue.
 
-    Other nodes hear of the name. It is kept over restarts, until `carrypost unbind`.
+    The name is advertised to other nodes. It survives restarts, until `carrypost unbind` removes it.
 
     For example:
 
     * `carrypost bind queue/Alan` declares the queue Alan
 
-    * `carrypost bind roads topic/village.roads` lets roads stand for a topic
+    * `carrypost bind roads topic/village.roads` makes roads a name of a topic
     """
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
@@ -66,12 +69,12 @@ def bind(
 
 def unbind(
     *,
-    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to end a queue.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to delete a queue.", metavar="NAME")],
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
 ) -> None:
-    """End a queue of this node, with all that waits in it, or let a name go.
+    """Delete a queue of this node with all its messages, or remove a name.
 
     For example: `carrypost unbind queue/Alan`, `carrypost unbind roads`
     """

@@ -25,7 +25,9 @@ DataOption = Annotated[
 ]
 SetOption = Annotated[
     list[str],
-    typer.Option("--set", help="Any setting, as in the file: udp.port=4000.", metavar="KEY=VALUE", show_default=False),
+    typer.Option(
+        "--set", help="Any setting, named as in the file: udp.port=4000.", metavar="KEY=VALUE", show_default=False
+    ),
 ]
 
 
@@ -46,7 +48,7 @@ def node(
         str,
         typer.Option(
             "--log",
-            help="How much is logged on stderr: debug, info, warning or error.",
+            help="Level of the log on stderr: debug, info, warning or error.",
             metavar="LEVEL",
             show_default="node.log, or warning",
         ),
@@ -54,12 +56,13 @@ def node(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log info.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Run a node until Ctrl-C: it finds others by itself, and stores, carries and forwards messages.
+    """Run a node until Ctrl-C: it finds other nodes, and stores, carries and forwards messages.
 
-    It needs no settings; all of them have defaults. Everything it has is in its folder.
+    All settings have defaults. The node keeps everything in its folder.
 
-    A plain node carries what programs on it publish and subscribe to, and nothing for others: between two nodes that
-    never meet only one that is altruistic carries. At its start it tells what it carries, for whom, and until when.
+    By default a node does not relay: it carries only what its own programs publish and subscribe to. Set
+    altruistic=true on a node that is to carry messages between nodes that never meet. At its start, the node prints
+    what it carries, for which nodes, and until when.
 
     For example:
 
@@ -67,7 +70,7 @@ def node(
 
     * `carrypost node --data ~/second --set altruistic=true` carries for everybody
 
-    * `carrypost node --log info` says more
+    * `carrypost node --log info` logs more
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
@@ -123,12 +126,12 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
     if store["failure"]:
         rows.insert(-1, ("last failure", store["failure"]))
     if found["unread"]:
-        rows.append(("not read", f"{found['unread']:,} datagrams of those who caused too much work for nothing"))
+        rows.append(("not read", f"{found['unread']:,} datagrams of senders that caused too much useless work"))
     if found["overrun"]:
         rows.append(("not taken", f"{found['overrun']:,} datagrams, because the disk had too much to write"))
     if found["failed"]:
         rows.append(
-            ("failed", f"{found['failed']:,} times with what a peer sent: please report it, with the node's log")
+            ("failed", f"{found['failed']:,} times on input from peers: please report this, with the node's log")
         )
     if found["record_rows_lost"]:
         rows.append(("record", f"{found['record_rows_lost']:,} rows could not be written"))
@@ -141,18 +144,19 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
     if means:
         table("\nInterfaces", ("interface", "means", "usable", "heard", "peers"), means, breakable=["usable"])
     else:
-        typer.echo("\nNo usable interface; `carrypost doctor` tells why.")
+        typer.echo("\nNo usable interface; run `carrypost doctor` to find out why.")
 
 
 def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
     """List the nodes in reach of the node on this machine.
 
-    A peer is *linked* when both hear each other; *heard* or *one-way* when only this node hears it. It is told for how
-    long it has been silent, and, if there are any, how many messages are on their way to it and from it.
+    A peer is *linked* when both hear each other, and *heard* or *one-way* when only this node hears the peer. For each
+    peer, the command prints how long it has been silent and how many messages are under way to it and from it.
 
-    With `island`, those follow that are reached by way of others (*relayed*): over how many hops, and by which peer.
+    With `island`, nodes that are reached over several hops (*relayed*) follow, with the number of hops and the next
+    peer on the way.
 
-    With nobody in reach there is nothing on stdout, and a sentence on stderr.
+    If no node is in reach, stdout is empty, and a message is printed on stderr.
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
@@ -162,7 +166,7 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
     """Print who is in reach; with nobody, a sentence on stderr."""
     if not found:
-        typer.echo("Nobody is in reach; `carrypost doctor` tells why.", err=True)
+        typer.echo("No other node is in reach; run `carrypost doctor` to find out why.", err=True)
         return
     if json:
         for each in found:
@@ -180,7 +184,7 @@ def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
     table("", columns, rows, breakable=["name", "address"])
     if beyond:
         rows = [[each["name"] or "-", each["node"], each["hops"], each["next_name"] or each["next"]] for each in beyond]
-        table("\nBy way of others", ["name", "node", "hops", "next hop"], rows, breakable=["name", "next hop"])
+        table("\nReached over several hops", ["name", "node", "hops", "next hop"], rows, breakable=["name", "next hop"])
 
 
 def _neighbours(found: Mapping[str, Any]) -> str:
@@ -244,11 +248,12 @@ def _messaging(found: Mapping[str, int] | None) -> str:
     """Return the subscriptions, and what is owed to them."""
     if found is None:
         return "off (messaging.enabled)"
-    text = f"{found['subscriptions']:,} subscriptions ({found['durable']:,} durable), {found['consumers']:,} consumers"
-    text += f"; {found['claims']:,} messages are owed to them"
+    text = f"{_many(found['subscriptions'], 'subscription')} ({found['durable']:,} durable)"
+    text += f", {_many(found['consumers'], 'consumer')}; {_many(found['claims'], 'message')} to be delivered"
     if found["queues"] or found["receiving"]:
-        text += f"; {found['queues']:,} queues with {found['entries']:,} messages, {found['receiving']:,} receivers"
-    return f"{text}, {found['lost']:,} were lost" if found["lost"] else text
+        text += f"; {_many(found['queues'], 'queue')} with {_many(found['entries'], 'message')}"
+        text += f", {_many(found['receiving'], 'receiver')}"
+    return f"{text}, {found['lost']:,} lost" if found["lost"] else text
 
 
 def _stomp(found: Mapping[str, Any] | None) -> str:
@@ -256,7 +261,7 @@ def _stomp(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return "off (stomp.port)"
     slow = f", {found['slow']:,} of them do not read" if found["slow"] else ""
-    return f"at {found['address']}, {found['clients']:,} clients{slow}"
+    return f"at {found['address']}, {_many(found['clients'], 'client')}{slow}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

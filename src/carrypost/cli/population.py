@@ -17,26 +17,30 @@ from carrypost.cli._signals import orderly
 from carrypost.config.document import assigned
 from carrypost.files import refusing
 
-_Scenario = Annotated[Path, _paths.argument("What to emulate (TOML).", "SCENARIO.toml")]
+_Scenario = Annotated[Path, _paths.argument("The scenario (TOML).", "SCENARIO.toml")]
 _Changes = Annotated[
     list[str],
-    typer.Option("--set", help="Any key of the scenario: radio.loss=0.1.", metavar="KEY=VALUE", show_default=False),
+    typer.Option(
+        "--set", help="Override any key of the scenario: radio.loss=0.1.", metavar="KEY=VALUE", show_default=False
+    ),
 ]
 
 
 def calibrate(
     scenario: _Scenario,
     *,
-    out: Annotated[Path, _paths.option("--out -o", "File of delays.", "DELAYS")],
-    duration_s: Annotated[float, typer.Option("--for", min=1.0, help="Seconds of virtual time that are run.")] = 1800.0,
-    seed: Annotated[str, typer.Option("--seed", help="Where chance comes from: a whole number, or text.")] = "1",
+    out: Annotated[Path, _paths.option("--out -o", "File for the delays.", "DELAYS")],
+    duration_s: Annotated[
+        float, typer.Option("--for", min=1.0, help="Length of the run in seconds of virtual time.")
+    ] = 1800.0,
+    seed: Annotated[str, typer.Option("--seed", help="Seed of all random numbers: a whole number, or text.")] = "1",
     changes: _Changes = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
     """Measure the two delays of population mode in a faithful run, and store them.
 
-    They hold for scenarios with the same `[radio]`, the same `[settings]` and messages that are no larger. Measure them
-    with another seed than those that are to be run.
+    The delays are valid for scenarios with the same `[radio]`, the same `[settings]` and messages that are no larger.
+    Measure them with a seed other than those of the runs.
 
     For example:
 
@@ -74,16 +78,18 @@ def calibrate(
 def compare(
     scenario: _Scenario,
     *,
-    delays: Annotated[Path, _paths.option("--delays", "What `emu calibrate` wrote, of another seed.", "DELAYS")],
+    delays: Annotated[Path, _paths.option("--delays", "File that `emu calibrate` wrote, from another seed.", "DELAYS")],
     seed: Annotated[list[str], typer.Option("--seed", help="May be given several times.")] = ["1"],  # noqa: B006
-    duration_s: Annotated[float, typer.Option("--for", min=1.0, help="Seconds of virtual time that are run.")] = 3600.0,
-    ideal: Annotated[bool, typer.Option("--ideal", help="Ideal mode as well.")] = False,
+    duration_s: Annotated[
+        float, typer.Option("--for", min=1.0, help="Length of the run in seconds of virtual time.")
+    ] = 3600.0,
+    ideal: Annotated[bool, typer.Option("--ideal", help="Also run ideal mode.")] = False,
     changes: _Changes = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Run a scenario in faithful and in population mode, and tell by how much their results and their cost differ.
+    """Run a scenario in faithful and in population mode, and compare their results and their cost.
 
-    KS is the distance of the distributions of delays. Processor time is that of the runs, without finding contacts.
+    KS is the Kolmogorov-Smirnov distance of the delays. Processor time is that of the runs, without finding contacts.
 
     For example:
 

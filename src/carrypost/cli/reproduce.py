@@ -25,21 +25,25 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="bus, ostermalm, emma, emma-island or overlay.", metavar="NAME")],
+    name: Annotated[
+        str, typer.Argument(help="The experiment: bus, ostermalm, emma, emma-island or overlay.", metavar="NAME")
+    ],
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="A small part, in a minute or two.")] = False,
-    seeds: Annotated[str, typer.Option("--seeds", help="1, or 1,2,5, or 1-10: tables show their mean.")] = "1",
-    out: Annotated[Path | None, _paths.option("--out -o", "Folder; left out: reproduce-NAME.", "DIR")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only a small part, in a minute or two.")] = False,
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, as 1, 1,2,5 or 1-10; tables show the mean.")] = "1",
+    out: Annotated[
+        Path | None, _paths.option("--out -o", "Folder for the results; default: reproduce-NAME.", "DIR")
+    ] = None,
     engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """An experiment of the papers beside ours: runs, metrics and DIR/report.html.
+    """Reproduce an experiment of the papers: runs, metrics, and DIR/report.html, which compares both results.
 
-    Movement and contacts are made inside the runs, from the shipped scenarios. Ctrl-C ends it; the same command goes on
-    where it was.
+    Movement and contacts are computed inside the runs, from the shipped scenarios. Stop with Ctrl-C, and continue with
+    the same command.
 
     For example:
 
@@ -53,7 +57,7 @@ def reproduce(
 
     * `carrypost reproduce emma --seeds 1-20` for groups of hosts and buffers of all sizes
 
-    * `carrypost reproduce emma-island` for the same, with messages that go straight to whoever is connected
+    * `carrypost reproduce emma-island` for the same, with messages sent directly to connected hosts
 
     * `carrypost reproduce overlay` for brokers that follow mobility, and events of their clients
     """
@@ -92,7 +96,7 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *,
             failed = _campaign(runs, folder, options, spark)
             study = made(folder, page, options, command)
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on where it was")
+        say("interrupted; run the same command again to continue")
         return INTERRUPTED
     result: dict[str, object] = {
         "runs": len(runs.runs),
@@ -117,7 +121,7 @@ def _campaign(runs: Grid, folder: Path, options: SparkOptions | None, spark: Exi
         if todo := len(running.todo):
             say(f"{todo} of {len(runs.runs)} runs are to be done")
             if options is not None and options.starts:
-                say("starting Spark, which may take a minute; --engine local does without it, in one process")
+                say("starting Spark, which may take a minute; --engine local runs without it, in one process")
             engine = spark.enter_context(opened(options))
             with progress(folder.name, "runs", todo) as move:
                 running.conduct(engine, lambda so_far: move(so_far.done + so_far.failed, so_far.todo, ""))

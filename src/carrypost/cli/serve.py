@@ -118,11 +118,11 @@ def _report_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
     lines = [msgspec.json.encode(ready).decode()]
     if not json:
         lines = [
-            f"node {node.host.node} is running in {node.folder.folder}; Ctrl-C ends it",
-            f"it is reached at {', '.join(node.udp.addresses) or 'no address yet'}",
+            f"node {node.host.node} is running in {node.folder.folder}; press Ctrl-C to stop it",
+            f"its addresses: {', '.join(node.udp.addresses) or 'none yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             *([] if stomp is None else [_stomp_sentence(stomp)]),
-            "carrypost status, peers and doctor tell more, from another terminal",
+            "for more, run carrypost status, peers or doctor in another terminal",
         ]
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it
 

@@ -15,15 +15,15 @@ _SENTENCES = {
     "publish": "stored here: a program of this node sent it to {destination}",
     "receive": "received from {peer}, hop {hops}",
     "pass": "passed to {peer}",
-    "deliver": "owed to a subscription or a queue of this node",
+    "deliver": "matched a subscription or a queue of this node",
     "assign": "assigned to a receiver at {detail}",
-    "receipt": "delivered, as its receipt says {peer}",
+    "receipt": "delivered, according to its receipt {peer}",
     "failure": "failed: {detail}",
     "drop": "left this node: {detail}",
     "expire": "expired before it could be delivered",
     "refuse": "refused: {detail}",
 }
-_OFF = "this node keeps no history of messages: set trace.enabled = true for those to come"
+_OFF = "this node keeps no history of messages: set trace.enabled = true to keep it from now on"
 
 
 def trace(
@@ -33,11 +33,12 @@ def trace(
     data: DataOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what the node on this machine knows of a message, by time.
+    """Show the history of a message on the node of this machine.
 
-    Tells when it was stored or received, and from whom; to whom it was passed; to whom it is owed here; of queues, to
-    whom it was assigned; of own messages, what receipts said; how it ended; and what is held of it now. The history is
-    kept only where the node has `trace.enabled = true`; without it, only the present state is told.
+    Lists when the message was stored or received, and from which neighbour; the neighbours it was passed to; the
+    subscriptions and queues it matched; for queues, the receivers it was assigned to; for own messages, their receipts;
+    how it ended; and the copy held now. The history is kept only if the node has `trace.enabled = true`. Otherwise only
+    the present state is shown.
 
     For example:
 
@@ -54,7 +55,7 @@ def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:
     if not found["kept"]:
         say(_OFF)
     if not rows:
-        raise CarrypostError(f"this node knows of no message with the id or label {message}")
+        raise CarrypostError(f"this node knows no message with the id or label {message}")
     if json:
         for row in rows:
             line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})

@@ -88,7 +88,7 @@ class Actions:
     async def _sub(self, line: Line) -> None:
         topic, durable = line.options["-t"], line.options.get("-durable")
         if topic in self._subscriptions:
-            raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends that")
+            raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends the subscription")
         patterns = dict(map(_pair, line.repeated.get("-ssl", [])))
         count, limit_s, select = _count(line), _length_s(line, "-for"), line.options.get("-select")
         wish = _receiving.SubscribeOptions(f"topic/{topic}", select, durable, patterns=patterns)
@@ -184,10 +184,10 @@ def help_(name: str | None = None) -> list[str]:
         return [
             *(f"{each:<{wide}}  {word.about}" for each, word in WORDS.items()),
             "",
-            "help WORD tells more. A leading % and // comments are left out.",
+            "help WORD explains one command. A leading % and // comments are ignored.",
         ]
     if name not in WORDS:
-        raise LocalError(f"there is no word {name!r}{nearest(name, WORDS) or '; help lists them'}")
+        raise LocalError(f"unknown command {name!r}{nearest(name, WORDS) or '; help lists them'}")
     word = WORDS[name]
     options = [f"  {f'{each} {OPTIONS[each][0]}':<17} {OPTIONS[each][1]}" for each in word.options]
     usage = textwrap.wrap(word.usage(name), _HELP_COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
@@ -202,7 +202,7 @@ def _length_s(line: Line, option: str) -> float | None:
 def _count(line: Line) -> int | None:
     text = line.options.get("-count")
     if text is not None and (not text.isdecimal() or not int(text)):
-        raise LocalError(f"-count is a whole number of messages, 1 or more, not {text!r}")
+        raise LocalError(f"-count must be a whole number of messages, 1 or more, not {text!r}")
     return None if text is None else int(text)
 
 
@@ -210,7 +210,7 @@ def _pair(text: str) -> tuple[str, str]:
     """Return name and value of an ``-ssl``."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise LocalError(f"-ssl {text!r} is no name=value, such as language=English")
+        raise LocalError(f"-ssl must be NAME=VALUE, such as language=English, not {text!r}")
     return name, value
 
 
@@ -221,7 +221,9 @@ def _selector(line: Line) -> str | None:
     for each in line.repeated.get("-ssl", []):
         name, value = _pair(each)
         if _SPECIAL & {*value}:
-            raise LocalError(f"-ssl {each!r}: of a queue texts can be asked for, and A|B; -select has more, as LIKE")
+            raise LocalError(
+                f"-ssl {each!r}: on a queue, -ssl matches texts and A|B only; use -select for more, such as LIKE"
+            )
         texts = ", ".join("'" + text.replace("'", "''") + "'" for text in value.split("|"))
         parts.append(f"{name} IN ({texts})")
     return " AND ".join(parts) or None

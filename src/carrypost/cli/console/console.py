@@ -31,8 +31,8 @@ from carrypost.files import refused
 
 T = TypeVar("T")
 _HISTORY = "console.history"
-_WELCOME = "help lists the words, Ctrl-D leaves"
-_PLAIN = f"{_WELCOME}; pip install 'carrypost[console]' lets lines be edited, completed and remembered"
+_WELCOME = "help lists the commands, Ctrl-D leaves"
+_PLAIN = f"{_WELCOME}; pip install 'carrypost[console]' adds line editing, completion and history"
 _END = "exit"
 _AHEAD_MAX = 1_000
 """Lines of a script that are read ahead."""
@@ -215,7 +215,7 @@ async def run(joined: Joined) -> int:
     """Run a console on stdin and stdout; returns the exit code."""
     joined.json = False  # Answers are those of the paper, on a terminal and without one.
     if sys.stdin is None:
-        raise LocalError("stdin is closed: a console reads lines from a terminal, or a script from a file or a pipe")
+        raise LocalError("stdin is closed: the console reads commands from a terminal, a file or a pipe")
     script = not sys.stdin.isatty()
     if script or not sys.stdout.isatty():
         return await Console(joined, Stdin(), script=script).run()

@@ -21,13 +21,13 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "-t": ("TOPIC", "the topic"),
     "-q": ("QUEUE", "the queue, as NAME or NAME@NODE"),
     "-p": ("BODY", "the body; quote several words"),
-    "-id": ("LABEL", "a label, by which trace knows the message"),
-    "-ssl": ("K=V", "a text property; to receive: only with it; A|B is either"),
-    "-prop": ("K=V", "a property whose value tells its type, or K:TYPE=V"),
-    "-select": ("SELECTOR", "only messages that fulfil this selector (SQL-92)"),
-    "-ttl": ("TIME", "how long it lives: 90, 30m, 6h, 2d"),
-    "-durable": ("NAME", "collect also while nobody reads, by this name"),
-    "-count": ("N", "end after so many messages"),
+    "-id": ("LABEL", "a label; trace finds the message by it"),
+    "-ssl": ("K=V", "a text property, to send or to match; A|B matches either"),
+    "-prop": ("K=V", "a property, typed by its value or as K:TYPE=V"),
+    "-select": ("SELECTOR", "only messages that match this selector (SQL-92)"),
+    "-ttl": ("TIME", "lifetime: 90, 30m, 6h, 2d"),
+    "-durable": ("NAME", "name of a durable subscription"),
+    "-count": ("N", "stop after this many messages"),
     "-for": ("TIME", "wait no longer than this: 90, 30m, 6h"),
 }
 """Placeholder for the value of each option, and what the option does."""
@@ -58,20 +58,20 @@ WORDS: Mapping[str, Word] = {
         "publish to a topic", "pub -t ChatRoom1 -p Hello -ssl language=English", ("-t", *_WHAT), ("-t", "-p")
     ),
     "sub": Word(
-        "subscribe to a topic, and go on", "sub -t ChatRoom1 -ssl language=English|French",
+        "subscribe to a topic, in the background", "sub -t ChatRoom1 -ssl language=English|French",
         ("-t", "-durable", *_WHICH), ("-t",),
     ),
     "unsub": Word("end a subscription", "unsub -t ChatRoom1", ("-t", "-durable"), ("-t",)),
     "send": Word("send to a queue", 'send -q Alan -p "Hello Alan"', ("-q", *_WHAT), ("-q", "-p")),
     "receive": Word("take a message from a queue", "receive -q Alan -for 30", ("-q", *_WHICH), ("-q",)),
-    "browse": Word("show what waits in a queue", "browse -q Alan", ("-q", *_WHICH), ("-q",)),
-    "bind": Word("declare a queue, or give a name", "bind queue/Alan", arguments=("NAME", "[DESTINATION]")),
-    "unbind": Word("end a queue, or let a name go", "unbind queue/Alan", arguments=("NAME",)),
-    "lookup": Word("tell what a name stands for", "lookup Alan", ("-for",), arguments=("NAME",)),
+    "browse": Word("list the messages in a queue", "browse -q Alan", ("-q", *_WHICH), ("-q",)),
+    "bind": Word("declare a queue, or bind a name", "bind queue/Alan", arguments=("NAME", "[DESTINATION]")),
+    "unbind": Word("delete a queue, or unbind a name", "unbind queue/Alan", arguments=("NAME",)),
+    "lookup": Word("show the destination of a name", "lookup Alan", ("-for",), arguments=("NAME",)),
     "ls": Word("list names", "ls queue", arguments=("[NAME]",)),
-    "peers": Word("tell who is in reach", "peers"),
-    "trace": Word("tell what is known of a message", "trace firstMSG", arguments=("ID|LABEL",)),
-    "help": Word("tell of all words, or of one", "help pub", arguments=("[WORD]",)),
+    "peers": Word("list the nodes in reach", "peers"),
+    "trace": Word("show the history of a message", "trace firstMSG", arguments=("ID|LABEL",)),
+    "help": Word("list all commands, or explain one", "help pub", arguments=("[WORD]",)),
     "exit": Word("leave; so does Ctrl-D", "exit"),
 }  # fmt: skip
 
@@ -134,7 +134,7 @@ def parse(text: str) -> Line | None:
         return None
     name = parts[0].text
     if name not in WORDS:
-        raise LocalError(f"there is no word {name!r}{nearest(name, WORDS) or '; help lists them'}")
+        raise LocalError(f"unknown command {name!r}{nearest(name, WORDS) or '; help lists them'}")
     word, options, repeated, arguments = WORDS[name], dict[str, str](), dict[str, list[str]](), list[str]()
     rest = iter(parts[1:])
     for part in rest:
@@ -165,7 +165,7 @@ def _check_whole(name: str, word: Word, options: Mapping[str, str], arguments: l
     if missing := [each for each in word.needs if each not in options]:
         raise LocalError(f"{name} needs {' and '.join(missing)}, as in: {word.example}")
     if len(arguments) > len(word.arguments):
-        hint = "; quote what has spaces in it" if options else ""
-        raise LocalError(f"what is {arguments[len(word.arguments)]!r}? {word.usage(name)}{hint}")
+        hint = "; quote values that contain spaces" if options else ""
+        raise LocalError(f"unexpected argument {arguments[len(word.arguments)]!r}; usage: {word.usage(name)}{hint}")
     if len(arguments) < sum(not each.startswith("[") for each in word.arguments):
         raise LocalError(f"{name} needs {word.arguments[len(arguments)]}, as in: {word.example}")

@@ -15,15 +15,15 @@ RecordOption = Annotated[Path, _paths.option("--record", "Folder for the nodes' 
 
 def demo(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Without pauses for reading: under 30 s.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Then a small campaign of emulated buses, on Spark.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the pauses for reading; takes under 30 s.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Then run a small campaign of emulated buses on Spark.")] = False,
     record: RecordOption = Path("demo-record"),
 ) -> None:
-    """Show on this machine how messages are stored, carried and forwarded, by six real nodes and no server.
+    """Watch six real nodes on this machine store, carry and forward messages, without a server.
 
-    It takes about a minute, and uses loopback only. On a terminal a picture shows who reaches whom and who carries
-    what; elsewhere there are lines. All that is shown comes from the nodes, whose records stay in demo-record; if a
-    scene does not come out as announced, the exit code is 1.
+    It takes about a minute and uses only loopback. On a terminal, a picture shows which nodes reach each other and
+    which messages they carry; if output is redirected, lines are printed. Everything shown comes from the nodes, whose
+    records are kept in demo-record. If a scene does not end as announced, the exit code is 1.
 
     For example:
 
@@ -31,7 +31,7 @@ def demo(
 
     * `carrypost demo --quick --record records`
 
-    * `carrypost demo --full` adds a small experiment, and names its page
+    * `carrypost demo --full` adds a small experiment, and prints where its report is
     """
     if full:
         from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this option only

@@ -48,7 +48,7 @@ def claimed(path: Path) -> Iterator[RecordFolder]:
     with refusing(f"the folder {path} cannot be used"):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()) and not (path / MARK).exists():
-            raise LocalError(f"{path} has files that no demonstration made: name another folder with --record")
+            raise LocalError(f"{path} has files that are not from a demonstration: name another folder with --record")
         mark = (path / MARK).open("ab", buffering=0)
     with mark:
         if fcntl is not None:

@@ -85,7 +85,7 @@ class Ledger:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise UnexpectedError(f"{what}: that did not happen within {PATIENCE_S:.0f} s") from None
+            raise UnexpectedError(f"{what}: did not happen within {PATIENCE_S:.0f} s") from None
 
     async def follow(self) -> AsyncIterator[tuple[list[Row], float]]:
         """Read what nodes write, again and again; each time return the next rows, and the time up to which that was."""

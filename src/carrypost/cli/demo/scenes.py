@@ -24,9 +24,10 @@ from carrypost.errors import DeliveryTimeoutException
 from carrypost.events import SendState
 
 INTRODUCTION = (
-    "Six nodes on this machine, each a process with a key, a disk and a UDP port of its own. Anna and Bert live in "
-    "one village, Carl and Dora in another, and no radio reaches from one to the other. A bus goes to and fro. Emil "
-    "is away. There is no server: messages are stored, carried and forwarded.\n"
+    "Six nodes on this machine, each a process with a key, a disk and a UDP port of its own. Anna "
+    "and Bert live in one village, Carl and Dora in another, and no radio reaches from one to the "
+    "other. A bus goes back and forth. Emil is away. There is no server: messages are stored, "
+    "carried and forwarded.\n"
 )
 BUS_BYTES_MAX = 65_536
 PHOTO_BYTES = 100_000
@@ -167,7 +168,7 @@ class Play:
             await self._taken("bus", RECEIPT)
             if sent.state is not SendState.CARRIED:
                 raise UnexpectedError(f"anna's node says {sent.state} before a receipt can have reached it")
-            picture.remark("anna", f"is still told: {sent.state}, because nobody could tell her more")
+            picture.remark("anna", f"is still told: {sent.state}, because no receipt has reached her yet")
             await self._drive(HILL, "goes back to Hill village, with the receipt")
             state = await sent.delivered(timeout=PATIENCE_S)
             await self.ledger.until(lambda: "letter" in self.ledger.receipts, "anna's node records the receipt")

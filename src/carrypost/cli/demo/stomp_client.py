@@ -48,12 +48,12 @@ class StompClient:
             lines: list[str] = []
             while (line := self._incoming.readline()) != b"\n" or not lines:  # Empty ones before it are heart-beats.
                 if not line:
-                    raise ConnectionError("the node has hung up")
+                    raise ConnectionError("the node closed the connection")
                 lines += [line.decode().rstrip("\n")] if line != b"\n" else []
             command, headers = lines[0], dict(line.split(":", 1) for line in lines[1:])
             body = self._incoming.read(int(headers.get("content-length", 0)) + 1)[:-1].decode()
             if command == wanted:
                 return body
             if command != "MESSAGE":
-                raise ConnectionError(f"{wanted} was expected, and this came: {command} {headers.get('message', '')}")
+                raise ConnectionError(f"expected {wanted}, received {command} {headers.get('message', '')}")
             self._messages.append(body)

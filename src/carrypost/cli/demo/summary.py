@@ -17,9 +17,9 @@ from carrypost.cli.demo.scenes import Played
 
 _COLUMNS = ("scene", "messages", "reads", "hops", "waiting", "datagrams", "bytes")
 COMMANDS = (
-    ("sub -t chat", "in one terminal: a node that waits for what is said"),
-    ('pub -t chat "Hello."', "in another: say something"),
-    ("console", "or type commands at a prompt; help tells which"),
+    ("sub -t chat", "in one terminal: a node that subscribes to the topic"),
+    ('pub -t chat "Hello."', "in another: publish a message"),
+    ("console", "or type commands at a prompt; help lists them"),
 )
 
 
@@ -33,8 +33,8 @@ def show(console: Console, played: Sequence[Played], ledger: Ledger, record: Pat
     everything = [message for each in played for message in each.messages]
     table.add_row("all", *_figures(everything, sum((each.sent for each in played), Counter[str]()), ledger))
     console.print(table)
-    console.print(Text("hops, waiting: the most that a message took to a reader; datagrams: sent by all nodes", "dim"))
-    console.print(f"\nAll nodes have ended. Their records are in {_short(record)}, a JSON line for each event.")
+    console.print(Text("hops, waiting: the maximum over all messages and readers; datagrams: sent by all nodes", "dim"))
+    console.print(f"\nAll nodes have ended. Their records are in {_short(record)}, one JSON line per event.")
     console.print("\nTo try it yourself:")
     for command, what in COMMANDS:
         console.print(Text(f"  {_program()} {command}", "bold"), soft_wrap=True)

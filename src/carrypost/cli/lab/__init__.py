@@ -5,6 +5,6 @@ from __future__ import annotations
 from carrypost.cli._groups import Commands
 from carrypost.cli.lab import campaign, contacts, ingest, metrics, report, stream
 
-lab = Commands("lab", help="From traces to contacts, campaigns of emulated runs, tables and figures; on Spark.")
+lab = Commands("lab", help="Analyse traces and emulated runs on Spark: contacts, campaigns, metrics, reports.")
 for command in (ingest.ingest, contacts.contacts, campaign.campaign, metrics.metrics, report.report, stream.stream):
     lab.command()(command)

@@ -45,17 +45,18 @@ def campaign(
     engine: EngineOption = "spark",
     master: MasterOption = _LOCAL,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="How many at the same time; left out: all processors.")
+        int | None, typer.Option("--jobs", min=1, help="Number of runs at the same time; default: one per processor.")
     ] = None,
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what there is to do, run by run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that are to be done.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Emulate scenarios × settings × seeds, each run, or each window of a population's, a task of Spark.
+    """Emulate scenarios × settings × seeds. Each run, or each window of a population run, is a Spark task.
 
-    Given again, it does what is missing, failed or changed. A run that fails is a row of DIR/failures and ends nothing.
-    DIR/records is one table for Spark, pyarrow or duckdb. Ctrl-C ends it; the same command goes on.
+    Run again, the command does only the runs that are missing, failed or changed. A run that fails becomes a row of
+    DIR/failures; the others go on. DIR/records is one table for Spark, pyarrow or duckdb. Stop with Ctrl-C, and
+    continue with the same command.
 
     CAMPAIGN.toml:
 
@@ -95,7 +96,9 @@ def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> Spa
             return dataclasses.replace(options, master=f"local[{jobs or cores},{_RETRIES}]")
     elif jobs is not None:
         if not master.startswith("spark://"):
-            raise LocalError("--jobs is for local and spark:// masters; others have their own ways, by --conf")
+            raise LocalError(
+                "--jobs requires a local or spark:// master; for others, set the number of executors with --conf"
+            )
         return dataclasses.replace(options, conf={"spark.cores.max": str(jobs), **options.conf})
     return options
 
@@ -119,7 +122,10 @@ def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool)
             interrupted = True
         found = running.found()
     if interrupted:
-        say(f"interrupted; {len(found.done):,} of {len(made.runs):,} runs are done, the same command does the rest")
+        say(
+            f"interrupted; {len(found.done):,} of {len(made.runs):,} runs are done; run the same command "
+            "again for the rest"
+        )
     _show(running, found, time.monotonic() - begun_s, json=json)
     if interrupted:
         return INTERRUPTED
@@ -138,10 +144,10 @@ def _report(plan: CampaignPlan, out: Path) -> None:
         say(f"{plan.done:,} runs are done already")
     for why, reason in _AGAIN.items():
         if count := plan.because(why):
-            say(f"{count:,} are done again: {reason}")
+            say(f"{count:,} are repeated: {reason}")
     if plan.strangers:
         names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
-        say(f"{len(plan.strangers):,} in {out} are no part of this campaign, and stay: {names}")
+        say(f"{len(plan.strangers):,} in {out} do not belong to this campaign and are kept: {names}")
 
 
 def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:

@@ -24,18 +24,20 @@ def _seconds(name: str, about: str) -> Any:  # noqa: ANN401 - typer's own type s
 
 
 PositionsArgument = Annotated[
-    Path, _paths.argument("A folder with a table of positions, or Parquet files of one.", "POSITIONS")
+    Path, _paths.argument("Folder with a table of positions, or its Parquet files.", "POSITIONS")
 ]
-OutOption = Annotated[Path, _paths.option("--out -o", "Folder that gets the table of contacts.", "DIR")]
-RangeOption = Annotated[float, typer.Option("--range-m", help="How far apart nodes may be.", metavar="METRES")]
-MaxGapOption = Annotated[float, _seconds("--max-gap-s", "Samples further apart are not joined by a line.")]
-MergeGapOption = Annotated[float, _seconds("--merge-gap-s", "Contacts of a pair no further apart are one.")]
-MinDurationOption = Annotated[float, _seconds("--min-duration-s", "Shorter ones, once merged, are left out.")]
+OutOption = Annotated[Path, _paths.option("--out -o", "Folder for the table of contacts.", "DIR")]
+RangeOption = Annotated[float, typer.Option("--range-m", help="Range of the radio.", metavar="METRES")]
+MaxGapOption = Annotated[float, _seconds("--max-gap-s", "Do not interpolate between samples further apart than this.")]
+MergeGapOption = Annotated[
+    float, _seconds("--merge-gap-s", "Merge contacts of a pair with no more than this between them.")
+]
+MinDurationOption = Annotated[float, _seconds("--min-duration-s", "Then drop contacts shorter than this.")]
 StatisticsOption = Annotated[
     bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity.")
 ]
-WindowOption = Annotated[float, _seconds("--window-s", "Of means over time, with --statistics.")]
-SlabOption = Annotated[float | None, _seconds("--slab-s", "For tuning: it changes the cost, never the result.")]
+WindowOption = Annotated[float, _seconds("--window-s", "Window of the means over time, with --statistics.")]
+SlabOption = Annotated[float | None, _seconds("--slab-s", "For tuning: changes the cost, never the result.")]
 
 
 def contacts(
@@ -55,10 +57,10 @@ def contacts(
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Find who was in range of whom: exact on straight lines between samples, to the microsecond.
+    """Find when nodes were in range of each other: exact to the microsecond, on straight lines between samples.
 
-    Writes DIR/contacts, sorted by start, and tells how many there are and how long. Scenarios are searched each on its
-    own. The same positions give the same table, whatever the engine.
+    Writes DIR/contacts, sorted by start, and prints the number and durations of contacts. Scenarios are searched
+    separately. The same positions give the same table with both engines.
 
     For example:
 

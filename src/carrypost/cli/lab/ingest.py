@@ -22,22 +22,35 @@ if TYPE_CHECKING:
 _FORMATS = (
     "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv."
 )
-_INTERVAL = "How long a row holds: pairs, before its time (20 if left out); imote, after it was last seen (0)."
+_INTERVAL = (
+    "How long a row is valid: for pairs, before its time (default 20); for imote, after the last sighting (default 0)."
+)
 
-Files = Annotated[list[Path], _paths.argument("Traces; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")]
+Files = Annotated[
+    list[Path], _paths.argument("Trace files; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")
+]
 FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
-ScenarioOption = Annotated[str, typer.Option("--scenario", help="What to call it in the table.", metavar="NAME")]
-OutOption = Annotated[Path, _paths.option("--out -o", "Gets `positions` or `contacts`.", "DIR")]
+ScenarioOption = Annotated[str, typer.Option("--scenario", help="Name of the scenario in the table.", metavar="NAME")]
+OutOption = Annotated[Path, _paths.option("--out -o", "Folder for `positions` or `contacts`.", "DIR")]
 IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL)]
 DistanceOption = Annotated[
-    float | None, typer.Option("--distance-m", help="haslemere: leave out pairs that are further apart.")
+    float | None, typer.Option("--distance-m", help="haslemere: drop pairs that are further apart.")
 ]
-DayOption = Annotated[str | None, typer.Option("--day", help="gtfs: day of service, as 2014-06-03.", metavar="DATE")]
+DayOption = Annotated[
+    str | None, typer.Option("--day", help="gtfs: day of service, such as 2014-06-03.", metavar="DATE")
+]
 ShapesOption = Annotated[
-    bool, typer.Option("--shapes/--no-shapes", help="gtfs: along the shapes of trips, or straight between stops.")
+    bool,
+    typer.Option("--shapes/--no-shapes", help="gtfs: follow the shapes of trips, or straight lines between stops."),
 ]
 ColumnsOption = Annotated[
-    str, typer.Option("--columns", help="In place of a header: t,node,lat,lon.", metavar="NAMES", show_default=False)
+    str,
+    typer.Option(
+        "--columns",
+        help="Names of the columns, in place of a header: t,node,lat,lon.",
+        metavar="NAMES",
+        show_default=False,
+    ),
 ]
 NodeFromNameOption = Annotated[
     bool,
@@ -45,28 +58,31 @@ NodeFromNameOption = Annotated[
 ]
 TimeUnitOption = Annotated[
     Literal["s", "ms", "us", "ns", "min", "h"],
-    typer.Option("--time-unit", help="In tables: the unit of times that are numbers, as ms."),
+    typer.Option("--time-unit", help="In tables: the unit of numeric times, such as ms."),
 ]
 DateOption = Annotated[
     str, typer.Option("--date", metavar="DATE", show_default=False,
-                      help="In tables: times are times of day, as 08:15:30, of this day (UTC), as 2014-06-03."),
+                      help="In tables: times are times of day, such as 08:15:30, on this date (UTC): 2014-06-03."),
 ]  # fmt: skip
 RouteTypeOption = Annotated[
     str,
     typer.Option(
-        "--route-type", metavar="TYPES", help="gtfs: only such routes, as bus,ferry or 3,4.", show_default=False
+        "--route-type",
+        metavar="TYPES",
+        help="gtfs: only routes of these types, such as bus,ferry or 3,4.",
+        show_default=False,
     ),
 ]
-UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Lines may come in any order of time.")]
+UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Accept lines in any order of time.")]
 SameTimeOption = Annotated[
     Literal["error", "first", "last"], typer.Option("--same-time", help="What to do with a node in two places at once.")
 ]
 OverlapsOption = Annotated[
     bool,
-    typer.Option("--overlaps", help="pairs, contacts-csv: rows of a pair that overlap, as 0-60 and 50-90, are one."),
+    typer.Option("--overlaps", help="pairs, contacts-csv: merge rows of a pair that overlap, such as 0-60 and 50-90."),
 ]
-BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: a line stands for both directions.")]
-LenientOption = Annotated[bool, typer.Option("--lenient", help="Also if more than 1 % of the lines are bad.")]
+BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: each line counts for both directions.")]
+LenientOption = Annotated[bool, typer.Option("--lenient", help="Go on even if more than 1 % of the lines are bad.")]
 
 
 def ingest(
@@ -95,11 +111,11 @@ def ingest(
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Read traces into a table of positions or of contacts, with a manifest that tells where it is from.
+    """Read traces into a table of positions or contacts, with a manifest of its sources.
 
-    Columns are found by a header, or told by --columns; a header that lacks one is an error. Bad lines are counted and
-    the first ten shown; more than 1 % of them is an error, and so is what makes a trace useless as a whole, such as a
-    node in two places at once. With an error nothing is written.
+    Columns are named by a header or by --columns; a missing column is an error. Bad lines are counted, and the first
+    ten are shown. More than 1 % of bad lines is an error, and so is anything that makes the whole trace useless, such
+    as a node in two places at once. After an error nothing is written.
 
     For example:
 

@@ -21,29 +21,31 @@ _HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
 
 
 def metrics(
-    folder: Annotated[Path, _paths.argument("Where `lab campaign` wrote `records`; or one record.", "DIR")],
+    folder: Annotated[Path, _paths.argument("Folder in which `lab campaign` wrote `records`, or one record.", "DIR")],
     *,
     family: Annotated[
         list[str],
-        typer.Option("--family", "-f", help="Only these; all if left out.", metavar="NAME", show_default=False),
+        typer.Option("--family", "-f", help="Only these families; default: all.", metavar="NAME", show_default=False),
     ] = [],  # noqa: B006 - typer makes a new list
     window_s: Annotated[
-        float, typer.Option("--window-s", min=0.001, help="Width of the windows of what is counted by time.")
+        float, typer.Option("--window-s", min=0.001, help="Width of the windows of counts over time.")
     ] = 60.0,
     merge_runs: Annotated[
         bool,
-        typer.Option("--merge-runs", help="Take the records of all real nodes as one run: delays are across nodes."),
+        typer.Option("--merge-runs", help="Treat the records of all real nodes as one run, with delays across nodes."),
     ] = False,
-    out: Annotated[Path | None, _paths.option("--out -o", "In place of DIR/metrics.", "FOLDER")] = None,
+    out: Annotated[
+        Path | None, _paths.option("--out -o", "Folder for the tables; default: DIR/metrics.", "FOLDER")
+    ] = None,
     engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Make the papers' metrics out of records: one table per family, in DIR/metrics.
+    """Compute the papers' metrics from records: one table per family, in DIR/metrics.
 
-    Prints, for each run, what became of its messages and how long it took on average.
+    Prints, for each run, the outcome of its messages and their mean delays.
 
     For example:
 
@@ -51,7 +53,7 @@ def metrics(
 
     * `carrypost lab metrics records.parquet --family processing --family delays --out tables`
 
-    * `carrypost lab metrics node-records --merge-runs` for a folder of what real nodes wrote
+    * `carrypost lab metrics node-records --merge-runs` for a folder of records of real nodes
 
     * `carrypost lab metrics campaign --engine local` for records of some megabytes
     """
@@ -67,7 +69,7 @@ def metrics(
     with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
         home = making.make(
             on, source, wanted, told=lambda done, total: move(done, total, ""),
-            unreadable=lambda count: say(f"{count:,} lines are no rows of a record, and are passed over"),
+            unreadable=lambda count: say(f"{count:,} lines are not rows of a record, and are skipped"),
             remark=say,
         )  # fmt: skip
     _show(home, {each.name for each in tables}, json=wants_json(json))

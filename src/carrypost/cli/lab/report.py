@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, _paths.argument("As `lab campaign` made it.", "DIR")],
+    folder: Annotated[Path, _paths.argument("The folder that `lab campaign` made.", "DIR")],
     *,
     out: Annotated[
         Path,
-        _paths.option("--out -o", "The page (HTML).", "FILE", parser=_paths.ending_in(".html", ".htm"), default=True),
+        _paths.option(
+            "--out -o", "File for the page (HTML).", "FILE", parser=_paths.ending_in(".html", ".htm"), default=True
+        ),
     ] = Path("report.html"),
     engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
@@ -32,10 +34,10 @@ def report(
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """One page of a campaign: tables and figures, in one file that needs nothing else.
+    """Write the report of a campaign: tables and figures, in one self-contained HTML file.
 
-    Scenarios city_bus, ostermalm and emma get the papers' tables and figures, others a general part. Metrics that
-    are missing are made first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
+    Scenarios city_bus, ostermalm and emma get the papers' tables and figures, others a general part. Missing
+    metrics are computed first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
 
     For example: `carrypost lab report results --out report.html`
     """
@@ -59,7 +61,7 @@ def made(folder: Path, out: Path, options: SparkOptions | None, command: str = "
         from carrypost.lab.metrics import making  # noqa: PLC0415
         from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-        say(f"{campaign} lacks {len(tables)} families of metrics; they are made now")
+        say(f"{campaign} lacks {len(tables)} families of metrics; computing them now")
         source, wanted = Source.find(campaign), making.Wanted(tables=tables)
         suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
         with engines.opened(options) as on, progress("metrics", "runs") as move:

@@ -27,19 +27,19 @@ _MILLISECONDS = 1e3
 
 
 def stream(
-    source: Annotated[Path, _paths.argument("Folder with records of nodes, and folders in it.", "DIR")],
+    source: Annotated[Path, _paths.argument("Folder with the records of nodes; subfolders are read, too.", "DIR")],
     *,
-    out: Annotated[Path | None, _paths.option("--out -o", "Tables and checkpoint; DIR-live if left out.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there, and end.")] = False,
-    every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for more.")] = 5.0,
+    out: Annotated[
+        Path | None, _paths.option("--out -o", "Folder for tables and checkpoint; default: DIR-live.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there, and stop.")] = False,
+    every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for new rows.")] = 5.0,
     window_s: Annotated[float, typer.Option("--window-s", help="Length of the windows of the timeline.")] = 60.0,
     watermark_s: Annotated[
-        float, typer.Option("--watermark-s", help="Rows that come later than this are not in the timeline.")
+        float, typer.Option("--watermark-s", help="Rows that arrive later than this are left out of the timeline.")
     ] = 120.0,
-    horizon_s: Annotated[
-        float, typer.Option("--horizon-s", help="Delays that are longer than this are not counted.")
-    ] = 3_600.0,
-    skew_s: Annotated[float, typer.Option("--skew-s", help="By how much clocks of nodes may differ.")] = 60.0,
+    horizon_s: Annotated[float, typer.Option("--horizon-s", help="Delays longer than this are not counted.")] = 3_600.0,
+    skew_s: Annotated[float, typer.Option("--skew-s", help="How much the clocks of nodes may differ.")] = 60.0,
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
@@ -48,13 +48,13 @@ def stream(
     """Follow the records that real nodes write (`record.folder` in their settings), until Ctrl-C.
 
     Keeps a summary on the terminal, and tables in Parquet under `--out`: nodes, metrics/timeline, metrics/delays,
-    metrics/delay_cdf. Started again with the same `--out`, it goes on where it was.
+    metrics/delay_cdf. Started again with the same `--out`, it continues where it stopped.
 
     For example:
 
     * `carrypost lab stream records --out live`
 
-    * `carrypost lab stream records --out live --once` for what is there by now
+    * `carrypost lab stream records --out live --once` reads what is there, and stops
     """
     from carrypost.lab.spark.session import session  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.stream.stream import StreamOptions, begin, follow  # noqa: PLC0415
@@ -70,7 +70,7 @@ def stream(
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, told=show)
         except KeyboardInterrupt:
-            say(f"ended; {into} has what came, and the same command goes on from there")
+            say(f"stopped; {into} has the rows so far, and the same command continues from there")
             if once:
                 raise typer.Exit(INTERRUPTED) from None
 
@@ -127,8 +127,8 @@ def _tables(live: Live) -> Group:
         delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))
     unreadable, ahead = (sum(live.nodes[name].to_pylist()) for name in ("unreadable", "ahead"))
     more = [f"{len(known) - _NODES_MAX} more nodes"] if len(known) > _NODES_MAX else []
-    more += [f"{ahead:,} rows of clocks that are ahead"] if ahead else []
-    more += [f"{unreadable:,} lines that are no rows of a record"] if unreadable else []
+    more += [f"{ahead:,} rows with times in the future"] if ahead else []
+    more += [f"{unreadable:,} lines that are not rows of a record"] if unreadable else []
     return Group(nodes, *more, delays)
 
 

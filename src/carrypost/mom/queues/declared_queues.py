@@ -52,9 +52,11 @@ class DeclaredQueues:
         """Return the queue of this address; raises `InvalidDestinationException` if there is none."""
         found = self._queues.get(destination)
         if found is None:
-            raise InvalidDestinationException(
-                f"this node manages no queue {address.name_of(destination) or destination!r}: declare it first"
+            name, node = address.name_of(destination) or destination, address.addressee(destination)
+            remedy = (
+                "declare it first" if node in (None, self._node) else f"use it on the node {node}, which manages it"
             )
+            raise InvalidDestinationException(f"this node manages no queue {name!r}: {remedy}")
         return found
 
     def letters_of(self, queue: Queue) -> Queue:
