@@ -602,7 +602,7 @@ class Model:
         assert event.unordered is (bool(sub.ordering) and letter.ordering is not sub.ordering)
         owed = sub.owed.get(letter.id)
         assert owed is not None, "nobody asked for it, or somebody acknowledged it before"
-        assert owed.acked is not Truth.YES, "acknowledged, and comes again"
+        assert owed.acked is not Truth.YES, "acknowledged, and is delivered again"
         self._doom(owed)
         assert owed.holder is None, "somebody has it"
         session = self.sessions[consumer.session]
@@ -624,7 +624,7 @@ class Model:
         for command in self.commands.values():
             mine = [each for each in command.acked if each[-1] is owed]
             if mine:
-                assert command.commit, "acknowledged, and comes again"
+                assert command.commit, "acknowledged, and is delivered again"
                 command.doomed = True
                 command.acked = [each for each in command.acked if each[-1] is not owed]
                 owed.holder = None

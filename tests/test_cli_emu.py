@@ -97,8 +97,8 @@ def test_several_records_are_shown_one_after_the_other(
     [
         (["--set", "workload.0.siez=1"], "did you mean size?"),
         (["--mode", "perfect"], 'mode must be "faithful" or "ideal"'),
-        (["--out", "."], "the record . cannot be written: that is no file"),
-        (["--out", "/dev/null"], "the record /dev/null cannot be written: that is no file"),
+        (["--out", "."], "the record . cannot be written: it is not a regular file"),
+        (["--out", "/dev/null"], "the record /dev/null cannot be written: it is not a regular file"),
         (["--out", "nowhere/records.parquet"], "nowhere/records.parquet cannot be written"),
         (["--export-one", "nowhere/contacts.txt"], "nowhere/contacts.txt cannot be written"),
         (["--set", "contacts.file=none.csv"], "none.csv: there is no such file"),
@@ -113,7 +113,7 @@ def test_a_mistake_ends_with_a_sentence_and_code_2(
 
 def test_the_record_of_nobody_cannot_be_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["emu", "show", str(tmp_path / "none.parquet")]) == 2
-    assert "is no record that can be read" in capsys.readouterr().err
+    assert "cannot be read as a record" in capsys.readouterr().err
 
 
 def test_soak_tries_ordered_topics_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

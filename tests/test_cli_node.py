@@ -173,11 +173,11 @@ def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
         said = shown.decode().splitlines()
         assert "it carries what programs here publish and subscribe to; at most 20,000 messages and 256 MiB" in said
         assert (
-            "it carries for neighbours who ask for the same, nothing for others (altruistic = true carries for "
-            "everybody)"
+            "it carries for neighbours that ask for the same, nothing for others (set altruistic = true to carry for "
+            "all nodes)"
         ) in said
         assert (
-            "it carries until each message's deadline: 1 day after it was sent unless the sender says otherwise, "
+            "it carries until each message's deadline: 1 day after it was sent, unless the sender gives another, "
             "30 days at most"
         ) in said
         token = shell.data / "stomp.token"
@@ -254,11 +254,11 @@ def test_keys_are_shown_backed_up_and_restored(shell: Shell) -> None:
     assert (code, out, err) == (0, "", "the key is in copy; keep it secret\n")
     assert stat.S_IMODE((shell.folder / "copy").stat().st_mode) == 0o600
     before = (shell.folder / "copy").read_bytes()
-    assert shell.refusal("keys", "backup", "copy") == (1, "copy exists already; it was left as it is")
+    assert shell.refusal("keys", "backup", "copy") == (1, "copy exists already; it was left unchanged")
     assert (shell.folder / "copy").read_bytes() == before
     code, told = shell.refusal("keys", "restore", "copy")
     assert code == 1
-    assert "node.key exists already; it was left as it is" in told
+    assert "node.key exists already; it was left unchanged" in told
     code, _, err = shell.run("keys", "restore", "copy", "--data", "elsewhere")
     assert (code, err) == (0, f"{shell.folder / 'elsewhere'} has the key of the node {ready['node']} again\n")
     assert shell.lines("keys", "show", "--data", "elsewhere")[0]["node"] == ready["node"]
@@ -276,11 +276,11 @@ def test_names_are_refused_that_are_none(shell: Shell) -> None:
     assert shell.run("keys", "names") == (0, "", nobody)
     assert shell.run("keys", "names", "--json") == (0, "", nobody)
     first, second = (Identity.derived(1, name).node for name in ("first", "second"))
-    shape = "ids have 26 letters and digits, as `carrypost peers` shows them"
+    shape = "a node id has 26 letters and digits, as `carrypost peers` shows it"
     for wrong in ("a b", "xyz", "", first[:-1], first[:-1] + "z"):
-        assert shell.refusal("keys", "name", wrong, "anna") == (2, f"{wrong!r} is no node id: {shape}")
+        assert shell.refusal("keys", "name", wrong, "anna") == (2, f"{shape}, not {wrong!r}")
     assert not shell.data.exists()
-    told = f"{first.upper()!r} is no node id: {shape}; did you mean {first}?"
+    told = f"{shape}, not {first.upper()!r}; did you mean {first}?"
     assert shell.refusal("keys", "name", first.upper(), "anna") == (2, told)
     assert shell.refusal("keys", "name", first, "") == (2, f"the node {first} has no pet name")
     assert shell.run("keys", "name", first, "anna")[0] == 0
@@ -295,7 +295,7 @@ def test_where_security_is_off_names_are_for_plain_names(shell: Shell, monkeypat
     monkeypatch.setenv("CARRYPOST_SECURITY", "off")
     assert shell.run("keys", "name", "node-7", "anna")[0] == 0
     code, told = shell.refusal("keys", "name", "node:7", "bert")
-    assert (code, told.partition(":")[0]) == (2, "a plain node name has 1 to 64 bytes and no colon")
+    assert (code, told.partition(":")[0]) == (2, "a plain node name must have 1 to 64 bytes and no colon")
 
 
 # --- when it cannot run ---------------------------------------------------------------------------------------------
@@ -311,11 +311,11 @@ def test_mistakes_in_settings_are_usage_errors_that_name_the_nearest(
         (["--set", "udp.prot=1"], "udp.prot is not a setting; did you mean udp.port?"),
         (["--set", "udp.port=x"], "udp.port must be a whole number from 1 to 65,535, not 'x'"),
         (["--set", "stomp.host=0.0.0.0"], "stomp.host must be an address of the loopback interface"),
-        (["--set", "udp.port"], "--set takes KEY=VALUE, as in udp.port=4000, not 'udp.port'"),
+        (["--set", "udp.port"], "--set must be KEY=VALUE, such as udp.port=4000, not 'udp.port'"),
     )
     late: Sequence[tuple[list[str], str]] = (
         early[0],
-        (["--set", "security=off", "--set", "node.name=a:b"], "a plain node name has 1 to 64 bytes and no colon"),
+        (["--set", "security=off", "--set", "node.name=a:b"], "a plain node name must have 1 to 64 bytes and no colon"),
         (["--set", 'udp.peers=["nobody"]', "--data", "second"], "udp.peers"),
     )
     found = [shell.refusal("node", *arguments) for arguments, _ in early]
@@ -336,7 +336,7 @@ def test_a_second_node_in_the_folder_and_no_node_have_codes_of_their_own(shell: 
     code, told = shell.refusal("node", apart=True)
     whose = f"{shell.data} (process {process.pid})"
     assert code == 5
-    assert told == f"a node is already running in {whose}; another one needs its own folder (data)"
+    assert told == f"a node is already running in {whose}; another node needs its own folder (data)"
     log = {"store.sqlite-wal"}  # The node that runs may begin it now.
     assert shell.contents().keys() - log == before.keys() - log
     assert len(shell.lines("status")) == 1
@@ -368,12 +368,12 @@ def test_a_damaged_or_missing_key_is_told_and_left_as_it_is(shell: Shell) -> Non
     key.write_bytes(before["node.key"][:-20])
     code, told = shell.refusal("node", apart=True)
     assert code == 1
-    wrong = "(its last word, of 33 characters, is no key)"
+    wrong = "(its last word, of 33 characters, is not a key)"
     assert (
-        f"node.key is no key file, or it is damaged {wrong}: put it back from its backup; it was left as it is" in told
+        f"node.key is not a key file, or is damaged {wrong}: restore it from its backup; it was left unchanged" in told
     )
     assert shell.refusal("keys", "restore", str(key), "--data", "elsewhere") == (
-        1, f"{key} is no key file, or it is damaged {wrong}: use another copy of the key; it was left as it is",
+        1, f"{key} is not a key file, or is damaged {wrong}: use another copy of the key; it was left unchanged",
     )  # fmt: skip
     assert shell.contents() == before | {"node.key": before["node.key"][:-20]}
     assert shell.refusal("keys", "show")[0] == shell.refusal("keys", "backup", "copy")[0] == 1
@@ -384,7 +384,7 @@ def test_a_damaged_or_missing_key_is_told_and_left_as_it_is(shell: Shell) -> Non
     key.mkdir()
     code, told = shell.refusal("node", apart=True)
     assert (code, told) == (
-        1, f"cannot read the key file {key}: Is a directory; see who may read it; it was left as it is",
+        1, f"cannot read the key file {key}: Is a directory; check its permissions; it was left unchanged",
     )  # fmt: skip
     key.rmdir()
     del before["node.key"]
@@ -404,7 +404,7 @@ def test_a_port_that_another_program_has_is_told(shell: Shell) -> None:
     assert shared[0] == own[0] == stomp[0] == 1
     assert stomp[1].startswith(f"cannot listen for STOMP clients at 127.0.0.1:{tcp_port}: Address already in use;")
     assert shared[1].startswith(f"UDP port {port} (setting udp.port) is taken by a program that does not share it: end")
-    assert own[1].startswith(f"UDP port {port} (setting udp.unicast_port) is taken by another program or node: end it")
+    assert own[1].startswith(f"UDP port {port} (setting udp.unicast_port) is in use by another program or node: end it")
     after = shell.contents()
     assert {name: after[name] for name in ("node.key", "node.id")} == {
         name: before[name] for name in ("node.key", "node.id")
@@ -421,9 +421,9 @@ def test_a_folder_that_cannot_be_used_is_told(shell: Shell) -> None:
     )
     for (code, told), (folder, reason, expected) in zip(found, folders, strict=True):
         assert code == expected
-        assert re.fullmatch(rf"cannot use the folder .*{folder}: {reason}.*; choose another one \(data\)", told)
+        assert re.fullmatch(rf"cannot use the folder .*{folder}: {reason}.*; choose another folder \(data\)", told)
     assert control == (
-        1, f"{shell.folder / 'notes'} is no socket: it was left as it is; choose another path in [node] control",
+        1, f"{shell.folder / 'notes'} is not a socket, and was left unchanged; choose another path in [node] control",
     )  # fmt: skip
     for name in ("file", "notes"):
         assert (shell.folder / name).read_text() == "mine"

@@ -59,7 +59,7 @@ def test_another_number_of_recipients_leaves_all_else_as_it_was() -> None:
         ("recipients = 1.5", "line 13: workload.0.recipients must be a whole number of hosts or, below 1, a share"),
         ("recipients = 12", "workload.0.recipients must be at most 11 (there are 12 hosts), not 12"),
         ("recipients = 0", "line 13: workload.0.recipients must be a number from"),
-        ("ordering = 'causal'", "line 13: workload.0.ordering: messages for some hosts have no order"),
+        ("ordering = 'causal'", "line 13: workload.0.ordering: messages with recipients cannot be ordered"),
         ("priorities = 11", "line 13: workload.0.priorities must be a whole number from 1 to 10"),
         ("file = 'x.csv'", "workload.0 has a file and is no script"),
         ("[settings.limits]\nrecipients_max = 5\n[[workload]]\nkind='addressed'\nrecipients = 6",
@@ -77,7 +77,7 @@ def test_one_host_alone_and_no_host_at_all_have_nobody_to_write_to(tmp_path: Pat
     with pytest.raises(CarrypostError, match=r"workload\.0: .* there is only one host"):
         emu.run(made)
     made = emulated.scenario(tmp_path, emulated.nodes(tmp_path, "a,50,", "b,60,"), ADDRESSED)
-    with pytest.raises(CarrypostError, match=r"workload\.0: no host is there at [0-9.]+ s to publish"):
+    with pytest.raises(CarrypostError, match=r"workload\.0: no host is present at [0-9.]+ s to publish"):
         emu.run(made)
 
 
@@ -152,7 +152,7 @@ def test_a_recipient_that_lost_its_store_is_written_to_under_its_new_name(tmp_pa
     ("row", "said"),
     [
         ("1,a,m,10,x,,", "publish.csv, line 2: recipients: there is no node 'x'"),
-        ("1,a,m,10,b a,,", "publish.csv, line 2: recipients are other nodes than the author, 'a': leave it out"),
+        ("1,a,m,10,b a,,", "publish.csv, line 2: recipients must not include the author, 'a': leave it out"),
         ("1,a,m,10,b b,,", "publish.csv, line 2: recipients name 'b' twice"),
         ("1,a,m,10,b c,,", "publish.csv, line 2: recipients must be at most 1 (recipients_max), not 2"),
         ("1,a,m,10,,maybe,", "publish.csv, line 2: persistent must be true, false or empty, not 'maybe'"),
@@ -170,5 +170,5 @@ def test_a_bad_script_is_named_with_file_and_line(tmp_path: Path, row: str, said
 
 def test_an_ordered_script_names_no_recipients(tmp_path: Path) -> None:
     tables_ = emulated.nodes(tmp_path, "a,0,", "b,0,"), script(tmp_path, "1,a,m,10,b,,") + 'ordering = "causal"\n'
-    with pytest.raises(CarrypostError, match=r"line 2: message 'm' has recipients, and workload.0 the ordering"):
+    with pytest.raises(CarrypostError, match=r"line 2: message 'm' has recipients, and workload.0 has the ordering"):
         emu.run(emulated.scenario(tmp_path, *tables_))

@@ -87,7 +87,7 @@ def test_an_edge_of_a_contact_life_or_presence(
 MISTAKES: list[tuple[list[Contact], list[Message], list[Presence] | None, str]] = [
     ([("a", "b", 5, 2)], [], None, "contact a–b ends at 2 s, before it starts at 5 s"),
     ([("a", "a", 0, 2)], [], None, "not 'a' and itself"),
-    ([("a", "b", -1, 2)], [], None, "start of contact a–b is a number of seconds, 0 or more, not -1"),
+    ([("a", "b", -1, 2)], [], None, "start of contact a–b must be a number of seconds, 0 or more, not -1"),
     ([("a", "b", 0, float("nan"))], [], None, "end of contact a–b .* not nan"),
     ([("a", "x", 0, 2)], [], STAY, "contact a–x names node 'x', which is not among the nodes"),
     ([], [("m", "a", 0, -3)], None, "lifetime of message m .* not -3"),

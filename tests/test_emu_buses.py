@@ -206,8 +206,8 @@ def test_any_town_has_buses_whose_presences_follow_one_another(town: Buses, seed
         ({"start": "5.30"}, "mobility.start must be a time such as 05:30 or 05:30:00, not '5.30'"),
         ({"service": ["06:00"]}, "service must be a list of hours such as \"06:00-20:30\", not '06:00'"),
         ({"service": ["06:00-25:61"]}, "service must be a time such as 05:30"),
-        ({"service": ["08:00-07:00"]}, "service must name hours that follow one another, not 08:00-07:00"),
-        ({"service": ["06:00-08:00", "07:00-09:00"]}, "must name hours that follow one another"),
+        ({"service": ["08:00-07:00"]}, "service must be hours in ascending order, not 08:00-07:00"),
+        ({"service": ["06:00-08:00", "07:00-09:00"]}, "must be hours in ascending order"),
         ({"reach_m_min": 9_000}, "mobility.reach_m_min must be at most reach_m_max (5,000.0), not 9,000.0"),
         ({"line": [{"name": "A"}, {"name": "A"}]}, "there are two lines with the name 'A'"),
         ({"line": [{"buses": 2}]}, "line.name is missing"),
@@ -234,7 +234,7 @@ def test_mistake_in_a_line_of_a_scenario_is_told_with_file_and_line() -> None:
 
 def test_line_without_length_is_refused() -> None:
     town = Buses(reach_m_min=1, reach_m_max=1, hubs=1, lines=1)
-    with pytest.raises(ConfigError, match="line L01 has no length"):
+    with pytest.raises(ConfigError, match="line L01 has zero length"):
         town.move(1, HOUR)
 
 

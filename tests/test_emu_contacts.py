@@ -54,7 +54,7 @@ def test_touching_contacts_are_two_and_empty_ones_none() -> None:
         ("\n \n", "c.csv, line 1: the file is empty"),
         ("a,b,start\na,b,1", "c.csv, line 1: column end is missing; the header must name a, b, start, end, found a, b"),
         ("x,y,1,2\n", "c.csv, line 1: column a is missing"),
-        ("a,b,start,end,a\n", "c.csv, line 1: column a is there twice"),
+        ("a,b,start,end,a\n", "c.csv, line 1: column a appears twice"),
         ("a,b,start,end\n\nx,y,1", "c.csv, line 3: end is missing: the row has 3 cells"),
         ("a,b,start,end\nx,y,1,soon", "c.csv, line 2: end must be a number, not 'soon'"),
         ("a,b,start,end\nx,y,nan,2", "c.csv, line 2: start must be a number, not 'nan'"),
@@ -66,7 +66,7 @@ def test_touching_contacts_are_two_and_empty_ones_none() -> None:
         ("a,b,start,end\nx,y,3,2.5", "c.csv, line 2: the contact ends at 2.5 s, before it starts at 3 s"),
         (
             "a,b,start,end\nx,y,5,9\nx,z,1,9\ny,x,1,5.000001",
-            r"c.csv, line 4: this contact of x and y overlaps \[5, 9\) s of line 2; those of one pair must not",
+            r"c.csv, line 4: this contact of x and y overlaps \[5, 9\) s of line 2; contacts of one pair",
         ),
         (
             'a,b,start,end\nx,"y,1,2\n3,4\n',
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"torn.csv.gz: cannot be read"):
         read_contacts(tmp_path / "torn.csv.gz")
     (tmp_path / "latin.csv").write_bytes("a,b,start,end\nJosé,y,1,2".encode("latin-1"))
-    with pytest.raises(LocalError, match=r"latin.csv: is not text in UTF-8"):
+    with pytest.raises(LocalError, match=r"latin.csv: is not UTF-8 text"):
         read_contacts(tmp_path / "latin.csv")
     with pytest.raises(LocalError, match=r"cannot be read"):
         read_contacts(tmp_path)
@@ -229,11 +229,11 @@ def test_presences_are_read_with_returns_and_open_ends() -> None:
     ("text", "message"),
     [
         ("", "n.csv, line 1: the file is empty"),
-        ("node,join,leave\n", "n.csv, line 1: there is no node below the header"),
+        ("node,join,leave\n", "n.csv, line 1: there are no nodes below the header"),
         ("node,leave\na,1\n", "n.csv, line 1: column join is missing"),
         ("node,join,leave\na,5,4\n", "n.csv, line 2: a leaves at 4 s, which is not after it joins at 5 s"),
-        ("node,join,leave\na,0,5\nb,0,\na,4,9\n", "n.csv, line 4: a is there already, by line 2"),
-        ("node,join,leave\na,0,\na,4,9\n", "n.csv, line 3: a is there already, by line 2"),
+        ("node,join,leave\na,0,5\nb,0,\na,4,9\n", "n.csv, line 4: a is present already, by line 2"),
+        ("node,join,leave\na,0,\na,4,9\n", "n.csv, line 3: a is present already, by line 2"),
         ("node,join,leave\na,now,\n", "n.csv, line 2: join must be a number, not 'now'"),
     ],
 )
@@ -332,7 +332,7 @@ def test_a_folder_or_file_that_is_no_table_is_told(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"nowhere\.parquet: there is no such file"):
         read_contacts(tmp_path / "nowhere.parquet")
     (tmp_path / "text.parquet").write_text("a,b,start,end\n")
-    with pytest.raises(FileError, match="is no Parquet file that can be read"):
+    with pytest.raises(FileError, match="cannot be read as a Parquet file"):
         read_contacts(tmp_path)
     pq.write_table(pa.table({"a": ["x"]}), tmp_path / "text.parquet")
     with pytest.raises(LocalError, match="has no column 'b'; contacts have a, b, start, end"):
@@ -343,7 +343,7 @@ def test_contacts_of_another_time_are_told(tmp_path: Path) -> None:
     (tmp_path / "contacts.csv").write_text("a,b,start,end\na,b,1790000010,1790000020\n")
     text = "duration_s = 40\n[contacts]\nfile = 'contacts.csv'\n"
     with pytest.raises(
-        LocalError, match=r"the first contact in contacts\.csv is at 1,790,000,010 s, after the end; contacts"
+        LocalError, match=r"the first contact in contacts\.csv is at 1,790,000,010 s, after the end; set contacts"
     ):
         read_inputs(Scenario.parse(text, tmp_path), 1)
     with pytest.raises(

@@ -13,7 +13,7 @@ from carrypost.emu.traces.formats.lines import cut
 from carrypost.errors import LocalError
 
 MILLISECONDS = "are these milliseconds? Then --time-unit ms"
-TWO_PLACES = "are there two nodes with one id? If one of the places is to count: --same-time first, or last"
+TWO_PLACES = "are there two nodes with one id? To keep one of the places: --same-time first, or last"
 
 
 # ------------------------------------------------------------------------------------------------------- lines
@@ -58,7 +58,10 @@ def test_cells_may_hold_the_separator_within_quotes() -> None:
 
 def test_where_a_receiver_had_no_fix_is_a_bad_line() -> None:
     text = "t,node,lat,lon\n0,a,0,0\n0,b,59.3,18\n5,a,0.0,-0\n9,a,0,18\n"
-    assert whys("gps-csv", text) == [(2, "0, 0 is no fix of a receiver"), (4, "0, 0 is no fix of a receiver")]
+    assert whys("gps-csv", text) == [
+        (2, "0, 0 means that the receiver had no fix"),
+        (4, "0, 0 means that the receiver had no fix"),
+    ]
 
 
 def test_bad_rows_are_told_apart_from_good_ones() -> None:
@@ -86,7 +89,7 @@ def test_bad_rows_are_told_apart_from_good_ones() -> None:
     [
         (
             "30 a 0 0\n30 b 0 0\n20 a 0 0\n",
-            "line 3: the time of node a goes back, from 30 s to 20 s; if rows may come in any order: --unsorted",
+            "line 3: the time of node a goes back, from 30 s to 20 s; to accept rows in any order: --unsorted",
         ),
         (
             "0 b 0 0\n0 a 0 0\n1 b 5 5\n0 a 9 1\n",
@@ -219,7 +222,7 @@ def test_contact_plans_may_have_dates() -> None:
     assert assembled("ion", text) == [("1", "2", start + 30, start + 60)]
     assert whys("ion", f"a contact {day}0:00 +60 1 2 9\na contact 2026/02/30-00:00:00 2026/02/30-00:00:01 1 2 9\n") == [
         (1, "one time is relative, the other absolute"),
-        (2, "a date that is in no calendar"),
+        (2, "a date that does not exist"),
     ]
 
 
@@ -244,7 +247,7 @@ def test_links_of_the_one_come_up_and_go_down() -> None:
         ("1 CONN a b up\n2 CONN c a down\n", "line 2: the contact of a and c ends, but never started"),
         (
             "2 CONN a b up\n1 CONN a c up\n",
-            "line 2: time goes back, from 2 s to 1 s; if lines may come in any order: --unsorted",
+            "line 2: time goes back, from 2 s to 1 s; to accept lines in any order: --unsorted",
         ),
     ],
 )
@@ -275,7 +278,7 @@ def test_contacts_of_a_pair_never_overlap() -> None:
     with pytest.raises(LocalError) as error:
         assembled("contacts-csv", text + "4,6,x,y\n")
     assert str(error.value) == (
-        "trace, line 5: this contact of x and y overlaps [0, 5) s of line 3; to make one of both: --overlaps"
+        "trace, line 5: this contact of x and y overlaps [0, 5) s of line 3; to merge them: --overlaps"
     )
     with pytest.raises(LocalError, match="line 2: the contact ends at 1 s, before it starts at 2 s"):
         assembled("contacts-csv", "a,b,start,end\nx,y,2,1\n")

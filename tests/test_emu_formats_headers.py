@@ -15,7 +15,7 @@ def test_what_is_assumed_about_columns_is_said() -> None:
     assert FORMATS["gps-csv"].begin(b"t node x y\n0 a 1 2\n", "trace", Options()).said == ""
     with pytest.raises(LocalError, match=r"trace, line 1: must be a header that names t, node, x, y or t, node, lat"):
         parsed("gps-csv", "0 a\n")
-    with pytest.raises(LocalError, match="column x is there twice"):
+    with pytest.raises(LocalError, match="column x appears twice"):
         parsed("gps-csv", "t,node,x,x,y\n")
     with pytest.raises(LocalError, match="--columns must name t, node, x, y or"):
         parsed("gps-csv", "0 a 1 2\n", columns=("t", "node"))
@@ -72,7 +72,7 @@ def test_a_bad_first_row_is_no_header_where_columns_are_told() -> None:
     found = parsed("gps-csv", "when,who,right,up\n5,a,3,4\n", columns=columns)
     assert (found.lines, found.bad_lines) == (1, 0)
     rule = FORMATS["gps-csv"].begin(b"when,who,right,up\n5,a,3,4\n", "trace", Options(columns=columns))
-    assert rule.said == "trace, line 1: is taken for a header: when,who,right,up"
+    assert rule.said == "trace, line 1: treated as a header: when,who,right,up"
 
 
 def test_columns_can_be_told_in_place_of_a_header() -> None:

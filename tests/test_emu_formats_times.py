@@ -78,7 +78,7 @@ def test_times_of_day_are_of_the_day_that_is_told() -> None:
 
 
 def test_what_is_no_time_of_day_is_a_bad_line_where_a_day_is_told() -> None:
-    wanted = "t must be a time of day such as 08:15:30, as there is --date, not "
+    wanted = "t must be a time of day such as 08:15:30, because of --date, not "
     words = ("29730", "08:60:00", "2014-06-03 08:15:30", "08:15:30 pm")
     rows = "".join(f"{word},a,1,2\n" for word in words)
     assert whys("gps-csv", f"t,node,x,y\n{rows},a,1,2\n", date="2014-06-03") == [
@@ -88,7 +88,7 @@ def test_what_is_no_time_of_day_is_a_bad_line_where_a_day_is_told() -> None:
 
 
 def test_a_time_of_day_without_a_day_is_told_with_the_option_for_it() -> None:
-    told = "t is a time of day, 08:15:30; of which day is told by --date, as 2014-06-03"
+    told = "t is a time of day, 08:15:30: give its day with --date, such as 2014-06-03"
     assert whys("gps-csv", "08:15:30 a 1 2\n") == [(1, told)]
 
 

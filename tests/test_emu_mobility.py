@@ -98,8 +98,8 @@ def test_one_more_node_leaves_the_others_alone(fewer: Model, more: Model) -> Non
 
 WRONG: list[tuple[type[Model], Mapping[str, Any], str]] = [
     (RandomWaypoint, {"count": 0}, "mobility.count must be a whole number from 1 to 1,000,000, not 0"),
-    (RandomWaypoint, {"side_m": 100, "nodes_per_km2": 5}, "side_m or from nodes_per_km2, not from both"),
-    (RandomWaypoint, {"height_m": 100}, "height_m needs side_m"),
+    (RandomWaypoint, {"side_m": 100, "nodes_per_km2": 5}, "give side_m or nodes_per_km2, not both"),
+    (RandomWaypoint, {"height_m": 100}, "height_m requires side_m"),
     (RandomWaypoint, {"speed_min_m_per_s": 0}, "speed_min_m_per_s must be a number from 0.001"),
     (RandomWaypoint, {"speed_max_m_per_s": 0.2}, "mobility.speed_max_m_per_s must be at least 0.5"),
     (RandomWaypoint, {"pause_min_s": 121}, "mobility.pause_max_s must be at least 121"),

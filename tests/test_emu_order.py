@@ -193,7 +193,7 @@ def test_orders_of_a_wrong_type_are_mistakes() -> None:
     with testing.network("a", seed=1) as net:
         with pytest.raises(LocalError, match="'delta-causal', not \\['causal'\\]"):
             net.publish("a", "forum", ordering=["causal"])  # type: ignore[arg-type]
-        with pytest.raises(PayloadError, match="an ordering is an Ordering, not a str: 'causal'"):
+        with pytest.raises(PayloadError, match="an ordering must be an Ordering, not str: 'causal'"):
             net.host("a").publish("forum", b"", now=1, ordering="causal")  # type: ignore[arg-type]
-        with pytest.raises(LocalError, match="ordered is True or False, not 'yes'"):
+        with pytest.raises(LocalError, match="ordered must be True or False, not 'yes'"):
             net.subscribe("a", "forum", ordered="yes")  # type: ignore[arg-type]

@@ -63,15 +63,15 @@ def test_who_met_somebody_before_the_run_and_will_again_is_there_from_its_start(
 
 def test_nobody_publishes_who_is_not_there_yet(tmp_path: Path) -> None:
     tables = emulated.contacts(tmp_path, *MEETINGS) + LEAVING, emulated.script(tmp_path, "5,a,m1,10,")
-    with pytest.raises(CarrypostError, match=r"publish.csv, line 2: node 'a' is not there at 5.0 s"):
+    with pytest.raises(CarrypostError, match=r"publish.csv, line 2: node 'a' is not present at 5.0 s"):
         emu.run(emulated.scenario(tmp_path, *tables))
 
 
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ("[contacts]\npresence = 'contacts'\n[nodes]\ncount = 2", "means nothing without contacts.file"),
-        ("[contacts]\nfile = 'x'\npresence = 'contacts'\n[nodes]\ncount = 2", r"or \[nodes\], not from both"),
+        ("[contacts]\npresence = 'contacts'\n[nodes]\ncount = 2", "requires contacts.file"),
+        ("[contacts]\nfile = 'x'\npresence = 'contacts'\n[nodes]\ncount = 2", r"and \[nodes\] exclude each other"),
         ("[contacts]\nfile = 'x'\npresence = 'never'", 'must be "throughout" or "contacts", not'),
     ],
 )

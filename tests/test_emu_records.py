@@ -186,9 +186,9 @@ def test_a_record_that_cannot_be_written_or_read_is_named(tmp_path: Path, name: 
     with pytest.raises(LocalError, match=f"{name} cannot be written"):
         emu.run(made(tmp_path), out=tmp_path / "nowhere" / name)
     (tmp_path / name).write_text("nonsense")
-    with pytest.raises(FileError, match="is no r"):
+    with pytest.raises(FileError, match="cannot be read as a r"):
         records.read(tmp_path / name)
-    with pytest.raises(LocalError, match="is no record that can be read"):
+    with pytest.raises(LocalError, match="cannot be read as a record"):
         records.read(tmp_path / "nowhere" / name)
 
 
@@ -207,7 +207,7 @@ def test_a_full_disk_is_told_and_leaves_nothing_behind(tmp_path: Path, name: str
 
 
 def test_a_folder_is_not_replaced_by_a_record(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="cannot be written: that is no file"):
+    with pytest.raises(LocalError, match="cannot be written: it is not a regular file"):
         emu.run(made(tmp_path), out=tmp_path)
 
 
@@ -230,7 +230,7 @@ def test_ctrl_c_while_rows_are_written_waits_until_they_are(tmp_path: Path, monk
 
 def test_what_is_no_record_is_not_read_as_one(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "foreign.parquet")
-    with pytest.raises(LocalError, match=r"foreign.parquet is no record .* it has no column 'run'"):
+    with pytest.raises(LocalError, match=r"foreign.parquet cannot be read as a record: it has no column 'run'"):
         records.read(tmp_path / "foreign.parquet")
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(FileError, match=r"empty.jsonl is no record .* it is empty"):
@@ -238,7 +238,7 @@ def test_what_is_no_record_is_not_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "torn.jsonl").write_text('{"run":"x","t":0.0,"ki')
     with pytest.raises(FileError, match=r"torn.jsonl is no record .* line 1"):
         records.read(tmp_path / "torn.jsonl")
-    with pytest.raises(LocalError, match="is no record that can be read"):
+    with pytest.raises(LocalError, match="cannot be read as a record"):
         records.read(tmp_path)
 
 

@@ -75,7 +75,7 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ("duration_s = 1\n\n[radio]\nrate_bytes_per_s = -5", "line 4: radio.rate_bytes_per_s must be a whole number"),
         ("duration_s = 1\n[radio]\nlos = 0.1", "line 3: radio.los is not a setting; did you mean loss?"),
         ("duration_s = 1\n[radio]\nloss = 1.5", "line 3: radio.loss must be a number from 0.0 to 1.0, not 1.5"),
-        ("duration_s = 1\n[radio]\nairtime = 'shared'", "means nothing without radio.rate_bytes_per_s"),
+        ("duration_s = 1\n[radio]\nairtime = 'shared'", "requires radio.rate_bytes_per_s"),
         ("duration_s = 1\n[radio]\nroutes = 'told'", 'needs mode = "ideal" and settings.island = true'),
         ("duration_s = 1\n[[radio.link]]\na = 'x'", "radio.link.0.b is missing"),
         ("duration_s = 1\n[settings]\naltruist = true", "line 3: settings.altruist is not a setting; did you mean alt"),
@@ -84,7 +84,7 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ("duration_s = 1\n[[workload]]\nsize = 1", "line 2: workload.0.kind is missing"),
         ("duration_s = 1\nworkload = [{size = 1}]", "line 2: workload.0.kind is missing"),
         ("duration_s = 1\n[settings]\nlimits = {frames_max = 0}", "line 3: settings.limits.frames_max must be a whole"),
-        ("duration_s = 1\n[workload]\nkind = 'script'", "workload is a list of tables, each written [[workload]]"),
+        ("duration_s = 1\n[workload]\nkind = 'script'", "workload must be a list of tables, each written [[workload]]"),
         ("duration_s = 1\n[[workload]]\nkind = 'script'", "workload.0 is a script and has no file"),
         (
             "duration_s = 1\n[[workload]]\nkind = 'broadcast'\n[[workload]]\nkind = 'broadcast'\nperod_s = 1",
@@ -109,8 +109,8 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ),
         ("duration_s = 1\n[mobility]\nmodel = 'fly'", 'mobility.model must be one of "random-waypoint"'),
         ("duration_s = 1\n[mobility]\nmodel = 'random-waypoint'\nspede = 1", "line 4: mobility.spede is not a setting"),
-        ("duration_s = 1\n[contacts]\nfile='x'\n[mobility]\nmodel='random-waypoint'", "not from both"),
-        ("duration_s = 1\n[nodes]\nfile='x'\ncount=3", "not from both"),
+        ("duration_s = 1\n[contacts]\nfile='x'\n[mobility]\nmodel='random-waypoint'", "exclude each other"),
+        ("duration_s = 1\n[nodes]\nfile='x'\ncount=3", "exclude each other"),
         ("duration_s = 1\nnodes = 3", "line 2: nodes must be a table, not 3"),
         ("duration_s = 1\n[[faults.event]]\nt = 1\nnode = 'a'", "faults.event.0.kind is missing"),
         (
@@ -155,12 +155,12 @@ def test_a_text_without_overrides_is_kept_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("workload.2.size=1", "--set workload.2.size: workload is a list of 2, counted from 0; there is no workload.2"),
-        ("workload.first.size=1", "there is no workload.first"),
+        ("workload.2.size=1", "--set workload.2.size: workload is a list of 2, counted from 0, and has no workload.2"),
+        ("workload.first.size=1", "has no workload.first"),
         ("workload.0.siez=1", "with --set: workload.0.siez is not a setting; did you mean size?"),
         ("name.first=1", "--set name.first: name is a value, not a table"),
-        ("duration_s", "--set takes KEY=VALUE"),
-        ("=5", "--set takes KEY=VALUE"),
+        ("duration_s", "--set must be KEY=VALUE"),
+        ("=5", "--set must be KEY=VALUE"),
         ("radio.loss=much", "with --set: radio.loss must be a number"),
     ],
 )
@@ -240,7 +240,7 @@ def test_bad_contacts_are_named_with_file_and_line(tmp_path: Path, row: str, sai
     ("row", "said"),
     [
         ("5,c,m1,10,", "publish.csv, line 2: there is no node 'c'"),
-        ("25,b,m1,10,", "publish.csv, line 2: node 'b' is not there at 25.0 s"),
+        ("25,b,m1,10,", "publish.csv, line 2: node 'b' is not present at 25.0 s"),
         ("5,a,m1,ten,", "publish.csv, line 2: size must be a number, not 'ten'"),
         ("5,a,m1,-1,", "publish.csv, line 2: size must be a whole number"),
         ("5,a,m1,10,0", "publish.csv, line 2: lifetime must be at least"),

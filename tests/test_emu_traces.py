@@ -117,7 +117,7 @@ def test_a_gap_is_left_to_the_search_for_encounters() -> None:
     assert Trace(file="m").max_gap_us is None
     movement = trace.parse(ONE, 50 * SECOND)
     assert samples(movement)["p1"][-1] == (20, 10, 0), "nobody stands where nothing says so"
-    with pytest.raises(ConfigError, match=r"mobility.max_gap_s means nothing with ns-2"):
+    with pytest.raises(ConfigError, match=r"mobility.max_gap_s cannot be used with files of ns-2"):
         trace.parse(NS2, SECOND)
 
 
@@ -135,7 +135,7 @@ def test_the_format_can_be_given() -> None:
         parsed(ONE, format="csv")
     with pytest.raises(LocalError, match=r"movement, line 1: the header must be minTime maxTime"):
         parsed(CSV, format="one")
-    with pytest.raises(LocalError, match=r"movement, line 1: the file says nothing about any node"):
+    with pytest.raises(LocalError, match=r"movement, line 1: the file names no nodes"):
         parsed(CSV, format="ns-2")
     with pytest.raises(ConfigError, match=r'mobility.format must be "auto" or "one"'):
         parsed(CSV, format="gpx")
@@ -152,11 +152,11 @@ _PLACED = "$node_(0) set X_ 1\n$node_(0) set Y_ 1\n"
     [
         ("", "movement, line 1: the file is empty"),
         ("# nothing\n\n", "movement, line 1: the file is empty"),
-        ("\nlat lon\n", "movement, line 2: is none of The ONE's header .* but 'lat lon'"),
-        ("node,t,x\na,1,2\n", "movement, line 1: is none of The ONE's header"),
-        ("0 9 0 9 0\n", "movement, line 1: is none of The ONE's header"),
+        ("\nlat lon\n", "movement, line 2: must be the header of The ONE .* not 'lat lon'"),
+        ("node,t,x\na,1,2\n", "movement, line 1: must be the header of The ONE"),
+        ("0 9 0 9 0\n", "movement, line 1: must be the header of The ONE"),
         ("0 9 0 9 0 nan\n", "movement, line 1: the header must be minTime maxTime minX maxX minY maxY, six numbers"),
-        (_HEADER, "movement, line 1: the file says nothing about any node"),
+        (_HEADER, "movement, line 1: the file names no nodes"),
         (_HEADER + "0 a 1\n", "movement, line 2: must read TIME NODE X Y, not '0 a 1'"),
         (_HEADER + "\n0 a 1 east\n", "movement, line 3: must read TIME NODE X Y, not '0 a 1 east'"),
         (_HEADER + "0 a 1 nan\n", "movement, line 2: y must be a number from -100,000,000 to 100,000,000 m, not nan"),
@@ -165,22 +165,22 @@ _PLACED = "$node_(0) set X_ 1\n$node_(0) set Y_ 1\n"
             _HEADER + "0 a 1 1\n5 a 1 1\n0 a 9 1\n",
             r"movement, line 4: node a is at \(9, 1\), but line 2 says \(1, 1\) for the same time",
         ),
-        ("node,t,x,y\n", "movement, line 1: the file says nothing about any node"),
+        ("node,t,x,y\n", "movement, line 1: the file names no nodes"),
         ("node,t,x,y\na,0,1\n", "movement, line 2: y is missing: the row has 3 cells"),
         ("node,t,x,y\na,0,1,north\n", "movement, line 2: y must be a number, not 'north'"),
         ("node,t,x,y\n,0,1,1\n", "movement, line 2: node must not be empty"),
         ("node,t,x,y\na,0,1,2e8\n", "movement, line 2: y must be a number from -100,000,000"),
-        ("$node_(0) set X_ 1\n", "movement, line 1: node 0 has no first place: X_ and Y_ must both be set"),
+        ("$node_(0) set X_ 1\n", "movement, line 1: node 0 has no initial position: X_ and Y_ must both be set"),
         (
             _PLACED + '$ns_ at 1 "$node_(1) setdest 1 1 1"\n',
-            "movement, line 3: node 1 has no first place: X_ and Y_ must both be set",
+            "movement, line 3: node 1 has no initial position: X_ and Y_ must both be set",
         ),
         (
             _PLACED + '$ns_ at 1 "$node_(0) setdest 1 1"\n',
             r"movement, line 3: must read \$node_\(N\) set X_ NUMBER, or",
         ),
         (_PLACED + '$ns_ at 1 "$node_(0) setdest 1 x 1"\n', "movement, line 3: setdest's argument must be a number"),
-        (_PLACED + '$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "movement, line 3: neither time nor speed"),
+        (_PLACED + '$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "movement, line 3: time and speed"),
         ("$node_(0) set X_ west\n", "movement, line 1: X_ must be a number, not 'west'"),
     ],
 )

@@ -80,7 +80,7 @@ def test_walker_that_is_never_destroyed_is_there_until_its_last_way_ends() -> No
         ("0 create 1 0 0 0\n1 destroy 2\n", "line 2: there is no node 2 at this time"),
         ("0 create 1 0 0 0\n1 destroy 1\n2 setdest 1 0 0 0 1 3\n", "line 3: there is no node 1 at this time"),
         ("0 create 1 0 0 0\n1 setdest 1 0 0 0 1 0.5\n", "line 2: node 1 arrives at 0.5 s, before it starts at 1 s"),
-        ("5 create 1 0 0 0\n4 destroy 1\n", "line 2: node 1 is told at 4 s what to do, after it was told at 5 s"),
+        ("5 create 1 0 0 0\n4 destroy 1\n", "line 2: node 1 has a command at 4 s after one at 5 s"),
     ],
 )
 def test_wrong_event_is_named_by_file_and_line(text: str, message: str) -> None:

@@ -207,9 +207,10 @@ def test_a_malformed_map_is_a_malformed_descriptor(last: bytes) -> None:
 @pytest.mark.parametrize(
     ("types", "why"),
     [
-        ({"floor": 1}, "is no boolean: 300"), ({"floor": 2}, "is no byte: 300"), ({"floor": 8}, "is no String: 300"),
-        ({"floor": 6}, "is no float"), ({"floor": 0}, "null and has a value"), ({"room": 3}, "'room' is not there"),
-        ({"height": 6}, "is no float: 1.1"), ({"height": 4}, "is no int"), ({"text": 5}, "is no long"),
+        ({"floor": 1}, "of type boolean, not 300"), ({"floor": 2}, "of type byte, not 300"),
+        ({"floor": 8}, "of type String, not 300"),
+        ({"floor": 6}, "of type float"), ({"floor": 0}, "null and has a value"), ({"room": 3}, "'room' is not there"),
+        ({"height": 6}, "of type float, not 1.1"), ({"height": 4}, "of type int"), ({"text": 5}, "of type long"),
     ],
 )  # fmt: skip
 def test_types_that_do_not_fit_the_properties_are_refused_alike_at_home_and_from_a_peer(
@@ -230,7 +231,7 @@ def test_types_of_a_later_version_are_passed_on() -> None:
 
 @pytest.mark.parametrize("wrong", [{"n": 1}, "text", Draft("news", b"")])
 def test_headers_are_headers(wrong: Headers) -> None:
-    with pytest.raises(PayloadError, match="headers are Headers"):
+    with pytest.raises(PayloadError, match="headers must be Headers"):
         started().publish("news", b"", now=0, headers=wrong)
 
 

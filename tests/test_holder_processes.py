@@ -105,7 +105,7 @@ async def test_subscribers_get_what_is_published_over_several_hops_until_there_i
             return bool(far.program.problems)
 
         await until(told, 60)
-        assert "gets nothing further: there is no path" in str(far.program.problems[0])
+        assert "receives no more messages: the path" in str(far.program.problems[0])
         assert not near.program.problems
 
 

@@ -512,32 +512,32 @@ def test_a_lifetime_is_the_one_asked_for_or_the_default_within_the_longest(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"payload": bytes(2_000)}, "a payload has 0 to 1000 bytes, not 2000"),
-        ({"payload": "text"}, "a payload is bytes, not a str"),
-        ({"payload": bytearray(b"x")}, "a payload is bytes, not a bytearray"),
+        ({"payload": bytes(2_000)}, "a payload must have 0 to 1000 bytes, not 2000"),
+        ({"payload": "text"}, "a payload must be bytes, not str"),
+        ({"payload": bytearray(b"x")}, "a payload must be bytes, not bytearray"),
         ({"payload": Blank(-1)}, "0 to 1000 bytes, not -1"),
-        ({"payload": Blank(1.5)}, "a whole number, not a float"),  # type: ignore[arg-type]
-        ({"destination": ""}, "a destination has 1 to 256 bytes"),
-        ({"destination": "ä" * 129}, "a destination has 1 to 256 bytes"),
+        ({"payload": Blank(1.5)}, "a whole number, not float"),  # type: ignore[arg-type]
+        ({"destination": ""}, "a destination must have 1 to 256 bytes"),
+        ({"destination": "ä" * 129}, "a destination must have 1 to 256 bytes"),
         ({"destination": "\ud800"}, "without lone surrogates"),
-        ({"destination": 3}, "a destination is text, not a int"),
-        ({"label": "x" * 257}, "a label has 0 to 256 bytes"),
-        ({"label": 3}, "a label is text, not a int"),
-        ({"priority": 10}, "a priority is 0 to 9, not 10"),
-        ({"priority": -1}, "a priority is 0 to 9, not -1"),
-        ({"priority": 4.0}, "a priority is a whole number, not a float"),
-        ({"priority": True}, "a priority is a whole number, not a bool"),
-        ({"persistent": "no"}, "persistent is true or false, not a str"),
-        ({"lifetime_us": 0}, "longer than nothing"),
-        ({"lifetime_us": -5}, "longer than nothing"),
-        ({"lifetime_us": 1.5}, "whole microseconds, not a float"),
-        ({"attributes": {"": 1}}, "the name of an attribute has 1 to 1024 bytes"),
-        ({"attributes": {1: "x"}}, "the name of an attribute is text, not a int"),
-        ({"attributes": {"x" * 2_000: 1}}, "the name of an attribute has 1 to 1024 bytes"),
-        ({"attributes": {"size": [1]}}, "'size' is a bool, int, float or str, not a list"),
-        ({"attributes": {"size": None}}, "'size' is a bool, int, float or str, not a NoneType"),
+        ({"destination": 3}, "a destination must be text, not int"),
+        ({"label": "x" * 257}, "a label must have 0 to 256 bytes"),
+        ({"label": 3}, "a label must be text, not int"),
+        ({"priority": 10}, "a priority must be 0 to 9, not 10"),
+        ({"priority": -1}, "a priority must be 0 to 9, not -1"),
+        ({"priority": 4.0}, "a priority must be a whole number, not float"),
+        ({"priority": True}, "a priority must be a whole number, not bool"),
+        ({"persistent": "no"}, "persistent must be true or false, not str"),
+        ({"lifetime_us": 0}, "greater than 0"),
+        ({"lifetime_us": -5}, "greater than 0"),
+        ({"lifetime_us": 1.5}, "whole microseconds, not float"),
+        ({"attributes": {"": 1}}, "the name of an attribute must have 1 to 1024 bytes"),
+        ({"attributes": {1: "x"}}, "the name of an attribute must be text, not int"),
+        ({"attributes": {"x" * 2_000: 1}}, "the name of an attribute must have 1 to 1024 bytes"),
+        ({"attributes": {"size": [1]}}, "'size' must be a bool, int, float or str, not list"),
+        ({"attributes": {"size": None}}, "'size' must be a bool, int, float or str, not NoneType"),
         ({"attributes": {"size": 2**63}}, "'size' does not fit into 64 bits"),
-        ({"attributes": {"size": "x" * 2_000}}, "'size' has 0 to 1024 bytes"),
+        ({"attributes": {"size": "x" * 2_000}}, "'size' must have 0 to 1024 bytes"),
         ({"attributes": {str(number): 1 for number in range(65)}}, "at most 64 attributes, not 65"),
         ({"attributes": {str(number): "x" * 1_000 for number in range(20)}}, "descriptor has more than 8192 bytes"),
     ],
@@ -597,7 +597,7 @@ def test_a_lifetime_beyond_all_calendars_ends_where_they_do() -> None:
 @pytest.mark.parametrize("pattern", [None, b"a", 3])
 def test_a_subscription_is_text_or_patterns_by_attribute(pattern: object) -> None:
     hand = Hand()
-    with pytest.raises(PatternError, match="a pattern is text"):
+    with pytest.raises(PatternError, match="a pattern must be a str"):
         hand.host.subscribe(pattern, now=0)  # type: ignore[arg-type]
 
 

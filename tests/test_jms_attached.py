@@ -101,7 +101,7 @@ async def test_others_attach_to_the_node_of_a_program_and_hear_of_its_end(tmp_pa
         told: list[JMSException] = []
         there.set_exception_listener(told.append)
         async with await Client.connect(own.settings.control) as client:
-            with pytest.raises(StateError, match="this node runs inside a program, and ends with it: end the process"):
+            with pytest.raises(StateError, match="this node runs inside a program and stops with it: stop the process"):
                 await client.stop()
         waiting = asyncio.create_task(inbox.receive())
         await here.send("topic/other", "x")
@@ -136,7 +136,7 @@ async def test_attach_allows_one_of_the_two_alone(tmp_path: Path, caplog: pytest
             async with given.create_context():
                 pass
         (warned,) = caplog.messages
-        assert warned.endswith("settings of its own: these are not heeded: altruistic, messaging")
+        assert warned.endswith("its own settings; ignoring these: altruistic, messaging")
     with pytest.raises(IllegalArgumentException, match="unix:PATH"):
         ConnectionFactory("unix:", attach=True)
     with pytest.raises(IllegalArgumentException, match="unix:PATH"):
@@ -362,12 +362,12 @@ async def said(control: Path, data: bytes, *, ends: bool = True) -> list[dict[st
 
 OPENED = HELLO + call(1, "connect", "") + call(2, "open_session", 1)
 ENDS: dict[str, tuple[bytes, str]] = {
-    "no greeting": (framed({"do": "status", "number": 1}), "a program says hello first"),
-    "a call before the greeting": (call(1, "connect", ""), "a program says hello first"),
+    "no greeting": (framed({"do": "status", "number": 1}), "a program must send hello first"),
+    "a call before the greeting": (call(1, "connect", ""), "a program must send hello first"),
     "a greeting of a later version": (
-        framed({"do": "hello", "versions": [2, 3], "program": "later"}), "version 1 with programs, and later does not"
+        framed({"do": "hello", "versions": [2, 3], "program": "later"}), "version 1 of the protocol, and later does not"
     ),
-    "two greetings": (HELLO + HELLO, "says hello once"),
+    "two greetings": (HELLO + HELLO, "send hello once"),
     "a length of 4 GiB": (HELLO + b"\xff\xff\xff\xff", "a frame of 4,294,967,295 bytes"),
     "a part without a call": (HELLO + framed({"do": "part", "number": 7, "bytes": b"x"}), "none was announced"),
     "parts of 4 GiB": (HELLO + call(1, "connect", "", length=2**32), "parts of 4,294,967,296 bytes are announced"),
@@ -378,10 +378,10 @@ ENDS: dict[str, tuple[bytes, str]] = {
     "endless empty parts": (
         HELLO + call(1, "connect", length=2) + framed({"do": "part", "number": 1, "bytes": b""}), "2 bytes announced"
     ),
-    "a credit of 2^63": (OPENED + call(0, "credit", 3, 2**63, 1), "a credit of 9,223,372,036,854,775,808 messages"),
-    "a credit below nothing": (OPENED + call(0, "credit", 3, -1, 1), "a credit of -1 messages"),
-    "a credit of bytes": (OPENED + call(0, "credit", 3, 1, 2**64 - 1), "at most 9,007,199,254,740,992 are given"),
-    "no map": (HELLO + framed([1, 2]), "not understood at the control socket"),
+    "a credit of 2^63": (OPENED + call(0, "credit", 3, 2**63, 1), "not 9,223,372,036,854,775,808 messages"),
+    "a credit below nothing": (OPENED + call(0, "credit", 3, -1, 1), "not -1 messages"),
+    "a credit of bytes": (OPENED + call(0, "credit", 3, 1, 2**64 - 1), "at most 9,007,199,254,740,992, not"),
+    "no map": (HELLO + framed([1, 2]), "the control socket received a malformed frame"),
     "text": (b"GET / HTTP/1.1\r\n\r\n", "a frame of 1,195,725,856 bytes"),
 }  # fmt: skip
 
@@ -426,7 +426,10 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
         answers = {each["number"]: each for each in (await said(served.node.settings.control, data, ends=False))[1:]}
         assert answers[1]["is"] == "answer"
         assert [number for number in range(2, 2 + len(refused)) if answers[number]["is"] != "refusal"] == []
-        assert answers[2]["text"] == f"session {session} is not one of this program: it is closed, or another's"
+        assert (
+            answers[2]["text"]
+            == f"this program has no open session {session}: it was closed, or belongs to another program"
+        )
         mine, mine_too = answers[1]["value"], answers[1]["value"] + 1
         stolen = (
             HELLO

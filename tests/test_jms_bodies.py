@@ -43,7 +43,7 @@ def test_row_49_a_stream_is_written_then_reset_then_read() -> None:
     with pytest.raises(MessageNotWriteableException, match="clear_body"):
         stream.write_int(6)
     assert stream.read_int() == 5
-    with pytest.raises(MessageEOFException, match="1 values, and all were read"):
+    with pytest.raises(MessageEOFException, match="all 1 values were read"):
         stream.read_int()
     stream.reset()
     assert stream.read_string() == "5"
@@ -63,7 +63,7 @@ def test_row_49_bytes_are_written_then_reset_then_read() -> None:
     with pytest.raises(MessageNotWriteableException, match="clear_body"):
         data.write_int(6)
     assert (data.body_length, data.read_int()) == (4, 5)
-    with pytest.raises(MessageEOFException, match="1 bytes were to be read, and 0 are left"):
+    with pytest.raises(MessageEOFException, match="cannot read 1 bytes: only 0 are left"):
         data.read_byte()
     data.reset()
     assert data.read_bytes() == b"\0\0\0\5"
@@ -141,9 +141,9 @@ def test_bytes_refuse_what_is_none_of_a_type(kind: str, value: object) -> None:
 def test_bytes_of_a_stream_can_be_read_by_parts() -> None:
     stream = over_the_air(StreamMessage([b"abcd", b"", None, "next"]))
     assert stream.read_bytes(3) == b"abc"
-    with pytest.raises(MessageFormatException, match="by parts"):
+    with pytest.raises(MessageFormatException, match="in parts"):
         stream.read_string()
-    with pytest.raises(MessageFormatException, match="by parts"):
+    with pytest.raises(MessageFormatException, match="in parts"):
         stream.read_object()
     assert stream.read_bytes(3) == b"d"
     assert stream.read_bytes(1) == b""
@@ -332,7 +332,7 @@ def test_a_stream_that_is_none_raises_whatever_is_read_of_it() -> None:
     found = with_payload(StreamMessage(), b"\x01\x91\x90")
     assert isinstance(found, StreamMessage)
     for read in (found.read_int, found.read_object, found.read_bytes):
-        with pytest.raises(MessageFormatException, match="no stream"):
+        with pytest.raises(MessageFormatException, match="not a stream"):
             read()
 
 
@@ -381,7 +381,7 @@ def test_row_55_a_class_that_nobody_registered_does_not_travel() -> None:
         x: int
 
     for value in (Stranger(1), {"a": 1}, [1], "text", print, object()):
-        with pytest.raises(MessageFormatException, match=r"that were registered \(carrypost\.register\)"):
+        with pytest.raises(MessageFormatException, match=r"with carrypost\.register"):
             ObjectMessage(value)
 
 
@@ -413,7 +413,7 @@ def test_row_55_there_is_no_pickle() -> None:
 )
 def test_row_55_fields_of_another_type_are_refused(fields: object) -> None:
     found = with_payload(ObjectMessage(), codec.pack(("tests.Point", fields)))
-    with pytest.raises(MessageFormatException, match="the payload is no Point"):
+    with pytest.raises(MessageFormatException, match="the payload is not a Point"):
         found.get_body(Point)
 
 
@@ -427,7 +427,7 @@ def test_row_55_what_a_receiver_would_refuse_is_refused_when_it_is_set() -> None
 
 def test_row_55_whatever_a_class_itself_raises_is_told() -> None:
     found = with_payload(ObjectMessage(), codec.pack(("tests.Loud", {"volume": 11})))
-    with pytest.raises(MessageFormatException, match="no Loud") as refused:
+    with pytest.raises(MessageFormatException, match="not a Loud") as refused:
         found.get_body(Loud)
     assert isinstance(refused.value.__cause__, ZeroDivisionError)
     assert not found.is_body_assignable_to(Loud)
@@ -464,7 +464,7 @@ def test_registering_again_is_fine_and_a_name_belongs_to_one_class() -> None:
     class Holder:
         thing: memoryview | complex
 
-    with pytest.raises(IllegalArgumentException, match="cannot travel"):
+    with pytest.raises(IllegalArgumentException, match="cannot be encoded"):
         carrypost.register(Holder)
 
 

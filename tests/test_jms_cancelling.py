@@ -199,7 +199,7 @@ async def test_a_crash_of_the_node_wakes_who_waits_and_says_what_happened(net: t
     await asyncio.sleep(1)
     net.kill("a")
     for task in waiting:
-        with pytest.raises(IllegalStateException, match="was killed: restart it, and make another context"):
+        with pytest.raises(IllegalStateException, match="was killed: restart it, and create another context"):
             await task
     for call in (context.acknowledge, context.recover, consumers[0].receive):
         with pytest.raises(IllegalStateException, match="was killed"):

@@ -125,7 +125,7 @@ def check(written: str, read: str, legal: bool, get: Callable[[], object]) -> No
         assert (found, type(found)) == (wanted, type(wanted)), f"{written} as {read}"
         return
     with pytest.raises(
-        MessageFormatException, match=rf"is of type .*, which is read as .*, not as (?i:{read}|byte\[\])$"
+        MessageFormatException, match=rf"is of type .*, which can be read as .*, not as (?i:{read}|byte\[\])$"
     ) as no:
         get()
     assert not isinstance(no.value, ValueError | TypeError)  # It is no text that could have been better, and no null.
@@ -240,7 +240,7 @@ def _check_null(get: Callable[[], object], outcome: object) -> None:
 
 
 def test_row_48_null_is_no_char_which_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="null or not there, and no char"):
+    with pytest.raises(TypeError, match="null or missing, and cannot be read as char"):
         MapMessage().get_char("missing")
 
 
@@ -263,7 +263,7 @@ def test_row_18_texts_are_whole_numbers_as_in_java(kind: str, text: str, value: 
 def test_row_18_what_is_no_whole_number_in_java_is_none_here(kind: str, text: str) -> None:
     message = Message()
     message.set_string_property("x", text)
-    with pytest.raises(NumberFormatException, match=f"is no {kind}") as refused:
+    with pytest.raises(NumberFormatException, match=f"cannot be read as {kind}") as refused:
         getattr(message, f"get_{kind}_property")("x")
     assert isinstance(refused.value, ValueError)
     assert len(str(refused.value)) < 200

@@ -161,7 +161,7 @@ def test_what_is_wrong_with_a_factory_is_told_when_it_is_made(tmp_path: Path) ->
         ConnectionFactory(tmp_path / "none.toml")
     with pytest.raises(IllegalArgumentException, match="a client id"):
         ConnectionFactory(client_id="")
-    with pytest.raises(IllegalArgumentException, match="privilege is a function"):
+    with pytest.raises(IllegalArgumentException, match="privilege must be a function"):
         ConnectionFactory(privilege=3)  # type: ignore[arg-type]
     with pytest.raises(JMSSecurityException, match="no passwords"):
         _ = ConnectionFactory(data=tmp_path).create_context(user="anna", password="secret")  # noqa: S106 - refused
@@ -228,5 +228,5 @@ async def test_leaving_a_node_whose_store_is_gone_says_in_one_line_that_the_last
             await inbox.receive()
             await asyncio.sleep(0)  # It is acknowledged.
     (record,) = [each for each in caplog.records if "has ended" in each.message]
-    assert f"the node has ended, and could not keep its last changes: the store {store} is gone" in record.message
+    assert f"the node has ended, and could not store its last changes: the store {store} is gone" in record.message
     assert record.exc_info is None

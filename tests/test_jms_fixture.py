@@ -26,7 +26,7 @@ def test_a_scene_has_a_limit(carrypost_network: Any) -> None:  # noqa: ANN401 - 
     async def scene(net: testing.Network) -> None:
         await net.run(100)
 
-    with pytest.raises(testing.TimeLimitError, match="not over after 10 virtual seconds"):
+    with pytest.raises(testing.TimeLimitError, match="not finished after 10 virtual seconds"):
         carrypost_network(scene, "a", limit_s=10)
 
 

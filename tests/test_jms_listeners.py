@@ -234,7 +234,7 @@ def test_what_nobody_listens_to_is_logged_and_fails_the_test_that_it_is_in(caplo
         assert isinstance(given_up.__cause__, RuntimeError)
         assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 6
         (error,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-        assert "the listener failed 6 times, and does not get this again" in error.getMessage()
+        assert "the listener failed 6 times on this message, which is not delivered to it again" in error.getMessage()
 
 
 @scene("a", messaging=AT_ONCE)
@@ -454,7 +454,7 @@ async def test_a_send_that_cannot_be_stored_raises_or_is_reported_and_nothing_is
         producer = context.create_producer()
         message = context.create_text_message("never")
         with pytest.raises(
-            ResourceAllocationException, match="nothing was done, since it could not be kept: disk full"
+            ResourceAllocationException, match="the call had no effect, because it could not be stored: disk full"
         ):
             await producer.send(NEWS, message)
         assert message.jms_message_id is None

@@ -154,20 +154,20 @@ Row = tuple[Callable[[Context], Awaitable[object]], type[JMSException], str]
 MISUSES: dict[str, Row] = {
     # Contexts and consumers in a wrong state.
     "opened twice": (opened, State, "is open already"),
-    "two receives": (two_receives, State, "another task receives from this consumer: give each task its own"),
+    "two receives": (two_receives, State, "another task receives from this consumer: create one consumer per task"),
     "receive beside a listener": (
-        lambda c: after(listening(c), lambda: receive(c)), State, "receive in a context of its own"),
-    "listener beside receive": (listener_beside_receive, State, "listeners need a context of their own"),
+        lambda c: after(listening(c), lambda: receive(c)), State, "receive in another context"),
+    "listener beside receive": (listener_beside_receive, State, "create another context for listeners"),
     "closed consumer": (closed_consumer, State, "this consumer is closed: create another"),
     "listener of a closed consumer": (listener_of_a_closed_consumer, State, "this consumer is closed: create another"),
     "consumer not awaited": (
         lambda c: c.create_consumer(NEWS).receive(), State,  # type: ignore[operator]  # it is refused
-        r"create_consumer has to be awaited first: `consumer = await ctx.create_consumer\(…\)`"),
-    "iteration of a consumer not awaited": (iterate_unopened, State, "create_consumer has to be awaited first"),
+        r"create_consumer must be awaited first: `consumer = await ctx.create_consumer\(…\)`"),
+    "iteration of a consumer not awaited": (iterate_unopened, State, "create_consumer must be awaited first"),
     "processing in another mode": (process, State, "create it with SessionMode.INDIVIDUAL_ACKNOWLEDGE"),
     "change of a received message": (change_received, MessageNotWriteableException, r"clear_body\(\) first"),
     # Client ids and subscriptions.
-    "late client id": (late_client_id, State, "set it before anything else, or give it to the connection factory"),
+    "late client id": (late_client_id, State, "set it first, or give it to the connection factory"),
     "durable without client id": (
         lambda c: c.create_durable_consumer(NEWS, "mail"), State, "give one to the connection factory, or share"),
     "two consumers of a durable subscription": (two_durable_consumers, JMSException, "has a consumer: close it first"),
@@ -175,13 +175,13 @@ MISUSES: dict[str, Row] = {
     "unsubscribe unknown": (
         lambda c: c.unsubscribe("mail"), InvalidDestinationException, "there is no durable subscription 'mail' here"),
     "name of a subscription": (
-        lambda c: c.create_shared_consumer(NEWS, "a b"), JMSException, "1 to 128 letters, digits, and characters of"),
-    "no name": (lambda c: made(lambda: c.create_shared_consumer(NEWS, "")), Argument, "is text, and not empty"),
-    "client id that is none": (lambda c: c.set_client_id(""), Argument, "a client id is text, and not empty"),
+        lambda c: c.create_shared_consumer(NEWS, "a b"), JMSException, "1 to 128 letters, digits or characters of"),
+    "no name": (lambda c: made(lambda: c.create_shared_consumer(NEWS, "")), Argument, "must be text that is not empty"),
+    "client id that is none": (lambda c: c.set_client_id(""), Argument, "a client id must be text that is not empty"),
     # What consumers are asked for.
     "selector": (lambda c: c.create_consumer(NEWS, "a ="), InvalidSelectorException, "expected an identifier"),
-    "selector that is no text": (lambda c: c.create_consumer(NEWS, Wrong), Argument, "a selector is text"),
-    "consumer of nothing": (lambda c: c.create_consumer(Wrong), InvalidDestinationException, "made by create_topic"),
+    "selector that is no text": (lambda c: c.create_consumer(NEWS, Wrong), Argument, "a selector must be a str"),
+    "consumer of nothing": (lambda c: c.create_consumer(Wrong), InvalidDestinationException, "must be a topic"),
     "consumer of a queue that is not there": (
         lambda c: c.create_consumer(Queue("Alan@a")), InvalidDestinationException, "'Alan@a': declare it first"),
     "durable consumer of a queue": (
@@ -189,104 +189,104 @@ MISUSES: dict[str, Row] = {
     "shared consumer of a queue": (
         lambda c: c.create_shared_consumer(ELSEWHERE, "crew"), InvalidDestinationException, "use create_consumer"),
     "no_local of a queue": (
-        lambda c: c.create_consumer(ELSEWHERE, no_local=True), Argument, "no_local is for topics"),
+        lambda c: c.create_consumer(ELSEWHERE, no_local=True), Argument, "no_local requires a topic"),
     "patterns of a queue": (
-        lambda c: c.create_consumer(ELSEWHERE, patterns={"a": "b"}), Argument, "choose from .* by a selector"),
+        lambda c: c.create_consumer(ELSEWHERE, patterns={"a": "b"}), Argument, "use a selector"),
     "selector of a queue": (lambda c: c.create_consumer(ELSEWHERE, "a ="), InvalidSelectorException, "an identifier"),
     "selector of a queue that is no text": (
-        lambda c: c.create_consumer(ELSEWHERE, Wrong), Argument, "a selector is text"),
+        lambda c: c.create_consumer(ELSEWHERE, Wrong), Argument, "a selector must be a str"),
     "prefetch of a queue": (
-        lambda c: made(lambda: c.create_consumer(ELSEWHERE, prefetch=-1)), Argument, "0 or more: -1"),
+        lambda c: made(lambda: c.create_consumer(ELSEWHERE, prefetch=-1)), Argument, "0 or more, not -1"),
     "consumer of an unknown name": (
         lambda c: c.create_consumer(c.create_queue("Alan")), InvalidDestinationException, "there is no queue 'Alan'"),
     "browser of a topic": (
-        lambda c: made(lambda: c.create_browser(NEWS)), InvalidDestinationException, "a browser is of a queue"),  # type: ignore[arg-type]
+        lambda c: made(lambda: c.create_browser(NEWS)), InvalidDestinationException, "a browser requires a queue"),  # type: ignore[arg-type]
     "selector of a browser": (
         lambda c: made(lambda: c.create_browser(ELSEWHERE, "a =")), InvalidSelectorException, "an identifier"),
     "browser of a queue that is not there": (
         lambda c: browsed(c, Queue("Alan@a")), InvalidDestinationException, "'Alan@a': declare it first"),
     # Queues, requests and replies.
-    "queue without a name": (lambda c: made(lambda: c.create_queue("")), Argument, "is text, and not empty"),
-    "name of a queue": (lambda c: made(lambda: c.create_queue("@x")), InvalidDestinationException, "called NAME@NODE"),
-    "declaring without a name": (lambda c: c.declare_queue(Wrong), Argument, "is text, and not empty"),
+    "queue without a name": (lambda c: made(lambda: c.create_queue("")), Argument, "must be text that is not empty"),
+    "name of a queue": (lambda c: made(lambda: c.create_queue("@x")), InvalidDestinationException, "must be NAME@NODE"),
+    "declaring without a name": (lambda c: c.declare_queue(Wrong), Argument, "must be text that is not empty"),
     "declaring a queue of another node": (
-        lambda c: c.declare_queue("Alan@b"), InvalidDestinationException, "has its node added: declare 'Alan'"),
+        lambda c: c.declare_queue("Alan@b"), InvalidDestinationException, "this node is added to it: declare 'Alan'"),
     "declaring a reserved name": (
-        lambda c: c.declare_queue("$replies"), InvalidDestinationException, "given by nodes themselves"),
+        lambda c: c.declare_queue("$replies"), InvalidDestinationException, "are reserved"),
     "declaring a queue of dead letters": (
-        lambda c: c.declare_queue("DLQ.x"), InvalidDestinationException, "given by nodes themselves"),
+        lambda c: c.declare_queue("DLQ.x"), InvalidDestinationException, "are reserved"),
     "declaring a long name": (
         lambda c: c.declare_queue("x" * 300), InvalidDestinationException, "at most 244 characters here, not 300"),
-    "ending no queue": (lambda c: c.end_queue(Wrong), InvalidDestinationException, "expects a queue"),
+    "ending no queue": (lambda c: c.end_queue(Wrong), InvalidDestinationException, "requires a queue"),
     "ending another node's queue": (
-        lambda c: c.end_queue(Queue("box@b")), InvalidDestinationException, "declare it first"),
+        lambda c: c.end_queue(Queue("box@b")), InvalidDestinationException, "use it on the node b"),
     "redelivery": (lambda c: c.declare_queue("x", redelivery="soon"), Argument, '"never" or "after_lease"'),
     "lease of what never comes again": (
-        lambda c: c.declare_queue("x", lease_s=60), Argument, 'lease_s is for redelivery="after_lease"'),
+        lambda c: c.declare_queue("x", lease_s=60), Argument, 'lease_s requires redelivery="after_lease"'),
     "lease that is none": (
-        lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=0), Argument, "lease_s is more than 0"),
+        lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=0), Argument, "must be greater than 0"),
     "lease that is no number": (
-        lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=Wrong), Argument, "lease_s is a number of"),
+        lambda c: c.declare_queue("x", redelivery="after_lease", lease_s=Wrong), Argument, "must be a number of"),
     "policy": (lambda c: c.declare_queue("x", policy="mine"), JMSException, "no policy 'mine'; there are .*fair"),
-    "policy that is no text": (lambda c: c.declare_queue("x", policy=Wrong), Argument, "a policy is text"),
+    "policy that is no text": (lambda c: c.declare_queue("x", policy=Wrong), Argument, "a policy must be text"),
     "receivers that are no list": (
-        lambda c: c.declare_queue("x", receivers="b"), Argument, 'receivers is "anyone", or a list of ids of nodes'),
+        lambda c: c.declare_queue("x", receivers="b"), Argument, 'receivers must be "anyone" or a list of node ids'),
     "receivers that are no nodes": (
-        lambda c: c.declare_queue("x", receivers=["b", ""]), Argument, "the ids of nodes, and '' is none"),
+        lambda c: c.declare_queue("x", receivers=["b", ""]), Argument, "receivers must be node ids, not ''"),
     "receivers of no kind": (
-        lambda c: c.declare_queue("x", receivers=Wrong), Argument, 'receivers is "anyone", or a list'),
+        lambda c: c.declare_queue("x", receivers=Wrong), Argument, 'receivers must be "anyone" or a list'),
     "too many receivers": (
         lambda c: c.declare_queue("x", receivers=list(map(str, range(65)))), Argument, "at most 64 receivers, not 65"),
     "placement that is no function": (
-        lambda c: c.declare_queue("x", placement=Wrong), Argument, "placement is a function of receive counts"),
+        lambda c: c.declare_queue("x", placement=Wrong), Argument, "placement must be a function of receive counts"),
     "placement at no node": (
-        lambda c: c.declare_queue("x", placement=lambda _, __: Wrong), Argument, "returns the id of a node, and"),
+        lambda c: c.declare_queue("x", placement=lambda _, __: Wrong), Argument, "must return the id of a node, not"),
     "placement in no time": (
-        lambda c: c.declare_queue("x", placement=lambda _, here: here, timeout=0), Argument, "more than 0"),
+        lambda c: c.declare_queue("x", placement=lambda _, here: here, timeout=0), Argument, "greater than 0"),
     "timeout that is none": (
-        lambda c: c.declare_queue("x", placement=lambda _, here: here, timeout=Wrong), Argument, "a timeout is a n"),
+        lambda c: c.declare_queue("x", placement=lambda _, here: here, timeout=Wrong), Argument, "timeout must be a n"),
     "timeout without a placement": (
-        lambda c: c.declare_queue("x", timeout=1), Argument, "a timeout is for a placement"),
+        lambda c: c.declare_queue("x", timeout=1), Argument, "timeout requires placement"),
     "declared otherwise before": (
         lambda c: after(c.declare_queue("x", redelivery="after_lease"), lambda: c.declare_queue("x")), JMSException,
-        "is here with other options"),
+        "exists with other options"),
     "request to nothing": (
-        lambda c: c.request(Wrong, "x", time_to_live=1), InvalidDestinationException, "made by create_topic"),
-    "request without end": (lambda c: c.request(NEWS, "x", time_to_live=0), Argument, "nobody waits for ever"),
+        lambda c: c.request(Wrong, "x", time_to_live=1), InvalidDestinationException, "must be a topic"),
+    "request without end": (lambda c: c.request(NEWS, "x", time_to_live=0), Argument, "greater than 0"),
     "correlation of a request": (
-        lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=b"x"), Argument, "correlation_id is text"),  # type: ignore[arg-type]
+        lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=b"x"), Argument, "correlation_id must be a str"),  # type: ignore[arg-type]
     "empty correlation of a request": (
-        lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=""), Argument, "correlation_id is text, and not"),
-    "body of a request": (lambda c: c.request(NEWS, 5, time_to_live=1), Format, "of type int cannot be a body"),
+        lambda c: c.request(NEWS, "x", time_to_live=1, correlation_id=""), Argument, "must be text that is not empty"),
+    "body of a request": (lambda c: c.request(NEWS, 5, time_to_live=1), Format, r"a body must be .*, not int"),
     "request that is not open": (lambda c: c.open_request("x"), State, "no request 'x' is open here"),
-    "reply to a text": (lambda c: c.reply("x", "y"), Argument, "to a message that was received"),  # type: ignore[arg-type]
+    "reply to a text": (lambda c: c.reply("x", "y"), Argument, "requires a received message"),  # type: ignore[arg-type]
     "reply to what wants none": (
-        lambda c: c.reply(TextMessage("x"), "y"), InvalidDestinationException, "it has no jms_reply_to"),
+        lambda c: c.reply(TextMessage("x"), "y"), InvalidDestinationException, "the message has no jms_reply_to"),
     "consumer of a text": (
-        lambda c: made(lambda: c.create_consumer("news")), InvalidDestinationException, "as text is 'topic/NAME'"),
-    "prefetch of none": (lambda c: made(lambda: c.create_consumer(NEWS, prefetch=0)), Argument, "1 or more: 0"),
+        lambda c: made(lambda: c.create_consumer("news")), InvalidDestinationException, "as text must be 'topic/NAME'"),
+    "prefetch of none": (lambda c: made(lambda: c.create_consumer(NEWS, prefetch=0)), Argument, "1 or more, not 0"),
     "prefetch that is no number": (
         lambda c: made(lambda: c.create_consumer(NEWS, prefetch="many")), Argument, "1 or more"),  # type: ignore[arg-type]
     "pattern": (
         lambda c: c.create_consumer(NEWS, patterns={"a": "("}), InvalidSelectorException, "pattern .* is not valid"),
     "pattern of the destination": (
-        lambda c: c.create_consumer(NEWS, patterns={"destination": "x"}), Argument, "the topic says where"),
-    "negative timeout": (lambda c: receive(c, timeout=-1), Argument, "is a number of seconds, or a timedelta"),
-    "endless timeout": (lambda c: receive(c, timeout=float("inf")), Argument, "a timeout is a number of seconds"),
-    "timeout that is no number": (lambda c: receive(c, timeout="1"), Argument, "a timeout is a number of seconds"),
+        lambda c: c.create_consumer(NEWS, patterns={"destination": "x"}), Argument, "must not name the destination"),
+    "negative timeout": (lambda c: receive(c, timeout=-1), Argument, "must be a number of seconds, or a timedelta"),
+    "endless timeout": (lambda c: receive(c, timeout=float("inf")), Argument, "a timeout must be a number of seconds"),
+    "timeout that is no number": (lambda c: receive(c, timeout="1"), Argument, "a timeout must be a number of seconds"),
     "body of no type": (lambda c: receive_body(c, "str"), Argument, "a class, such as str, bytes or dict"),
-    "listener": (lambda c: listen_by(c, 5), Argument, "a listener is a function, or has on_message"),
+    "listener": (lambda c: listen_by(c, 5), Argument, "a listener must be a function or have on_message"),
     "exception listener": (
-        lambda c: made(lambda: c.set_exception_listener(Wrong)), Argument, "is a function, or has on_exception"),
+        lambda c: made(lambda: c.set_exception_listener(Wrong)), Argument, "must be a function or have on_exception"),
     # What is sent, and how.
     "wildcard": (
-        lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "stands for many topics"),
+        lambda c: c.create_producer().send(Topic("a.*"), "x"), InvalidDestinationException, "contains wildcards"),
     "wildcard of others": (
         lambda c: made(lambda: c.create_topic("sensors/#")), InvalidDestinationException, r"as in 'sensors\.>'"),
     "wildcard of others, consumed": (
         lambda c: c.create_consumer(Topic("sensors/+/t")), InvalidDestinationException, r"as in 'sensors\.\*\.t'"),
     "wildcard of others, sent to": (
-        lambda c: c.create_producer().send(Topic("a.+"), "x"), InvalidDestinationException, "is no wildcard here"),
+        lambda c: c.create_producer().send(Topic("a.+"), "x"), InvalidDestinationException, "is not a valid wildcard"),
     "chained sends": (
         lambda c: made(lambda: c.create_producer().send(NEWS, "x").send(NEWS, "y")), State, "await the first send"),
     "setter of a send": (
@@ -301,24 +301,24 @@ MISUSES: dict[str, Row] = {
     "listener's selector": (
         lambda c: made(lambda: c.listener(NEWS, "((( bad")), InvalidSelectorException, "bad"),
     "listener's destination": (
-        lambda c: made(lambda: c.listener(Wrong)), InvalidDestinationException, "made by create_topic"),
-    "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "made by create_topic"),
-    "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "text and not empty"),
+        lambda c: made(lambda: c.listener(Wrong)), InvalidDestinationException, "must be a topic"),
+    "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "must be a topic"),
+    "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "that is not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
-    "body that is a set": (lambda c: c.create_producer().send(NEWS, {1}), Format, r"of type set cannot .* \[value\]"),
-    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, r"type int cannot .* str\(value\)"),
+    "body that is a set": (lambda c: c.create_producer().send(NEWS, {1}), Format, r"not set: send .* \[value\]"),
+    "body that is a number": (lambda c: c.create_producer().send(NEWS, 5), Format, r"not int: send str\(value\)"),
     "unregistered object": (lambda c: c.create_producer().send(NEWS, Unknown()), Format, r"carrypost\.register"),
     "value of a map": (
         lambda c: c.create_producer().send(NEWS, {"a": [1, Wrong]}), Format, r"body\['a'\]\[1\]: JSON has no object"),
     "value of a map message": (
-        lambda c: made(lambda: c.create_map_message({"a": [1]})), Format, "'a' of a MapMessage is .* travels as JSON"),
+        lambda c: made(lambda: c.create_map_message({"a": [1]})), Format, "'a' of a MapMessage must .* as JSON"),
     "key of a nested map": (
-        lambda c: c.create_producer().send(NEWS, {"a": {1: 2}}), Format, r"\['a'\]: keys are text in JSON, not int"),
+        lambda c: c.create_producer().send(NEWS, {"a": {1: 2}}), Format, r"\['a'\]: keys must be str in JSON, not int"),
     "value that JSON has not": (
         lambda c: c.create_producer().send(NEWS, [[float("nan")]]), Format, r"body\[0\]\[0\]: JSON has no number nan"),
-    "name of a map": (lambda c: c.create_producer().send(NEWS, {1: 2}), Argument, "the name of a value is text"),
+    "name of a map": (lambda c: c.create_producer().send(NEWS, {1: 2}), Argument, "the name of a value must be text"),
     "body beyond the limit": (
-        lambda c: c.create_producer().send(NEWS, "x" * 1001), Format, "limits.message_bytes_max is 1000"),
+        lambda c: c.create_producer().send(NEWS, "x" * 1001), Format, "the 1000 of limits.message_bytes_max"),
     "priority": (lambda c: made(lambda: c.create_producer().set_priority(10)), Argument, "0 to 9"),
     "priority of a send": (lambda c: c.create_producer().send(NEWS, "x", priority=-1), Argument, "0 to 9"),
     "delivery mode": (
@@ -326,7 +326,7 @@ MISUSES: dict[str, Row] = {
     "delivery mode of a send": (
         lambda c: c.create_producer().send(NEWS, "x", delivery_mode="fast"), Argument, "DeliveryMode"),  # type: ignore[arg-type]
     "time to live": (
-        lambda c: made(lambda: c.create_producer().set_time_to_live(-1)), Argument, "to live is a number of seconds"),
+        lambda c: made(lambda: c.create_producer().set_time_to_live(-1)), Argument, "live must be a number of seconds"),
     "time to live that is none": (
         lambda c: made(lambda: c.create_producer().set_time_to_live(float("nan"))), Argument, "a number of seconds"),
     "time to live of a send": (
@@ -346,16 +346,16 @@ MISUSES: dict[str, Row] = {
     "delivery delay beyond all bounds": (
         lambda c: c.create_producer().set_delivery_delay(1e300).send(NEWS, "x"), Argument, "delivery delay"),
     "name of a property": (
-        lambda c: made(lambda: c.create_producer().set_property("a b", 1)), Argument, "no name of a property"),
+        lambda c: made(lambda: c.create_producer().set_property("a b", 1)), Argument, "the name of a property"),
     "value of a property": (
         lambda c: made(lambda: c.create_producer().set_property("a", [1])), Format, "'a'|property|list"),  # type: ignore[arg-type]
     "correlation": (
-        lambda c: made(lambda: c.create_producer().set_jms_correlation_id(5)), Argument, "is text"),  # type: ignore[arg-type]
+        lambda c: made(lambda: c.create_producer().set_jms_correlation_id(5)), Argument, "must be a str"),  # type: ignore[arg-type]
     "place for replies": (
         lambda c: made(lambda: c.create_producer().set_jms_reply_to("x")), Argument, "jms_reply_to"),
     "completion listener": (
-        lambda c: made(lambda: c.create_producer().set_async(Wrong)), Argument, "has on_completion and on_exception"),
-    "negative time to drain": (lambda c: c.drain(timeout=-1), Argument, "a timeout is a number of seconds"),
+        lambda c: made(lambda: c.create_producer().set_async(Wrong)), Argument, "must have on_completion"),
+    "negative time to drain": (lambda c: c.drain(timeout=-1), Argument, "a timeout must be a number of seconds"),
 }  # fmt: skip
 
 
@@ -453,7 +453,7 @@ async def used(context: Context, use: str) -> None:
 @scene("a")
 async def test_a_context_is_used_while_it_is_open(net: testing.Network, use: str) -> None:
     context = net.context("a", client_id="me")
-    with pytest.raises(IllegalStateException, match="not open yet: enter it by `async with`, or await it"):
+    with pytest.raises(IllegalStateException, match="not open yet: enter it with `async with`, or await it"):
         await used(context, use)
     async with context:
         pass

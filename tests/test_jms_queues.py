@@ -141,7 +141,7 @@ async def test_a_queue_that_is_full_says_so_and_takes_more_when_it_has_room(net:
         await context.declare_queue("box")
         async with context.create_consumer(BOX, "FALSE"):  # Nobody takes anything.
             await send(context, "x", "y")
-            with pytest.raises(ResourceAllocationException, match="has 2 messages of 2 bytes, and no more fit"):
+            with pytest.raises(ResourceAllocationException, match="has 2 messages of 2 bytes, and no room for more"):
                 await send(context, "z")
         async with context.create_consumer(BOX) as inbox:
             assert await texts(inbox, quiet_s=5) == ["x", "y"]
@@ -258,7 +258,7 @@ async def test_a_listener_replies_in_its_transaction_and_requests_are_made_outsi
             await net.run(SOON_S)
             await (service.commit if commits else service.rollback)()
         assert (await asked.reply(timeout=SOON_S)).get_body(str) == "True"
-        with pytest.raises(IllegalStateException, match="would not be sent before the commit"):
+        with pytest.raises(IllegalStateException, match="sends requests only with the commit"):
             await service.request(BOX, "?", time_to_live=600)
 
 
@@ -278,7 +278,7 @@ async def test_whoever_replies_first_to_a_topic_is_heard_and_a_reply_that_is_too
             await late.delivered(timeout=SOON_S)
         assert [each async for each in there.create_browser(Queue("$replies@b"))] == []
         await net.run(100)
-        with pytest.raises(IllegalStateException, match="the time of this request is over"):
+        with pytest.raises(IllegalStateException, match="the request has expired"):
             await here.reply(questions[0], "late")
 
 

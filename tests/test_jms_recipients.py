@@ -69,17 +69,17 @@ async def test_signed_nodes_are_named_by_their_ids(net: testing.Network) -> None
         inbox = await b.create_consumer(NEWS)
         await a.send(NEWS, "hello", recipients=[net.host("b").node])
         assert await texts(inbox) == ["hello"]
-        with pytest.raises(IllegalArgumentException, match="26 small letters and digits, not 'b'"):
+        with pytest.raises(IllegalArgumentException, match="26 lower-case letters and digits, not 'b'"):
             await a.send(NEWS, "hello", recipients=["b"])
 
 
 MISUSES: dict[str, tuple[Callable[[Context], Coroutine[Any, Any, object]], str]] = {
-    "no list": (lambda ctx: ctx.send(NEWS, "x", recipients="b"), "recipients are a list of node ids, not 'b'"),
-    "no texts": (lambda ctx: ctx.send(NEWS, "x", recipients=[Wrong]), "the id of a node, as text"),
+    "no list": (lambda ctx: ctx.send(NEWS, "x", recipients="b"), "recipients must be a list of node ids, not 'b'"),
+    "no texts": (lambda ctx: ctx.send(NEWS, "x", recipients=[Wrong]), "a node id, as text"),
     "nobody": (lambda ctx: ctx.create_producer().send(NEWS, "x", recipients=[]), "leave the list out to send to all"),
-    "this node": (lambda ctx: ctx.send(NEWS, "x", recipients=["a", "b"]), "'a' is this node"),
+    "this node": (lambda ctx: ctx.send(NEWS, "x", recipients=["a", "b"]), "leave this node, 'a', out"),
     "too many": (lambda ctx: ctx.send(NEWS, "x", recipients=["b", "c", "d"]), "limits.recipients_max"),
-    "a queue": (lambda ctx: ctx.send("queue/jobs@b", "x", recipients=["b"]), "send it to a topic"),
+    "a queue": (lambda ctx: ctx.send("queue/jobs@b", "x", recipients=["b"]), "send to a topic"),
     "an order": (
         lambda ctx: ctx.send(ctx.create_topic("forum", ordering="causal"), "x", recipients=["b"]),
         "without an ordering",

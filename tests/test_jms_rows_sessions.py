@@ -57,11 +57,17 @@ def test_row_57_a_factory_makes_contexts_and_takes_no_password(tmp_path: Path) -
     assert (context.session_mode, context.client_id) == (CLIENT, "me")
     assert not (tmp_path / "node").exists()  # Nothing runs before a context is opened.
     for credentials in ({"user": "anna"}, {"password": "secret"}, {"user": "anna", "password": "secret"}):
-        with pytest.raises(JMSSecurityException, match="no passwords: who may read the node's folder may use it"):
+        with pytest.raises(
+            JMSSecurityException, match="no passwords: access is governed by the permissions of the node's folder"
+        ):
             await_nothing(factory.create_context(**credentials))  # type: ignore[arg-type]  # texts
-        with pytest.raises(JMSSecurityException, match="no passwords: who may read the node's folder may use it"):
+        with pytest.raises(
+            JMSSecurityException, match="no passwords: access is governed by the permissions of the node's folder"
+        ):
             ConnectionFactory(data=str(tmp_path / "node"), **credentials)  # type: ignore[arg-type]  # likewise
-    with pytest.raises(IllegalArgumentException, match=r"there is no server at .* ConnectionFactory\(data=FOLDER\)"):
+    with pytest.raises(
+        IllegalArgumentException, match=r"there is no server to connect to.* ConnectionFactory\(data=FOLDER\)"
+    ):
         ConnectionFactory("tcp://localhost:61616")
 
 
@@ -99,7 +105,7 @@ async def test_row_58_a_client_id_belongs_to_one_connection_of_a_node_and_is_set
                 await send(late, "x")
         async with net.context("a") as used:
             await send(used, "x")
-            with pytest.raises(IllegalStateException, match="comes first"):
+            with pytest.raises(IllegalStateException, match="must be set before any other call"):
                 await used.set_client_id("third")
     async with net.context("a", client_id="me") as again:
         assert again.client_id == "me"
@@ -118,7 +124,7 @@ async def test_row_58_the_client_id_comes_before_any_use(net: testing.Network, u
                 await context.create_consumer(NEWS)
             case _:
                 await context.start()
-        with pytest.raises(IllegalStateException, match="comes first"):
+        with pytest.raises(IllegalStateException, match="must be set before any other call"):
             await context.set_client_id("me")
 
 
@@ -266,7 +272,7 @@ async def test_row_63_the_exception_listener_hears_that_the_node_ended(net: test
     context.set_exception_listener(heard.append)
     net.kill("a")
     await net.run(1)
-    assert [str(each) for each in heard] == ["the node 'a' was killed: restart it, and make another context"]
+    assert [str(each) for each in heard] == ["the node 'a' was killed: restart it, and create another context"]
     await context.close()
 
 
@@ -348,7 +354,7 @@ async def test_row_64_consumers_of_a_context_are_waited_on_together_and_each_by_
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(each.receive(timeout=SOON_S)) for each in consumers]
             await net.run(1)
-            with pytest.raises(IllegalStateException, match="another task receives from this consumer: give each"):
+            with pytest.raises(IllegalStateException, match="another task receives from this consumer: create one"):
                 await consumers[0].receive()
             for name in "zyx":
                 await send(context, name, to=Topic(name))
@@ -365,7 +371,7 @@ async def test_row_65_there_are_five_modes(net: testing.Network) -> None:
             assert context.session_mode is mode
             async with context.create_context(CLIENT) as other:
                 assert other.session_mode is CLIENT
-    with pytest.raises(IllegalArgumentException, match="one of SessionMode, not 7"):
+    with pytest.raises(IllegalArgumentException, match="must be a SessionMode, not 7"):
         await_nothing(net.context("a", 7))  # type: ignore[arg-type]  # it is refused
 
 
@@ -618,14 +624,14 @@ async def test_row_76_a_context_with_a_listener_has_no_receive_and_the_other_way
         one, other = await context.create_consumer(NEWS), await context.create_consumer(NEWS)
         waiting = asyncio.create_task(one.receive())
         await net.run(1)
-        with pytest.raises(IllegalStateException, match="listeners need a context of their own"):
+        with pytest.raises(IllegalStateException, match="create another context for listeners"):
             other.set_message_listener(lambda _: None)
         await one.close()
         assert await waiting is None
         other.set_message_listener(lambda _: None)
         third = await context.create_consumer(NEWS)
         for call in (third.receive(), third.receive_no_wait(), anext(aiter(third)), other.receive(timeout=1)):
-            with pytest.raises(IllegalStateException, match="receive in a context of its own"):
+            with pytest.raises(IllegalStateException, match="receive in another context"):
                 await call
         other.set_message_listener(None)
         assert other.message_listener is None

@@ -134,7 +134,7 @@ async def test_row_91_a_durable_subscription_collects_while_nobody_consumes(net:
 @scene("a")
 async def test_row_91_it_needs_a_client_id_and_has_one_consumer(net: testing.Network) -> None:
     async with net.context("a") as context:
-        with pytest.raises(IllegalStateException, match="this connection has none: give one to the connection factory"):
+        with pytest.raises(IllegalStateException, match="requires a client id: give one to the connection factory"):
             await context.create_durable_consumer(NEWS, "mail")
     async with net.context("a", client_id="me") as context, context.create_durable_consumer(NEWS, "mail"):
         with pytest.raises(JMSException, match="has a consumer: close it first"):
@@ -262,7 +262,7 @@ async def test_row_95_names_of_subscriptions_have_128_letters_digits_and_a_few_m
                 pass
             await context.unsubscribe(name)
         for name in ("a b", "n" * 129, "a/b", "ü!"):
-            with pytest.raises(JMSException, match="has 1 to 128 letters, digits, and characters of"):
+            with pytest.raises(JMSException, match="must have 1 to 128 letters, digits or characters of"):
                 await context.create_durable_consumer(NEWS, name)
 
 
@@ -281,7 +281,9 @@ async def test_row_97_names_have_levels_and_consumers_may_ask_for_many(net: test
             await send(both.here, name, to=Topic(name))
         for pattern, wanted in asked.items():
             assert sorted(await texts(consumers[pattern])) == wanted, pattern
-        with pytest.raises(InvalidDestinationException, match="stands for many topics, and a message goes to one"):
+        with pytest.raises(
+            InvalidDestinationException, match="contains wildcards: a message must be sent to one topic"
+        ):
             await send(both.here, "x", to=Topic("sport.*"))
 
 

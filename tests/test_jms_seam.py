@@ -178,7 +178,7 @@ def test_queues_are_used_through_values(play: Callable[..., None]) -> None:
         net.link("a", "b")
         async with net.context("a") as here, net.context("b", SessionMode.CLIENT_ACKNOWLEDGE) as there:
             box = await here.declare_queue("box", redelivery="after_lease", lease_s=600)
-            with pytest.raises(JMSException, match="is here with other options"):
+            with pytest.raises(JMSException, match="exists with other options"):
                 await here.declare_queue("box")
             for number in range(4):
                 await there.create_producer().set_property("number", number).send(box, str(number))

@@ -159,9 +159,9 @@ def test_misuse_is_told() -> None:
             await sent(tx, "news", "x")
             committing = asyncio.create_task(tx.commit())
             await asyncio.sleep(0)
-            with pytest.raises(IllegalStateException, match="a commit is under way"):
+            with pytest.raises(IllegalStateException, match="a commit is in progress"):
                 await inbox.receive()
-            with pytest.raises(IllegalStateException, match="a commit is under way"):
+            with pytest.raises(IllegalStateException, match="a commit is in progress"):
                 await sent(tx, "news", "y")
             await committing
 
@@ -283,7 +283,7 @@ def test_a_context_has_one_transaction_at_a_time() -> None:
                 with pytest.raises(TransactionInProgressException, match="leave its block first"):
                     async with tx.transaction():
                         pass
-                with pytest.raises(TransactionInProgressException, match="would not be sent before the commit"):
+                with pytest.raises(TransactionInProgressException, match="sends requests only with the commit"):
                     await tx.request(tx.create_topic("questions"), "?", time_to_live=60)
             async with tx.transaction():
                 pass

@@ -32,7 +32,7 @@ PLAIN: dict[str, Callable[[Producer], object]] = {
 @scene("a")
 async def test_a_setter_warns_of_what_looks_like_milliseconds(net: testing.Network, call: str) -> None:
     async with net.context("a") as context:
-        with pytest.raises(UnitWarning, match=r"seconds here, and milliseconds in Java: give it .*, or seconds=\d+ if"):
+        with pytest.raises(UnitWarning, match=r"not milliseconds as in Java, .*: pass .*, or seconds=\d+ if"):
             SUSPECT[call](context.create_producer())
 
 
@@ -46,9 +46,9 @@ async def test_a_setter_does_not_warn_of_what_is_plain(net: testing.Network, cal
 @scene("a")
 async def test_only_a_whole_number_by_position_warns_when_receiving(net: testing.Network) -> None:
     async with net.context("a") as context, context.create_consumer(NEWS) as inbox:
-        with pytest.raises(UnitWarning, match=r"receive was given 1000, .* give it 1, or timeout=1000 if"):
+        with pytest.raises(UnitWarning, match=r"receive takes seconds, .* pass 1, or timeout=1000 if"):
             await inbox.receive(1000)
-        with pytest.raises(UnitWarning, match=r"receive_body was given 30000, .* give it 30, or timeout=30000 if"):
+        with pytest.raises(UnitWarning, match=r"receive_body takes seconds, .* pass 30, or timeout=30000 if"):
             await inbox.receive_body(str, 30_000)
         assert await inbox.receive(999) is None
         assert await inbox.receive(1_000.0) is None
@@ -75,7 +75,7 @@ def test_each_call_warns_once_per_process_where_the_program_is() -> None:
     ran = subprocess.run([sys.executable, "-W", "always", "-c", PROGRAM], capture_output=True, text=True, check=True)  # noqa: S603 - our own
     warned = [line for line in ran.stderr.splitlines() if "UnitWarning" in line]
     assert [line.split(": ")[0] for line in warned] == ["<string>:8", "<string>:9"]
-    assert ["receive was" in warned[0], "set_time_to_live was" in warned[1]] == [True, True]
+    assert ["receive takes" in warned[0], "set_time_to_live takes" in warned[1]] == [True, True]
 
 
 def test_it_is_a_warning_for_users() -> None:

@@ -99,10 +99,10 @@ def all_errors() -> list[type[JMSException]]:
 
 @pytest.mark.parametrize("kind", all_errors())
 def test_an_error_keeps_its_class_its_text_and_its_code(kind: type[JMSException]) -> None:
-    made = kind("it is closed")
+    made = kind("it was closed")
     made.error_code = "CODE"
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(Fault.of(made)), type=Fault).raised()
-    assert (type(again), str(again), again.error_code) == (kind, "it is closed", "CODE")
+    assert (type(again), str(again), again.error_code) == (kind, "it was closed", "CODE")
 
 
 def test_an_error_keeps_its_state_and_its_position_and_an_unknown_one_is_a_jms_exception() -> None:

@@ -49,7 +49,7 @@ def test_records_are_those_of_plain_runs_and_a_run_that_fails_ends_nothing(
     failures = folders.read_arrow(out, FAILURES).to_pylist()
     assert [row["run"] for row in failures] == ["three/too long/1", "three/too long/2"]
     for row, failure in zip(failures, told["failures"], strict=True):
-        assert "node 'c' is not there at 90.0 s" in row["error"]
+        assert "node 'c' is not present at 90.0 s" in row["error"]
         assert row["traceback"].startswith("Traceback")
         assert failure == {"run": row["run"], "error": row["error"]}
     runs = folders.read_arrow(out, RUNS).to_pylist()

@@ -66,7 +66,7 @@ def test_runs_whose_long_names_have_nearly_the_same_hash_have_different_files(
     first, second = load(path).runs
     assert first.stem != second.stem
     monkeypatch.setattr("carrypost.lab.campaign.grid._DIGEST", 8)
-    with pytest.raises(LocalError, match=r"/default/13601 and x*/default/33921 would both be called"):
+    with pytest.raises(LocalError, match=r"/default/13601 and x*/default/33921 would both be named"):
         load(path)
 
 
@@ -117,31 +117,31 @@ BAD = [
     ('scenarios = ["scenarios/tree.toml"]\nseeds = [1]', "cannot be read: No such file or directory"),
     (f"{_GOOD}", "campaign.toml: seeds is a list, one or more, of whole numbers or texts"),
     (f"{_GOOD}seeds = []", "campaign.toml, line 2: seeds is a list, one or more"),
-    (f"{_GOOD}seeds = [1, 2.5]", "line 2: a seed is a whole number or text, not 2.5"),
-    (f"{_GOOD}seeds = [true]", "line 2: a seed is a whole number or text, not True"),
+    (f"{_GOOD}seeds = [1, 2.5]", "line 2: a seed must be a whole number or text, not 2.5"),
+    (f"{_GOOD}seeds = [true]", "line 2: a seed must be a whole number or text, not True"),
     (f'{_GOOD}seeds = [1, "1"]', "line 2: seeds has 1 twice"),
-    (f'{_GOOD}seeds = ["a/b"]', "line 2: a seed is text without / that can be shown, not 'a/b'"),
+    (f'{_GOOD}seeds = ["a/b"]', "line 2: a seed must be printable text without /, not 'a/b'"),
     (f"{_GOOD}seeds = {{first = 1, lsat = 2}}", "line 2: lsat is not a key of seeds; did you mean last?"),
     (f"{_GOOD}seeds = {{first = 3, last = 2}}", "line 2: seeds from first to last are whole numbers"),
     (f"{_GOOD}seeds = {{first = 3}}", "line 2: seeds from first to last are whole numbers"),
-    (f"{_GOOD}seeds = {{last = 10000000}}", "line 2: these are 10,000,000 seeds; 1,000,000 runs are the most"),
-    (f"{_GOOD}seeds = [1]\nsettings = []", "line 3: settings is empty; left out, there is one called default"),
-    (f'{_GOOD}seeds = [1]\n[settings]\nname = "a"', "line 3: settings is a list of tables, each written [[settings]]"),
+    (f"{_GOOD}seeds = {{last = 10000000}}", "line 2: there are 10,000,000 seeds; the maximum is 1,000,000 runs"),
+    (f"{_GOOD}seeds = [1]\nsettings = []", "line 3: settings must not be empty; leave it out"),
+    (f'{_GOOD}seeds = [1]\n[settings]\nname = "a"', "line 3: settings must be a list of tables, each written"),
     (f"{_GOOD}seeds = [1]\n\n[[settings]]\nset = {{}}", "line 4: settings have no name"),
-    (f"{_GOOD}seeds = [1]\n[[settings]]\nname = 5", "line 3: the name of settings is text, not 5"),
+    (f"{_GOOD}seeds = [1]\n[[settings]]\nname = 5", "line 3: the name of settings must be text, not 5"),
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "1/2"', "line 3: the name of settings is text without /"),
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nstet = {{}}', "line 5: stet is not a key of settings; did you"),
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nset = 5', "line 5: set is a table of keys of the scenario"),
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\n[[settings]]\nname = "a"', 'line 5: two settings are called "a"'),
     (
         f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nscenarios = ["scenarios/tree.toml"]',
-        "line 5: scenarios is a list of some of those of the campaign, not ['scenarios/tree.toml']; did you mean",
+        "line 5: scenarios must be a list of scenarios of the campaign, not ['scenarios/tree.toml']; did you mean",
     ),
     (f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nscenarios = 5', "line 5: scenarios is a list of some of those"),
     (
         ('scenarios = ["scenarios/three.toml", "scenarios/again.toml"]\nseeds = [1]\n'
         '[[settings]]\nname = "a"\nscenarios = ["scenarios/again.toml"]'),
-        "line 1: no settings are for the scenario scenarios/three.toml",
+        "line 1: no settings apply to the scenario scenarios/three.toml",
     ),
     (
         f'{_GOOD}seeds = [1]\n[[settings]]\nname = "a"\nset = {{"workload.1.lifetim_s" = 5}}',
@@ -159,7 +159,7 @@ BAD = [
     ('scenarios = ["scenarios/lost.toml"]\nseeds = [1]', "none.csv, and there is no such file"),
     (
         'scenarios = ["scenarios/three.toml", "scenarios/again.toml"]\nseeds = [1]',
-        "line 1: two scenarios have runs that are called three/default/1: give one of them another `name`",
+        "line 1: two scenarios have runs named three/default/1: give one of them another `name`",
     ),
     ('scenarios = ["scenarios/slash.toml"]\nseeds = [1]', "the name of the scenario scenarios/slash.toml is text"),
 ]  # fmt: skip

@@ -49,7 +49,7 @@ BAD = [
     (text("scenarios/nodes.csv", "node,join,leave\na,0,\nb,soon,\n"), "nodes.csv, line 3: join must be a number"),
     (text("scenarios/publish.csv", "t,node,message,size\n5,a,hello,-1\n"), "publish.csv, line 2: size must be a whole"),
     (without_columns, "contacts.parquet has no column 'end'; contacts have a, b, start, end"),
-    (truncated, "contacts.parquet is no Parquet file that can be read"),
+    (truncated, "contacts.parquet cannot be read as a Parquet file"),
     (empty_folder, "contacts.parquet cannot be read: it is a folder without a Parquet file"),
 ]
 

@@ -49,7 +49,7 @@ def test_what_fails_is_a_row_with_the_drivers_names_of_files(tmp_path: Path) -> 
     (row,) = folders.read_arrow(tmp_path / "out", FAILURES).to_pylist()
     script = running.grid.runs[0].files[2].path
     assert row["run"] == "three/too long/1"
-    assert row["error"] == f"{script}, line 3: node 'c' is not there at 90.0 s"
+    assert row["error"] == f"{script}, line 3: node 'c' is not present at 90.0 s"
     assert "check_script" in row["traceback"]
     assert str(executor_folder()) not in row["traceback"]
     assert records(tmp_path / "out") == {}

@@ -132,7 +132,10 @@ def test_a_sample_that_is_there_twice_counts_once() -> None:
         ([("s", "a", 1.0, float("nan"), 0.0)], "node a at 1.000000 s: x = nan m is not within"),
         ([("s", "a", float("nan"), 0.0, 0.0)], "node a of s has a sample whose t is missing"),
         ([("s", "a", float("-inf"), 0.0, 0.0)], "node a of s has a sample whose t is missing"),
-        ([("s", "a", 1e12, 0.0, 0.0)], "node a of s has a sample whose t is missing, or no number of seconds within"),
+        (
+            [("s", "a", 1e12, 0.0, 0.0)],
+            "node a of s has a sample whose t is missing, or is not a number of seconds within",
+        ),
     ],
 )
 def test_positions_that_cannot_be_are_refused(rows: list[Row], message: str) -> None:
@@ -261,7 +264,7 @@ def test_files_that_are_no_positions_are_refused(tmp_path: Path, capsys: pytest.
     broken.write_bytes(b"PAR1 and no more")
     for path, message, code in (
         (other, "has no column 'scenario'", 2),
-        (broken, "no Parquet file that can be read", 1),
+        (broken, "cannot be read as a Parquet file", 1),
         (tmp_path / "none", "there is no such file or folder", 2),
     ):
         assert run(["lab", "contacts", str(path), "--range-m", "5", "--out", str(tmp_path / "out")]) == code

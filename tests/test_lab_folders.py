@@ -110,7 +110,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path: Path, spark: SparkSession) 
     (file,) = folders.parquet_files(tmp_path, CONTACTS)
     file.write_bytes(file.read_bytes()[:-20])
     for reading in (lambda: folders.read_arrow(tmp_path, CONTACTS), lambda: folders.read(spark, tmp_path, CONTACTS)):
-        with pytest.raises(FileError, match=r"part-0\.parquet is no Parquet file that can be read"):
+        with pytest.raises(FileError, match=r"part-0\.parquet cannot be read as a Parquet file"):
             reading()
 
 
@@ -152,5 +152,5 @@ def test_the_manifest_tells_of_each_table(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(FileError, match=r"manifest\.json is no manifest that can be read"):
+    with pytest.raises(FileError, match=r"manifest\.json cannot be read as a manifest"):
         folders.manifest(tmp_path)

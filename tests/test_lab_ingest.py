@@ -69,7 +69,7 @@ def test_files_that_cannot_be_read_are_told_and_nothing_is_written(tmp_path: Pat
     messages = {
         "cut.gz": "cut.gz cannot be read: ",
         "wide.txt": "wide.txt is no text in UTF-8",
-        "two.zip": "two.zip must hold one text file; it holds 2",
+        "two.zip": "two.zip must hold one text file, and holds 2",
         "mac.txt": "mac.txt: its lines end with CR alone",
         "empty": "empty, line 1: the file is empty",
         "missing": "missing: there is no such file",
@@ -159,8 +159,10 @@ def test_a_plan_for_core_may_tell_one_direction_for_both_but_one_of_ion_does_not
     report = _ingested(tmp_path, "ccp", text)
     assert report.facts["counts"]["contacts"] == 2
     assert report.facts["parameters"]["both_ways"] is True
-    assert report.said == ["no pair has lines of both directions: each line is taken to stand for both"]
-    with pytest.raises(LocalError, match=r"all 2 contacts are one way only; if a line stands for both .* --both-ways"):
+    assert report.said == ["no pair has lines of both directions: each line is counted for both"]
+    with pytest.raises(
+        LocalError, match=r"all 2 contacts are one way only, .* each line counts for both .* --both-ways"
+    ):
         _ingested(tmp_path, "ion", text)
     with pytest.raises(LocalError, match=r"line 2: relative and absolute times are mixed, see line 1"):
         _ingested(tmp_path, "ion", "a contact +0 +9 1 2 5\na contact 2026/11/15-00:00:00 2026/11/15-00:00:09 2 1 5\n")
@@ -198,7 +200,7 @@ def test_where_no_table_can_be_written_nothing_is_left(tmp_path: Path, monkeypat
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     (tmp_path / "trace.txt").write_text("20 a b\n", encoding="utf-8")
     for out in ("file", "file/below"):
-        with pytest.raises(LocalError, match=r"/file is a file, no folder; choose another --out$"):
+        with pytest.raises(LocalError, match=r"/file is a file; choose a folder for --out$"):
             ingest(_request(tmp_path / "trace.txt", "pairs", tmp_path / out))
 
     def full(*_: object, **__: object) -> None:
@@ -220,7 +222,7 @@ def test_contacts_of_positions_that_are_replaced_are_told(tmp_path: Path, named:
     assert run(["lab", "contacts", str(out / named), "--range-m", "20", "--out", str(out), "--engine", "local"]) == 0
     report = _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n9 a 0 0\n")
     assert report.said == [
-        f"{out / 'contacts'} is still of the positions that were here before; run lab contacts again"
+        f"{out / 'contacts'} is out of date, since it was made from earlier positions; run lab contacts again"
     ]
     assert not _ingested(tmp_path, "pairs", "20 a b\n").said, "contacts of their own"
     assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n").said
@@ -283,9 +285,9 @@ def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tm
     ("name", "more", "message"),
     [
         ("gpx", {}, "--format must be one of ccp, contacts-csv, csv, gps-csv, gtfs, haslemere"),
-        ("kth", {"options": Options(interval_s=1.0)}, "--interval-s means nothing with kth; it is for imote, pairs"),
-        ("pairs", {"options": Options(distance_m=1.0)}, "--distance-m means nothing with pairs; it is for haslemere"),
-        ("pairs", {"options": Options(same_time="last")}, "--same-time means nothing with pairs"),
+        ("kth", {"options": Options(interval_s=1.0)}, "--interval-s cannot be used with kth; it is for imote, pairs"),
+        ("pairs", {"options": Options(distance_m=1.0)}, "--distance-m cannot be used with pairs; it is for haslemere"),
+        ("pairs", {"options": Options(same_time="last")}, "--same-time cannot be used with pairs"),
         ("pairs", {"options": Options(interval_s=0.0)}, "--interval-s must be a number above 0"),
         ("pairs", {"day": "2014-06-03"}, "--format pairs takes no --day"),
         ("gtfs", {}, "--format gtfs needs --day"),
@@ -306,8 +308,8 @@ def test_the_command_tells_counts_on_stdout_and_the_rest_on_stderr(
     told = capsys.readouterr()
     assert json.loads(told.out)["counts"]["positions"] == 1
     assert f"{path}, line 201: node is missing: the row has 1 cells (east)" in told.err
-    assert "columns are taken to be t, node, x, y" in told.err
+    assert "assuming the columns t, node, x, y" in told.err
     assert run([*order, "--engine", "quick"]) == 2
     assert run([*order, "--interval-s", "5"]) == 2
-    assert "--interval-s means nothing with gps-csv" in capsys.readouterr().err
+    assert "--interval-s cannot be used with gps-csv" in capsys.readouterr().err
     assert _table(out, "gps-csv").to_pylist() == [{"scenario": "walk", "node": "a", "t": 0.0, "x": 0.0, "y": 0.0}]

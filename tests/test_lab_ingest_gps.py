@@ -95,9 +95,7 @@ def test_files_of_nodes_are_read_alike_by_spark_several_in_a_task(
 def test_what_is_assumed_of_all_files_is_said_once(tmp_path: Path) -> None:
     made = kaist(tmp_path, 1)
     report, _ = _ingested(made.paths, tmp_path / "out", KAIST)
-    assert report.said == [
-        f"{made.paths[0]}: there is no header; columns are taken to be t, x, y (5 more files likewise)"
-    ]
+    assert report.said == [f"{made.paths[0]}: there is no header; assuming the columns t, x, y (5 more files likewise)"]
 
 
 def test_a_file_with_a_header_may_be_of_one_node_too(tmp_path: Path) -> None:
@@ -112,9 +110,12 @@ def test_files_whose_names_do_not_tell_nodes_apart_are_refused(tmp_path: Path) -
     for path in paths:
         path.parent.mkdir(exist_ok=True)
         path.write_text("0 1 2\n", encoding="utf-8")
-    with pytest.raises(LocalError, match=f"{paths[0]} and {paths[1]} would both be of node track"):
+    with pytest.raises(LocalError, match=f"{paths[0]} and {paths[1]} would both belong to node track"):
         _ingested(paths[:2], tmp_path / "out", KAIST)
-    with pytest.raises(LocalError, match="is of no node, with --node-from-name: a plain node name has 1 to 64 bytes"):
+    with pytest.raises(
+        LocalError,
+        match="does not name a node, as --node-from-name requires: a plain node name must have 1 to 64 bytes",
+    ):
         _ingested(paths[2:3], tmp_path / "out", KAIST)
     _, found = _ingested(paths[3:], tmp_path / "out", KAIST)
     assert found["node"].to_pylist() == ["trace.1", "trace.2"], "what ends in a number has no ending"

@@ -40,7 +40,7 @@ def test_colons_in_names_become_hyphens_and_that_is_said(spark: SparkSession, tm
         report, found = _ingested(tmp_path, "pairs", "".join(rows), engine=engine, block_bytes=block_bytes)
         tables.append(found)
         assert report.said == [
-            "names of nodes have no colons: 00:1b:44:11:3a:b0 is 00-1b-44-11-3a-b0, and 3 more likewise"
+            "names of nodes must not contain colons: 00:1b:44:11:3a:b0 becomes 00-1b-44-11-3a-b0, and 3 more likewise"
         ]
         assert report.facts["counts"]["renamed_nodes"] == 4
     assert tables[0].equals(tables[1])
@@ -53,8 +53,8 @@ def test_two_names_that_would_become_one_are_refused_with_their_lines(tmp_path: 
         with pytest.raises(LocalError) as error:
             _ingested(tmp_path, "gps-csv", text, block_bytes=block_bytes)
         assert str(error.value) == (
-            f"{tmp_path / 'trace.txt'}, line 4: aa-01 and aa:01 of line 2 would be one node: names have no colons, "
-            "and these become hyphens"
+            f"{tmp_path / 'trace.txt'}, line 4: aa-01 and aa:01 of line 2 would be the same node, since colons "
+            "in names become hyphens"
         )
     report, found = _ingested(tmp_path, "gps-csv", text.replace("aa-01", "cc-01"))
     assert set(found["node"].to_pylist()) == {"aa-01", "bb", "cc-01"}
@@ -72,7 +72,9 @@ def test_a_scenario_does_not_rename_the_nodes_of_its_files(tmp_path: Path) -> No
     (tmp_path / "walk.csv").write_text("node,t,x,y\na,0,1,2\na:b,0,1,2\n", encoding="utf-8")
     made = Scenario.parse("duration_s = 1\n[mobility]\nmodel = 'trace'\nfile = 'walk.csv'\n", tmp_path)
     assert made.mobility is not None
-    with pytest.raises(LocalError, match=r"walk.csv, line 3: a plain node name has 1 to 64 bytes and no colon: 'a:b'"):
+    with pytest.raises(
+        LocalError, match=r"walk.csv, line 3: a plain node name must have 1 to 64 bytes and no colon, not 'a:b'"
+    ):
         made.mobility.move(1, 1_000_000)
 
 
@@ -125,7 +127,7 @@ def test_contacts_that_overlap_are_one_if_asked_for(spark: SparkSession, tmp_pat
         # Those that only touch stay two: the link went down and up.
         assert rows == [("x", "y", 0, 90), ("x", "z", 1, 2), ("x", "z", 2, 3), ("x", "y", 90, 95)]
         assert (report.facts["counts"]["joined_rows"], report.facts["counts"]["empty_contacts"]) == (3, 1)
-        assert "rows that overlap another of their pair, and are one contact with it: 3" in report.said
+        assert "rows merged with another one of their pair that they overlap: 3" in report.said
         assert report.facts["parameters"]["overlaps"] is True
 
 
@@ -133,13 +135,13 @@ def test_contacts_that_overlap_are_one_if_asked_for(spark: SparkSession, tmp_pat
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("pairs", Options(node_from_name=True), "--node-from-name means nothing with pairs; it is for gps-csv"),
-        ("kth", Options(time_unit="ms"), "--time-unit means nothing with kth; it is for contacts-csv, gps-csv, imote"),
-        ("ns2", Options(date="2014-06-03"), "--date means nothing with ns2; it is for contacts-csv, gps-csv, imote"),
-        ("imote", Options(overlaps=True), "--overlaps means nothing with imote; it is for contacts-csv, pairs"),
+        ("pairs", Options(node_from_name=True), "--node-from-name cannot be used with pairs; it is for gps-csv"),
+        ("kth", Options(time_unit="ms"), "--time-unit cannot be used with kth; it is for contacts-csv, gps-csv, imote"),
+        ("ns2", Options(date="2014-06-03"), "--date cannot be used with ns2; it is for contacts-csv, gps-csv, imote"),
+        ("imote", Options(overlaps=True), "--overlaps cannot be used with imote; it is for contacts-csv, pairs"),
         ("pairs", Options(date="June"), "--date must be a day such as 2014-06-03, not 'June'"),
         ("pairs", Options(time_unit="weeks"), "--time-unit must be one of s, ms, us, ns, min, h, not 'weeks'"),
-        ("pairs", Options(time_unit="ms", date="2014-06-03"), "there is no use for both"),
+        ("pairs", Options(time_unit="ms", date="2014-06-03"), "leave out one of them"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, name: str, options: Options, message: str) -> None:
@@ -148,5 +150,5 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path, name: str, optio
 
 
 def test_types_of_routes_are_for_timetables(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match="--route-type means nothing with pairs; it is for gtfs"):
+    with pytest.raises(LocalError, match="--route-type cannot be used with pairs; it is for gtfs"):
         IngestRequest(paths=[tmp_path], format="pairs", scenario="s", out=tmp_path, route_types=("bus",))

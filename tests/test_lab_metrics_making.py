@@ -132,7 +132,7 @@ def test_a_damaged_record_is_told_and_leaves_what_was_there(
     path.write_bytes(content)
     for engine in ("local", "spark"):
         assert command(["lab", "metrics", str(tmp_path), "--family", "hops", "--engine", engine]) == 1
-        assert "two.parquet is no record that can be read" in capsys.readouterr().err
+        assert "two.parquet cannot be read as a record" in capsys.readouterr().err
         assert folders.read_arrow(tmp_path / "metrics", families.HOPS)["run"].to_pylist() == ["s/d/1", "s/d/1"]
         assert not list((tmp_path / "metrics").glob(".*"))
 
@@ -203,7 +203,7 @@ def test_footer_and_statistics_tell_the_run_of_a_file_without_looking_into_it(
         assert records.names_in(path) == ["s/d/1"]
     shutil.copy(path, tmp_path / "broken")
     (tmp_path / "broken").write_bytes(b"nothing")
-    with pytest.raises(FileError, match="is no record that can be read"):
+    with pytest.raises(FileError, match="cannot be read as a record"):
         records.names_in(tmp_path / "broken")
 
 

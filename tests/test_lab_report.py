@@ -214,8 +214,8 @@ def test_buses_with_other_names_and_contacts_from_a_file_are_told_so(tmp_path: P
 def test_a_campaign_without_order_gets_a_general_page(tmp_path: Path) -> None:
     _plain(tmp_path)
     found = _page(tmp_path)
-    assert found.row("What became of messages", "default")[1:4] == ["4", "3", "7"]
-    assert found.row("What became of messages", "default")[-1] == "75.00 %"
+    assert found.row("Outcome of messages", "default")[1:4] == ["4", "3", "7"]
+    assert found.row("Outcome of messages", "default")[-1] == "75.00 %"
     assert found.row("Delays", "default")[2:4] == ['1"', '4"']
     assert "Table I" not in found.text
     assert "Registries" not in found.text
@@ -314,7 +314,7 @@ def test_a_record_that_is_damaged_is_an_error_and_one_that_is_gone_is_not(tmp_pa
     _plain(tmp_path)
     record = tmp_path / "records" / "plain-default-1.parquet"
     record.write_bytes(b"PAR1 nothing")
-    with pytest.raises(FileError, match="no record that can be read"):
+    with pytest.raises(FileError, match="cannot be read as a record"):
         Study(tmp_path)
     record.unlink()
     assert "ran with is not known" in _page(tmp_path).text

@@ -183,7 +183,7 @@ def test_cost_of_a_delivery_and_hops_are_means_over_seeds(tmp_path: Path) -> Non
         }
 
     found = _made(tmp_path, seed(500), seed(800))
-    assert Reader(found.text).row("What spreading costs", "default")[1:] == [
+    assert Reader(found.text).row("Cost of dissemination", "default")[1:] == [
         "750 ± 1,906", "250 ± 635.3", "41.67 % ± 105.89 pp", "2", "33.33 %", "3",
     ]  # fmt: skip
     number = _figure(found, "Bytes sent for each delivery")

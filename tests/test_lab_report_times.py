@@ -52,7 +52,7 @@ def test_what_is_shown_can_be_read(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "12", "1h2", "-3'"])
 def test_what_is_no_time_is_an_error(text: str) -> None:
-    with pytest.raises(LocalError, match="is no length of time"):
+    with pytest.raises(LocalError, match="must be a length of time"):
         seconds(text)
 
 

@@ -61,7 +61,7 @@ def test_seeds_are_numbers_and_spans(text: str, seeds: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "3-1", "1;2", "-1", "1-99999", "01"])
 def test_other_seeds_are_an_error(text: str) -> None:
-    with pytest.raises(LocalError, match="--seeds takes whole numbers"):
+    with pytest.raises(LocalError, match="--seeds must be whole numbers"):
         reproduce.seeds_of(text)
 
 
@@ -71,7 +71,8 @@ def test_an_unknown_experiment_is_told_with_the_known_ones(
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "joms"]) == 2
     assert (
-        "'joms' cannot be reproduced: there are bus, ostermalm, emma, emma-island, overlay;" in capsys.readouterr().err
+        "'joms' cannot be reproduced; choose one of bus, ostermalm, emma, emma-island, overlay"
+        in capsys.readouterr().err
     )
     assert not list(tmp_path.iterdir())
 
@@ -81,7 +82,7 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
     shutil.copytree(reproduce.scenario_file("city_bus").parent, package / "scenarios")
     monkeypatch.setattr(carrypost, "__file__", str(package / "__init__.py"))
     assert reproduce.scenario_file("city_bus") == package / "scenarios" / "city_bus.toml"
-    with pytest.raises(LocalError, match="not complete"):
+    with pytest.raises(LocalError, match="incomplete"):
         reproduce.scenario_file("nowhere")
 
 
@@ -95,7 +96,7 @@ def test_the_plan_tells_runs_lifetimes_and_time() -> None:
 
 
 def _no_java(*_: object) -> Path:
-    raise LabError("Spark needs Java, and there is none")
+    raise LabError("Spark needs Java, and was not found")
 
 
 def test_without_java_nothing_is_left_behind(
@@ -104,7 +105,7 @@ def test_without_java_nothing_is_left_behind(
     monkeypatch.setattr("carrypost.lab.spark.java.java_home", _no_java)
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "bus", "--quick"]) == 1
-    assert "there is none" in capsys.readouterr().err
+    assert "was not found" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

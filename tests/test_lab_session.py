@@ -159,13 +159,13 @@ def test_what_our_code_finds_wrong_in_an_executor_is_told_as_it_says(spark: Spar
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("… java.io.IOException: No space left on device\n\tat …", "Spark could not go on: the disk is full"),
+        ("… java.io.IOException: No space left on device\n\tat …", "Spark failed: the disk is full"),
         (
             "[FAILED_READ_FILE] Encountered error while reading file file:/data/x.parquet. ParquetDecodingException",
             "/data/x.parquet: it is damaged",
         ),
         ("java.lang.OutOfMemoryError: Java heap space", "give it more with --memory"),
-        ("\n  [UNRESOLVED_COLUMN] no such thing\nmore", r"Spark could not go on: [UNRESOLVED_COLUMN] no such thing"),
+        ("\n  [UNRESOLVED_COLUMN] no such thing\nmore", r"Spark failed: [UNRESOLVED_COLUMN] no such thing"),
     ],
 )
 def test_of_pages_of_traces_one_sentence_is_told(said: str, told: str) -> None:

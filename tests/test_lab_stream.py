@@ -194,10 +194,12 @@ def test_a_stream_goes_on_with_the_options_that_it_began_with(tmp_path: Path) ->
     source.mkdir()
     begin(source, out, StreamOptions())
     begin(source, out, StreamOptions())
-    with pytest.raises(LocalError, match=re.escape("was begun with --window-s 60.0; go on with that, or choose")):
+    with pytest.raises(
+        LocalError, match=re.escape("was started with --window-s 60.0; continue with the same, or choose")
+    ):
         begin(source, out, StreamOptions(window_s=30))
     (tmp_path / "others").mkdir()
-    with pytest.raises(LocalError, match=f"was begun with the records in {source}; go on with that"):
+    with pytest.raises(LocalError, match=f"was started with the records in {source}; continue with the same"):
         begin(tmp_path / "others", out, StreamOptions())
 
 

@@ -181,8 +181,8 @@ def test_what_others_call_so_is_no_hindrance(name: str) -> None:
         (Bind("mine"), NameAlreadyBoundException, "topic/mine"),
         (Bind("office", "topic/t"), NameAlreadyBoundException, "context"),
         (Bind("office", "topic/t", replace=True), NameAlreadyBoundException, "context"),
-        (Bind("mine/x", "topic/t"), NotContextException, "no context"),
-        (Bind("news/x", "topic/t"), NotContextException, "no context"),
+        (Bind("mine/x", "topic/t"), NotContextException, "not a context"),
+        (Bind("news/x", "topic/t"), NotContextException, "not a context"),
         (Bind("ofice/x", "topic/t"), NameNotFoundException, "'office'"),
         (Bind("nowhere/at/all"), NameNotFoundException, "'nowhere/at'"),
     ],
@@ -224,7 +224,7 @@ def test_who_unbinds_says_which() -> None:
     [
         (FULL, "mien", "near it: 'mine'"),
         (FULL, "zzz", "there are 'Alan@x', "),
-        (space(), "zzz", "nothing is bound"),
+        (space(), "zzz", "no names are bound"),
         (space(*((X, f"n{n}", f"topic/{n}") for n in range(30))), "zzz", "and 20 more"),
     ],
 )

@@ -89,7 +89,7 @@ def test_names_are_bound_looked_up_listed_and_unbound(play: Play) -> None:
             assert await names.lookup("doctor") == Queue("doctor@clinic")
             assert await names.list() == ["doctor", "forum"]
             assert await names.list_bindings() == [Binding("doctor", Queue("doctor@clinic")), Binding("forum", forum)]
-            with pytest.raises(NameAlreadyBoundException, match=r"'forum' stands for 'topic/village\.forum'"):
+            with pytest.raises(NameAlreadyBoundException, match=r"'forum' is bound to 'topic/village\.forum'"):
                 await names.bind("forum", Topic("x"))
             await names.rebind("forum", Topic("x"))
             assert await names.lookup("forum") == Topic("x")
@@ -175,13 +175,13 @@ def test_misuse_is_told(play: Play) -> None:
             await InitialContext(ctx).list()
         async with ctx:
             names = InitialContext(ctx)
-            with pytest.raises(IllegalArgumentException, match="topics and queues"):
+            with pytest.raises(IllegalArgumentException, match="to a topic or a queue"):
                 await names.bind("x", 5)  # type: ignore[arg-type]
-            with pytest.raises(InvalidDestinationException, match="a destination as text is 'topic/NAME'"):
+            with pytest.raises(InvalidDestinationException, match="a destination as text must be 'topic/NAME'"):
                 await names.bind("x", "news/x")
             with pytest.raises(IllegalArgumentException, match="a timeout"):
                 await names.lookup("x", timeout=-1)
-            with pytest.raises(IllegalArgumentException, match="context of JMS"):
+            with pytest.raises(IllegalArgumentException, match="context of carrypost"):
                 InitialContext(net)  # type: ignore[arg-type]
         with pytest.raises(IllegalStateException, match="closed"):
             await names.list()

@@ -134,7 +134,7 @@ async def test_as_many_names_as_a_node_may_have_come_in_parts(net: testing.Netwo
 @scene("a", "b")
 async def test_without_an_island_nobody_can_be_asked(net: testing.Network) -> None:
     async with net.context("a") as a:
-        with pytest.raises(IllegalStateException, match="set island = true"):
+        with pytest.raises(IllegalStateException, match="requires island = true"):
             await InitialContext(a).discover(1)
 
 
@@ -143,7 +143,7 @@ def test_a_timeout_is_a_length_of_time(wrong: object) -> None:
     @scene("a", island=True)
     async def play(net: testing.Network) -> None:
         async with net.context("a") as a:
-            with pytest.raises(IllegalArgumentException, match="a timeout is "):
+            with pytest.raises(IllegalArgumentException, match="timeout must be "):
                 await InitialContext(a).discover(wrong)  # type: ignore[arg-type]
 
     play()

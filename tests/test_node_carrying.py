@@ -9,26 +9,26 @@ from carrypost.config import Settings
 from carrypost.node.carrying import Carrying, fruitless
 
 FOR = {
-    "neighbours who ask for the same, nothing for others (altruistic = true carries for everybody)": {},
-    "everybody: also what nobody here asked for (altruistic = true)": {"altruistic": True, "horizon_hops": 2},
-    "neighbours who ask for the same, everybody what matches topic/village\\..*, news (altruistic)": {
+    "neighbours that ask for the same, nothing for others (set altruistic = true to carry for all nodes)": {},
+    "all nodes, also what no program here asked for (altruistic = true)": {"altruistic": True, "horizon_hops": 2},
+    "neighbours that ask for the same, all nodes, what matches topic/village\\..*, news (altruistic)": {
         "altruistic": [r"topic/village\..*", "news"]
     },
-    "neighbours who ask for the same, everybody what matches a, b, c and 2 more (altruistic)": {
+    "neighbours that ask for the same, all nodes, what matches a, b, c and 2 more (altruistic)": {
         "altruistic": list("abcde")
     },
-    "neighbours who ask for the same, nodes up to 1 hop away whatever they ask for (horizon_hops = 2), "
-    "nothing for others (altruistic = true carries for everybody)": {"horizon_hops": 2},
-    "neighbours who ask for the same, nodes up to 2 hops away whatever they ask for (horizon_hops = 3), "
-    "everybody what matches news (altruistic)": {"horizon_hops": 3, "altruistic": ["news"]},
+    "neighbours that ask for the same, nodes up to 1 hop away, whatever they ask for (horizon_hops = 2), "
+    "nothing for others (set altruistic = true to carry for all nodes)": {"horizon_hops": 2},
+    "neighbours that ask for the same, nodes up to 2 hops away, whatever they ask for (horizon_hops = 3), "
+    "all nodes, what matches news (altruistic)": {"horizon_hops": 3, "altruistic": ["news"]},
 }
 UNTIL = {
-    "1 day after it was sent unless the sender says otherwise, 30 days at most": {},
-    "90 minutes after it was sent unless the sender says otherwise, 2 hours at most": {
+    "1 day after it was sent, unless the sender gives another, 30 days at most": {},
+    "90 minutes after it was sent, unless the sender gives another, 2 hours at most": {
         "lifetime_s_default": 5_400, "lifetime_s_max": 7_200
     },
-    "0.5 s after it was sent unless the sender says otherwise": {"lifetime_s_default": 0.5, "lifetime_s_max": None},
-    "which a message has only if its sender says so": {"lifetime_s_default": None, "lifetime_s_max": None},
+    "0.5 s after it was sent, unless the sender gives another": {"lifetime_s_default": 0.5, "lifetime_s_max": None},
+    "set only if the sender gives one": {"lifetime_s_default": None, "lifetime_s_max": None},
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ async def test_what_is_no_socket_is_not_removed_for_one(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("mine")
     for place in (notes, tmp_path):
-        with pytest.raises(NodeError, match=f"{place} is no socket: it was left as it is; choose another path"):
+        with pytest.raises(NodeError, match=f"{place} is not a socket, and was left unchanged; choose another path"):
             async with served(tmp_path, node={"control": str(place)}):
                 pass
     assert notes.read_text() == "mine"
@@ -415,7 +415,7 @@ async def test_a_client_that_is_closed_ends_what_it_waits_for(tmp_path: Path) ->
 @scene
 async def test_what_cannot_be_told_to_a_node_is_refused_before_it_is_sent(tmp_path: Path) -> None:
     async with served(tmp_path) as (node, _), await client_of(node) as client:
-        with pytest.raises(LocalError, match="cannot be told to a node"):
+        with pytest.raises(LocalError, match="cannot be encoded for the node"):
             await client.gate(["\udc80"])
         with pytest.raises(LocalError, match="Expected `str`"):
             await client.gate([7])  # type: ignore[list-item]

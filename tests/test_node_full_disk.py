@@ -181,7 +181,7 @@ async def test_a_disk_that_somebody_else_fills_is_used_again_when_it_has_room(di
         assert await held(victim, "mine", len(sent)) == sent
 
         async def is_over() -> bool:
-            return "can be written again, and messages are taken as before" in victim.said
+            return "can be written again, and messages are accepted again" in victim.said
 
         await until(is_over)
         told, over = [line for line in victim.said.splitlines() if "the store" in line]  # Once each, not for each send.

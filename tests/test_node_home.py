@@ -68,7 +68,7 @@ def test_the_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "node"):
-        with pytest.raises(ConfigError, match=r"cannot use the folder .*file.*; choose another one \(data\)"):
+        with pytest.raises(ConfigError, match=r"cannot use the folder .*file.*; choose another folder \(data\)"):
             NodeFolder(settings(folder)).create()
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -147,14 +147,17 @@ def _flip(content: bytes) -> bytes:
 
 DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "there is no key in it"),
-    "cut short": (_cut, "its last word, of 43 characters, is no key"),
+    "cut short": (_cut, "its last word, of 43 characters, is not a key"),
     "only the comment": (lambda content: content[: content.index(b"\n") + 1], "there is no key in it"),
     "one letter is another": (_flip, "the id and the key in it do not belong together"),
-    "zeroes": (lambda content: bytes(len(content)), "a node's id and its key are 2 words, and it has 1"),
+    "zeroes": (lambda content: bytes(len(content)), "it must have 2 words, a node's id and its key, and has 1"),
     "not text": (lambda _: b"\xff\xfe\x00", "it is not text"),
-    "another file": (lambda _: b"hello world", "its last word, of 5 characters, is no key"),
-    "no letters of base32": (lambda content: content[:-20] + b"0189!\n", "its last word, of 38 characters, is no key"),
-    "twice": (lambda content: content + content, "a node's id and its key are 2 words, and it has 4"),
+    "another file": (lambda _: b"hello world", "its last word, of 5 characters, is not a key"),
+    "no letters of base32": (
+        lambda content: content[:-20] + b"0189!\n",
+        "its last word, of 38 characters, is not a key",
+    ),
+    "twice": (lambda content: content + content, "it must have 2 words, a node's id and its key, and has 4"),
 }
 
 
@@ -166,16 +169,16 @@ def test_a_damaged_key_is_told_and_left_as_it_is(home: NodeFolder, damage: Calla
     with pytest.raises(NodeError) as caught:
         home.identity()
     assert str(caught.value) == (
-        f"{home.key_file} is no key file, or it is damaged ({what}): put it back from its backup; it was left as it is"
+        f"{home.key_file} is not a key file, or is damaged ({what}): restore it from its backup; it was left unchanged"
     )
-    with pytest.raises(NodeError, match="use another copy; it was left as it is"):
+    with pytest.raises(NodeError, match="use another copy; it was left unchanged"):
         read_key(home.key_file, "use another copy")
     assert contents(home.folder) == before
 
 
 def test_a_key_that_cannot_be_read_is_told_and_left_as_it_is(home: NodeFolder) -> None:
     home.key_file.mkdir()
-    with pytest.raises(NodeError, match=r"cannot read the key file .*: Is a directory; see who may read it"):
+    with pytest.raises(NodeError, match=r"cannot read the key file .*: Is a directory; check its permissions"):
         home.identity()
     assert home.key_file.is_dir()
 
@@ -229,7 +232,7 @@ def test_a_folder_belongs_to_one_name_where_security_is_off(tmp_path: Path) -> N
 def test_a_damaged_mark_of_the_owner_is_told(home: NodeFolder) -> None:
     node = home.identity().node
     (home.folder / "node.id").write_bytes(b"\xff")
-    with pytest.raises(NodeError, match=f"it is damaged; remove it if the folder belongs to the node {node}"):
+    with pytest.raises(NodeError, match=f"it is damaged; remove the file if the folder belongs to the node {node}"):
         home.identity()
     (home.folder / "node.id").unlink()
     assert home.identity().node == node
@@ -246,7 +249,7 @@ def test_a_backup_is_a_key_file_for_its_owner_alone_and_never_goes_over_anything
     assert mode(copy) == 0o600
     assert read_key(copy).seed == identity.seed
     before = contents(tmp_path)
-    with pytest.raises(NodeError, match=r"copy exists already; it was left as it is"):
+    with pytest.raises(NodeError, match=r"copy exists already; it was left unchanged"):
         write_key(Identity.generate(), copy)
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
@@ -365,7 +368,7 @@ def test_a_pet_name_is_of_one_node(home: NodeFolder) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 65, " x", "x ", "\x1b[31m", "a\nb"])
 def test_a_pet_name_can_be_printed(home: NodeFolder, name: str) -> None:
-    with pytest.raises(LocalError, match="a pet name has 1 to 64 printable characters"):
+    with pytest.raises(LocalError, match="a pet name must have 1 to 64 printable characters"):
         home.set_pet_name(ANNA, name)
     assert home.pet_names() == {}
 

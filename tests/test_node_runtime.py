@@ -81,7 +81,7 @@ async def test_what_became_of_a_body_that_is_not_there_is_said_where_it_matters(
         assert [node.driver.payload(each) for each in (left, lost)] == [None, None]
     told = [each.getMessage() for each in caplog.records if each.name == "carrypost.node" and each.levelno >= WARNING]
     (one,) = [each for each in told if "body" in each]
-    assert one.startswith(f"the body of the message {lost.shown} is missing in the store: the program does not get it")
+    assert one.startswith(f"the body of the message {lost.shown} is missing in the store: it is not delivered")
 
 
 @scene
@@ -107,7 +107,7 @@ async def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:
         taken = {**apart(), "unicast_port": other.getsockname()[1]}
         record = {"folder": str(tmp_path / "rows")}
         node = Node(settings(tmp_path / "n", udp=taken, record=record))
-        with pytest.raises(NodeError, match="is taken by another program or node"):
+        with pytest.raises(NodeError, match="is in use by another program or node"):
             await node.start()
         with NodeFolder(node.settings).locked():
             pass
@@ -138,7 +138,7 @@ def test_a_key_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
 
     asyncio.run(scene())
     assert [record.getMessage() for record in caplog.records] == [
-        f"others on this machine can read the key: chmod 600 {tmp_path / 'node.key'}"
+        f"other users of this machine can read the key: chmod 600 {tmp_path / 'node.key'}"
     ]
 
 

@@ -85,8 +85,8 @@ CHANGES: list[tuple[str, str, object]] = [
 ]
 
 WRONG_CHANGES = [
-    ("udp.port", "--set takes KEY=VALUE, as in udp.port=4000, not 'udp.port'"),
-    ("=4000", "--set takes KEY=VALUE"),
+    ("udp.port", "--set must be KEY=VALUE, such as udp.port=4000, not 'udp.port'"),
+    ("=4000", "--set must be KEY=VALUE"),
     ("udp.prot=1", "udp.prot is not a setting; did you mean udp.port?"),
     ("udp.port.x=1", "udp.port.x is not a setting"),
     ("udp.port=", "udp.port must be a whole number from 1 to 65,535, not ''"),

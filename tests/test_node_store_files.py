@@ -233,7 +233,7 @@ def test_a_row_that_does_not_decode_is_told_when_the_state_is_read(path: Path) -
 def test_another_program_s_database_is_refused(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE diary (day, entry)")
-    assert "not a carrypost store" in refusal(path)
+    assert "not a store of carrypost" in refusal(path)
 
 
 def test_a_store_in_use_by_another_program_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -433,7 +433,7 @@ def test_a_port_for_the_administrator_is_an_error_that_says_so(settings: dict[st
 
 
 def test_a_node_that_could_reach_nobody_is_a_mistake_in_the_settings() -> None:
-    with pytest.raises(ConfigError, match="all means are switched off"):
+    with pytest.raises(ConfigError, match="all means of discovery are off"):
         opened(ipv4_multicast=False, ipv4_broadcast=False, ipv6_multicast=False)
 
 

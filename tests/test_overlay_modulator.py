@@ -64,7 +64,7 @@ FAULTS: list[tuple[object, str]] = [
     (iter([]), "not a list"),
     ([b"bytes"], "returned a list with a bytes, not the event or a Result"),
     ("twin", "returned a list with a Event"),
-    ([Result("text")], "a payload is bytes, not a str"),  # type: ignore[arg-type]
+    ([Result("text")], "a payload must be bytes, not str"),  # type: ignore[arg-type]
     ([Result(LARGE)], f"at most {LIMITS.message_bytes_max:,} bytes"),
     ([Result(b"", {"a": [1]})], "value of attribute 'a' is a bool, int, float or str"),  # type: ignore[dict-item]
     ([Result(b"", {"a": 2**64})], "does not fit into 64 bits"),

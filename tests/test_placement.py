@@ -136,7 +136,9 @@ async def test_a_node_that_does_not_answer_is_waited_for_as_long_as_asked_and_ma
         return NodeId("off")
 
     async with net.context("asker") as asker, net.context("off") as there:
-        with pytest.raises(DeliveryTimeoutException, match=r"off did not answer in time .* queue 'jobs'.* may accept"):
+        with pytest.raises(
+            DeliveryTimeoutException, match=r"off did not answer in time .* queue 'jobs'.* has accepted meanwhile"
+        ):
             await asker.declare_queue("jobs", placement=off, timeout=20)
         assert net.now == pytest.approx(20, abs=1)
         net.link("asker", "off")
@@ -165,14 +167,14 @@ async def test_two_that_place_the_same_name_get_one_queue_or_two_that_are_told_a
         assert await b.declare_queue("jobs", placement=on("c")) == Queue("jobs@c")  # type: ignore[arg-type]
         assert await c.declare_queue("jobs") == Queue("jobs@c")
         assert queues_of(net, "c") == 1
-        with pytest.raises(JMSException, match=r"c declined \(the queue 'jobs' is here with other options"):
+        with pytest.raises(JMSException, match=r"c declined \(the queue 'jobs' exists with other options"):
             await b.declare_queue("jobs", redelivery="after_lease", placement=on("c"))  # type: ignore[arg-type]
         assert await a.declare_queue("jobs", placement=on("b")) == Queue("jobs@b")  # type: ignore[arg-type]
         await net.run(SOON_S)
-        with pytest.raises(JMSException, match=r"'jobs@b', 'jobs@c'; say which"):
+        with pytest.raises(JMSException, match=r"ambiguous: use one of 'jobs@b', 'jobs@c'"):
             await a.send("queue/jobs", "x")
         await InitialContext(c).bind("tasks", "topic/tasks")
-        with pytest.raises(JMSException, match=r"c declined \('tasks' stands for 'topic/tasks' on this node"):
+        with pytest.raises(JMSException, match=r"c declined \('tasks' is bound to 'topic/tasks' on this node"):
             await a.declare_queue("tasks", placement=on("c"))  # type: ignore[arg-type]
         assert queues_of(net, "c") == 1
 
@@ -204,7 +206,7 @@ async def test_a_policy_may_be_any_function(net: testing.Network) -> None:
         with pytest.raises(ZeroDivisionError):
             await a.declare_queue("y", placement=fails)
         for wrong in (None, "", 3, "x" * 65):
-            with pytest.raises(IllegalArgumentException, match=r"returns the id of a node, and .* is none"):
+            with pytest.raises(IllegalArgumentException, match=r"must return the id of a node, not "):
                 await a.declare_queue("y", placement=partial(chosen, wrong))
         assert queues_of(net, "a") == 0
 
@@ -212,7 +214,7 @@ async def test_a_policy_may_be_any_function(net: testing.Network) -> None:
 @scene("a", "b", security="signed", messaging=MANAGE)
 async def test_where_nodes_have_keys_a_policy_returns_their_ids(net: testing.Network) -> None:
     async with net.context("a") as a, net.context("b") as b:
-        with pytest.raises(IllegalArgumentException, match="'b' is none"):
+        with pytest.raises(IllegalArgumentException, match="not 'b'"):
             await a.declare_queue("x", placement=lambda _, __: NodeId("b"))
         assert await a.declare_queue("x", placement=lambda _, __: b.node_id) == Queue(f"x@{b.node_id}")
 
@@ -415,7 +417,7 @@ def test_no_more_nodes_are_asked_than_may_be_waited_for() -> None:
 )
 def test_what_no_node_could_read_is_not_asked(node: str, wanted: Declare) -> None:
     asking = Asked()
-    with pytest.raises(IllegalArgumentException, match="nobody can be asked for this"):
+    with pytest.raises(IllegalArgumentException, match="cannot be asked to manage"):
         asking.host.messaging.place(1, wanted, NodeId(node), 60_000_000, 0)
     asking.pass_time(60)
     assert asking.placed() == []

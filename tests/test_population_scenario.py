@@ -151,13 +151,13 @@ def test_missing_damaged_foreign_and_poor_calibrations_are_refused(tmp_path: Pat
     with pytest.raises(FileError, match="is damaged"):
         run(scenario)
     path.write_text(path.read_text()[:100])
-    with pytest.raises(FileError, match="is no file of delays, or is damaged"):
+    with pytest.raises(FileError, match="must be a file of delays, and is not or is damaged"):
         run(scenario)
     calibration(path, scenario, published_s=(0.1,) * (QUANTILES - 1))
-    with pytest.raises(FileError, match=r"is no file of delays, or is damaged: .*length"):
+    with pytest.raises(FileError, match=r"must be a file of delays, and is not or is damaged: .*length"):
         run(scenario)
     calibration(path, scenario, contacts=199)
-    with pytest.raises(ConfigError, match="199 contacts, and 200 are the least"):
+    with pytest.raises(ConfigError, match="199 contacts, and needs at least 200"):
         run(scenario)
     calibration(path, scenario)
     with pytest.raises(ConfigError, match="calibrated with another"):

@@ -86,13 +86,15 @@ def test_a_type_of_a_later_version_counts_as_not_said() -> None:
 @pytest.mark.parametrize(
     ("one", "why"),
     [
-        (Property(BYTE, 128), "no byte: 128"), (Property(BYTE, -129), "no byte"), (Property(SHORT, 2**15), "no short"),
-        (Property(INT, 2**31), "no int"), (Property(LONG, 2**63), "no long"), (Property(INT, True), "no int: True"),
-        (Property(BOOLEAN, 1), "no boolean: 1"), (Property(FLOAT, 1.1), "no float: 1.1"),
-        (Property(FLOAT, 1), "no float"),
-        (Property(DOUBLE, 1), "no double: 1"), (Property(STRING, 1), "no String: 1"),
-        (Property(STRING, None), "no String"),
-        (Property(ValueType.NULL, 0), "no null: 0"), (Property(STRING, "x" * 1025), "1025 bytes; 1024 are allowed"),
+        (Property(BYTE, 128), "of type byte, not 128"), (Property(BYTE, -129), "of type byte"),
+        (Property(SHORT, 2**15), "of type short"),
+        (Property(INT, 2**31), "of type int"), (Property(LONG, 2**63), "of type long"),
+        (Property(INT, True), "of type int, not True"),
+        (Property(BOOLEAN, 1), "of type boolean, not 1"), (Property(FLOAT, 1.1), "of type float, not 1.1"),
+        (Property(FLOAT, 1), "of type float"),
+        (Property(DOUBLE, 1), "of type double, not 1"), (Property(STRING, 1), "of type String, not 1"),
+        (Property(STRING, None), "of type String"),
+        (Property(ValueType.NULL, 0), "of type null, not 0"), (Property(STRING, "x" * 1025), "1025 bytes; 1024 are allowed"),
         (Property(STRING, "ä" * 513), "1026 bytes; 1024 are allowed"), (Property(STRING, "\ud800"), "surrogates"),
     ],
 )  # fmt: skip

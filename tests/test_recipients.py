@@ -159,11 +159,11 @@ Wrong: Any = object()
         (["b", 7], {}, "as text, not 7"),
         ([""], {}, "as text"),
         ([], {}, "empty"),
-        (["b", "a"], {}, "leave it out of the list"),
+        (["b", "a"], {}, "out of the list"),
         (["b", "c", "d"], {}, "limits.recipients_max"),
         (["b"], {"ordering": Ordering.CAUSAL}, "without an ordering"),
-        (["b"], {"destination": "queue/b/inbox"}, "send it to a topic"),
-        (["b"], {"destination": "control/all"}, "send it to a topic"),
+        (["b"], {"destination": "queue/b/inbox"}, "send to a topic"),
+        (["b"], {"destination": "control/all"}, "send to a topic"),
         (["\ud800"], {}, "lone surrogates"),
     ],
 )
@@ -190,7 +190,7 @@ def test_names_of_nobody_are_told() -> None:
             net.publish("a", ROADS, recipients="beth")
     with (
         testing.network("a", "beth", seed=1, security="signed") as net,
-        pytest.raises(IllegalArgumentException, match="26 small letters"),
+        pytest.raises(IllegalArgumentException, match="26 lower-case letters"),
     ):
         net.host("a").publish(ROADS, b"", now=0, recipients=["beth"])
 

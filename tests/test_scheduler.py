@@ -98,7 +98,7 @@ def test_nothing_can_be_scheduled_in_the_past_and_time_does_not_go_back() -> Non
     scheduler.run_until(10)
     with pytest.raises(StateError, match="9 µs is in the past, it is 10 µs"):
         scheduler.post(9, Phase.TIMER, "a", nothing)
-    with pytest.raises(StateError, match="does not go back"):
+    with pytest.raises(StateError, match="cannot go back"):
         scheduler.run_until(9)
 
 
@@ -116,7 +116,7 @@ def test_an_instant_without_end_raises_and_names_who_is_busy() -> None:
         scheduler.post(scheduler.now, Phase.ARRIVAL, other, partial(ping, other, me))
 
     scheduler.post(3, Phase.ARRIVAL, "a", partial(ping, "a", "b"))
-    with pytest.raises(RunawayError, match=r"1000 steps at 3 µs .*a \(arrival x \d+\), b \(arrival x \d+\)"):
+    with pytest.raises(RunawayError, match=r"3 µs after 1000 steps.*a \(arrival x \d+\), b \(arrival x \d+\)"):
         scheduler.run_until(10)
 
 

@@ -32,15 +32,15 @@ SYNTAX: list[Row] = [
     ("age = 3 +", 10, "found the end"),
     ("age * / 3 = 1", 7, "found '/'"),
     ("age = NOT yes", 7, "the reserved word NOT"),
-    ("1 < age < 3", 9, "a second '<': join comparisons by AND"),
+    ("1 < age < 3", 9, "a second '<': join comparisons with AND"),
     ("age = 1 = yes", 9, "a second '='"),
     ("age, 3", 4, "found ','"),
     # Reserved words are no identifiers.
     *((f"{word} = 0", 1, word) for word in ("AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE", "And", "iS")),
     ("NOT = 0", 5, "found '='"),
-    ("NULL = 0", 1, "NULL stands only in IS NULL"),
-    ("age = NULL", 7, "NULL stands only in IS NULL"),
-    ("age <> null", 8, "NULL stands only in IS NULL"),
+    ("NULL = 0", 1, "NULL can only be used in IS NULL"),
+    ("age = NULL", 7, "NULL can only be used in IS NULL"),
+    ("age <> null", 8, "NULL can only be used in IS NULL"),
     ("age IN ('x') ESCAPE '!'", 14, "the reserved word ESCAPE"),
     # Operators with a form of their own.
     ("age IS", 7, "expected NOT NULL or NULL"),
@@ -72,7 +72,7 @@ SYNTAX: list[Row] = [
     ("colour = 'blue", 10, "the string that begins here does not end"),
     ("colour = 'it's'", 15, "a quote inside a string is doubled"),
     ("colour = 'a''", 10, "the string that begins here does not end"),
-    ("age = 08", 7, "08 is no octal number"),
+    ("age = 08", 7, "08 is not an octal number"),
     ("age = 0x", 7, "'0x' is neither a number"),
     ("age = 0xg", 7, "'0xg' is neither a number"),
     ("age = 0b2", 7, "'0b2' is neither a number"),
@@ -95,17 +95,20 @@ SYNTAX: list[Row] = [
     ("age = 1e-400", 7, "too small for a double"),
     ("age = 1e-60f", 7, "too small for a float"),
     # Characters of no selector.
-    ("age = 3;", 8, "';' begins no identifier"),
-    ("@age = 3", 1, "'@' begins no identifier"),
+    ("age = 3;", 8, "';' cannot begin an identifier"),
+    ("@age = 3", 1, "'@' cannot begin an identifier"),
     ("age # 3", 5, "'#'"),
-    ("age\x0b= 3", 4, "'\\x0b' begins no identifier"),
+    ("age\x0b= 3", 4, "'\\x0b' cannot begin an identifier"),
     ("a\xa0b = 3", 2, "NO-BREAK SPACE"),
     ("٣ = 3", 1, "ARABIC-INDIC DIGIT THREE"),
     ("x½ = 3", 2, "VULGAR FRACTION ONE HALF"),
     ("😀 = 3", 1, "GRINNING FACE"),
     ("/* comment */ yes", 1, "found '/'"),
     # Header fields that are none, or none to select by.
-    *((f"{name} IS NULL", 1, "no header field that a selector may name") for name in (*OTHER_HEADERS, "JMSFoo", "JMS")),
+    *(
+        (f"{name} IS NULL", 1, "not a header field that a selector may use")
+        for name in (*OTHER_HEADERS, "JMSFoo", "JMS")
+    ),
 ]
 
 HINTS: list[Row] = [
@@ -140,8 +143,8 @@ TYPES: list[Row] = [
     ("5 OR yes", 1, "OR needs a condition; 5 is a number"),
     ("NOT 5", 5, "NOT needs a condition; 5 is a number"),
     ("NOT 'x'", 5, "NOT needs a condition"),
-    ("TRUE = 0", 8, "'=' compares like with like; TRUE is a condition, and 0 is a number"),
-    ("FALSE <> 0", 10, "compares like with like"),
+    ("TRUE = 0", 8, "'=' must compare values of the same type; TRUE is a condition, and 0 is a number"),
+    ("FALSE <> 0", 10, "must compare values of the same type"),
     ("1 = 'a'", 5, "1 is a number, and 'a' is a string"),
     ("(age > 1) = 3", 13, "this is a condition, and 3 is a number"),
     ("JMSPriority = '4'", 15, "JMSPriority is a number, and '4' is a string"),
@@ -206,7 +209,7 @@ def test_the_exception_is_what_jms_and_this_package_call_it() -> None:
 
 def test_what_is_no_text_is_refused() -> None:
     for value in (None, 3, b"yes"):
-        with pytest.raises(InvalidSelectorException, match="a selector is text, not a"):
+        with pytest.raises(InvalidSelectorException, match="a selector must be a str, not"):
             Selector(value)  # type: ignore[arg-type]
 
 

@@ -83,7 +83,7 @@ async def test_settings_that_can_change_at_once_do_and_the_others_are_named(
     node = served.node
     service = Service(node, await serve(served), file.load)
     service.reload()
-    assert taken(said) == ["the settings were read again"]
+    assert taken(said) == ["the settings were reloaded"]
     file.write(
         udp={"hear": ["127.0.0.1:4000"], "peers": ["127.0.0.1:4001"], "poll_s": 1.0},
         node={"log": "debug"}, stomp={"declare": False},
@@ -94,14 +94,14 @@ async def test_settings_that_can_change_at_once_do_and_the_others_are_named(
         "node.log is now debug",
         "udp.hear is now ['127.0.0.1:4000']",
         "udp.peers is now ['127.0.0.1:4001']",
-        "the passcode of STOMP clients that connect from now on is another one",
+        "the passcode of STOMP clients was changed, for new connections",
         "needs a restart: udp.poll_s, stomp.declare",
-        "the settings were read again",
+        "the settings were reloaded",
     ]
     assert logging.getLogger().level == logging.DEBUG
     assert node.udp.intake.gate == frozenset({"127.0.0.1:4000"})
     service.reload()  # What is in effect is no change, and the rest is still not in effect.
-    assert taken(said) == ["needs a restart: udp.poll_s, stomp.declare", "the settings were read again"]
+    assert taken(said) == ["needs a restart: udp.poll_s, stomp.declare", "the settings were reloaded"]
     await served.stop()
 
 
@@ -141,7 +141,7 @@ async def test_with_faulty_settings_everything_stays_as_it_is(file: File, said: 
         file.path.write_text(fault)
         service.reload()
         (sentence,) = taken(said)
-        assert sentence.startswith("the settings stay as they are: ")
+        assert sentence.startswith("the settings were not changed: ")
         assert told in sentence
         assert served.node.udp.intake.gate == frozenset({"127.0.0.1:4000"})
     file.path.unlink()
@@ -151,7 +151,7 @@ async def test_with_faulty_settings_everything_stays_as_it_is(file: File, said: 
     token = served.node.folder.folder / TOKEN_FILE
     token.write_bytes(b"\xff\xfe")
     service.reload()
-    assert taken(said)[0].startswith("the passcode of STOMP clients stays: ")
+    assert taken(said)[0].startswith("the passcode of STOMP clients was not changed: ")
     await served.stop()
 
 
@@ -187,7 +187,7 @@ def test_a_service_is_ready_reloads_by_sighup_and_stops_and_its_manager_knows(fi
                 process.kill()
         assert process.returncode == 0
         assert [line.partition("carrypost.service: ")[2] for line in err.splitlines()] == [
-            "udp.hear is now []", "needs a restart: udp.poll_s", "the settings were read again",
+            "udp.hear is now []", "needs a restart: udp.poll_s", "the settings were reloaded",
         ]  # fmt: skip
 
 

@@ -133,7 +133,7 @@ async def test_who_may_not_connect_is_told_why(net: testing.Network) -> None:
     assert wire.take("ERROR").headers["version"] == "1.0,1.1,1.2"
     assert wire.client.closed
     await Wire(net, "a").error(
-        "SEND\ndestination:/topic/a\n\n^", "'SEND' is no command of the beginning of a connection"
+        "SEND\ndestination:/topic/a\n\n^", "'SEND' is not a command of the beginning of a connection"
     )
     first, second = Wire(net, "a"), Wire(net, "a")
     await first.connect(more="client-id:me\n")
@@ -325,7 +325,7 @@ async def test_a_commit_after_the_end_of_a_subscription_tells_truly_what_was_don
         await wire.feed("COMMIT\ntransaction:t\nreceipt:x\n\n^")
         await net.run(SOON_S)
         end = wire.take(told)
-        assert (end.headers["receipt-id"], b"nothing of the transaction is done" in end.body) == ("x", word == "ACK")
+        assert (end.headers["receipt-id"], b"the transaction was not committed" in end.body) == ("x", word == "ACK")
         await wire.client.close()
     async with net.context("a") as program:
         for word, bodies in (("NACK", ["sent"]), ("ACK", [])):
@@ -405,16 +405,22 @@ async def test_an_ended_subscription_gives_back_what_was_not_written(net: testin
 
 SUBSCRIBE = "SUBSCRIBE\nid:s\ndestination:/topic/t\nack:client\n"
 FAULTS: list[tuple[str, str]] = [
-    ("SEND\ndestination:nowhere\nreceipt:x\n\n^", "a destination is /topic/NAME"),
-    ("SEND\ndestination:/topic/a.>\nreceipt:x\n\n^", "stands for many topics"),
-    ("SEND\ndestination:/topic/a\na b:c\nreceipt:x\n\n^", "is no name of a property"),
+    ("SEND\ndestination:nowhere\nreceipt:x\n\n^", "a destination must be /topic/NAME"),
+    ("SEND\ndestination:/topic/a.>\nreceipt:x\n\n^", "contains wildcards"),
+    ("SEND\ndestination:/topic/a\na b:c\nreceipt:x\n\n^", "cannot be the name of a property"),
     ("SEND\ndestination:/topic/a\ntransaction:none\nreceipt:x\n\n^", "there is no transaction 'none'"),
     ("SUBSCRIBE\nid:s\ndestination:/topic/a\nselector:a =\nreceipt:x\n\n^", "character 4"),
-    ("SUBSCRIBE\nid:s\ndestination:/topic/a\nack:never\nreceipt:x\n\n^", "ack is auto, client or client-individual"),
-    ("SUBSCRIBE\nid:s\ndestination:/topic/a\nprefetch-count:0\nreceipt:x\n\n^", "prefetch-count is a number from 1"),
-    ("SUBSCRIBE\nid:s\ndestination:/queue/$mine\nreceipt:x\n\n^", "given by nodes themselves"),
+    (
+        "SUBSCRIBE\nid:s\ndestination:/topic/a\nack:never\nreceipt:x\n\n^",
+        "ack must be auto, client or client-individual",
+    ),
+    (
+        "SUBSCRIBE\nid:s\ndestination:/topic/a\nprefetch-count:0\nreceipt:x\n\n^",
+        "prefetch-count must be a number from 1",
+    ),
+    ("SUBSCRIBE\nid:s\ndestination:/queue/$mine\nreceipt:x\n\n^", "are reserved"),
     ("SUBSCRIBE\nid:s\ndestination:/topic/a\ndurable-subscription-name:d\nreceipt:x\n\n^", "CONNECT with a client-id"),
-    ("SEND\ndestination:/queue/none\nreceipt:x\n\n^", "`carrypost bind queue/NAME`, makes this node manage a queue"),
+    ("SEND\ndestination:/queue/none\nreceipt:x\n\n^", "`carrypost bind queue/NAME`, declares a queue on this node"),
     (SUBSCRIBE + "\n^" + SUBSCRIBE + "receipt:x\n\n^", "there is a subscription 's' already"),
     ("UNSUBSCRIBE\nid:none\nreceipt:x\n\n^", "there is no subscription 'none'"),
     ("ACK\nid:1\nreceipt:x\n\n^", "there is no message '1' to acknowledge"),

@@ -102,7 +102,7 @@ def test_each_version_has_its_own_escapes(version: Version, line: bytes, meant: 
     data = SEND + b"receipt:r\n" + line + b"\n\n\0"
     if meant is None:
         error = fault(data, version)
-        assert "there is no escape" in str(error)
+        assert "unknown escape" in str(error)
         assert error.receipt == "r"
         return
     (frame,) = decoded(data, version)
@@ -134,35 +134,35 @@ def test_the_version_that_is_set_after_a_connect_holds_for_what_came_with_it() -
 # --- what is none ----------------------------------------------------------------------------------------------
 
 FAULTS: dict[str, tuple[bytes, str]] = {
-    "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "'GET / HTTP/1.1' is no command of STOMP 1.2"),
-    "what can become no command": (b"Q", "'Q' is no command"),
-    "bytes": (b"\x16\x03\x01", "is no command"),
-    "a command in small letters": (b"send\n", "'send' is no command"),
-    "a command that is too long": (b"SENDS\n", "'SENDS' is no command"),
-    "a second connect": (b"CONNECT\n", "'CONNECT' is no command of STOMP 1.2"),
-    "a server's command": (b"MESSAGE\n", "'MESSAGE' is no command"),
-    "a long line": (b"X" * 40, "is no command"),
+    "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "'GET / HTTP/1.1' is not a command of STOMP 1.2"),
+    "what can become no command": (b"Q", "'Q' is not a command"),
+    "bytes": (b"\x16\x03\x01", "is not a command"),
+    "a command in small letters": (b"send\n", "'send' is not a command"),
+    "a command that is too long": (b"SENDS\n", "'SENDS' is not a command"),
+    "a second connect": (b"CONNECT\n", "'CONNECT' is not a command of STOMP 1.2"),
+    "a server's command": (b"MESSAGE\n", "'MESSAGE' is not a command"),
+    "a long line": (b"X" * 40, "is not a command"),
     "no empty line": (b"DISCONNECT\nreceipt:1\0", "an empty line is missing"),
     "NUL in a header": (SEND + b"a:b\0c\n\n\0", "an empty line is missing"),
-    "a header without a colon": (SEND + b"receipt:r\nab\n\n\0", "a header is NAME:VALUE, not 'ab'"),
-    "a header without a name": (SEND + b":x\n\n\0", "a header is NAME:VALUE, not ':x'"),
+    "a header without a colon": (SEND + b"receipt:r\nab\n\n\0", "a header must be NAME:VALUE, not 'ab'"),
+    "a header without a name": (SEND + b":x\n\n\0", "a header must be NAME:VALUE, not ':x'"),
     "not UTF-8": (SEND + b"a:\xff\n\n\0", "not UTF-8"),
     "too many headers": (SEND + b"a:b\n" * 100 + b"\n\0", "more than 100 headers"),
     "headers that are too long": (SEND + b"a:" + b"x" * 65_536, "headers of more than 65,536 bytes"),
     "headers that never end": (SEND + b"a:b\n" * 20_000, "headers of more than 65,536 bytes"),
-    "a length that is none": (SEND + b"content-length:1x\n\n\0", "content-length is a number of bytes, not '1x'"),
+    "a length that is none": (SEND + b"content-length:1x\n\n\0", "content-length must be a number of bytes, not '1x'"),
     "a negative length": (SEND + b"content-length:-1\n\n\0", "not '-1'"),
-    "a length in other digits": (SEND + "content-length:٣\n\n\0".encode(), "is a number"),
+    "a length in other digits": (SEND + "content-length:٣\n\n\0".encode(), "must be a number"),
     "a length with a space": (SEND + b"content-length: 1\n\nx\0", "not ' 1'"),
-    "a length of too many digits": (SEND + b"content-length:" + b"1" * 19 + b"\n\n", "is a number of bytes"),
+    "a length of too many digits": (SEND + b"content-length:" + b"1" * 19 + b"\n\n", "must be a number of bytes"),
     "a length over the limit, of a body that did not come": (
         SEND + b"content-length:1001\n\n",
-        "a body of 1,001 bytes; at most 1,000 are taken",
+        "a body of 1,001 bytes; at most 1,000 are accepted",
     ),
     "a body over the limit": (SEND + b"\n" + b"x" * 1_001, "a body of more than 1,000 bytes"),
     "no NUL after the length": (SEND + b"content-length:2\n\nabc\0", "no NUL after the 2 bytes"),
-    "a body where none may be": (b"BEGIN\ntransaction:t\n\nx", "BEGIN has no body"),
-    "a length where no body may be": (b"BEGIN\ntransaction:t\ncontent-length:1\n\n", "BEGIN has no body"),
+    "a body where none may be": (b"BEGIN\ntransaction:t\n\nx", "BEGIN must not have a body"),
+    "a length where no body may be": (b"BEGIN\ntransaction:t\ncontent-length:1\n\n", "BEGIN must not have a body"),
     "half a line end between frames": (b"\rSEND", "a carriage return without a line feed"),
 }
 
@@ -238,7 +238,7 @@ def test_heart_beats_are_two_numbers(text: str | None, beats: tuple[int, int]) -
 
 @pytest.mark.parametrize("text", ["", "1", "1,", "1,2,3", "-1,2", "a,b", "1 ,2", "1,2\n", "9999999999,0", "٣,٣"])
 def test_what_are_no_heart_beats_is_told(text: str) -> None:
-    with pytest.raises(StompError, match="heart-beat is two numbers"):
+    with pytest.raises(StompError, match="heart-beat must be two numbers"):
         codec.heart_beat(text)
 
 

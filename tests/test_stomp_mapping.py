@@ -83,9 +83,9 @@ def test_a_queue_may_be_named_without_its_node_and_a_topic_with_its_ordering() -
     ordered = destination("/topic/news", "causal")
     assert isinstance(ordered, Topic)
     assert ordered.ordering is Ordering.CAUSAL
-    with pytest.raises(IllegalArgumentException, match="an ordering is for topics"):
+    with pytest.raises(IllegalArgumentException, match="ordering requires a topic"):
         destination("/queue/Alan", "causal")
-    with pytest.raises(IllegalArgumentException, match="an ordering is one of"):
+    with pytest.raises(IllegalArgumentException, match="an ordering must be one of"):
         destination("/topic/news", "any")
 
 
@@ -93,7 +93,7 @@ def test_a_queue_may_be_named_without_its_node_and_a_topic_with_its_ordering() -
     "text", ["", "news", "topic/news", "/topic/", "/queue/", "/temp-queue/", "/exchange/x", "/dsub/x"]
 )
 def test_what_names_nothing_is_told(text: str) -> None:
-    with pytest.raises(InvalidDestinationException, match=r"a destination is /topic/NAME"):
+    with pytest.raises(InvalidDestinationException, match=r"a destination must be /topic/NAME"):
         destination(text)
 
 
@@ -117,26 +117,26 @@ def test_fields_of_a_send_are_those_of_jms() -> None:
 
 
 WRONG: list[tuple[dict[str, str], str]] = [
-    ({"persistent": "yes"}, "persistent is true or false, not 'yes'"),
-    ({"priority": "10"}, "priority is from 0 to 9, not 10"),
-    ({"priority": "-1"}, "priority is a whole number"),
-    ({"priority": "٣"}, "priority is a whole number"),
-    ({"expires": "soon"}, "expires is a whole number"),
-    ({"expires": "1"}, "expires is 1, which has passed"),
-    ({"expires": "9" * 30}, "expires is a whole number"),
-    ({"reply-to": "nowhere"}, "a destination is /topic/NAME"),
-    ({"a b": "1"}, "'a b' is no name of a property"),
-    ({"1a": "1"}, "is no name of a property"),
-    ({"JMSFoo": "1"}, "is no name of a property"),
-    ({"select": "1", "and": "2"}, "is a word of selectors"),
+    ({"persistent": "yes"}, "persistent must be true or false, not 'yes'"),
+    ({"priority": "10"}, "priority must be from 0 to 9, not 10"),
+    ({"priority": "-1"}, "priority must be a whole number"),
+    ({"priority": "٣"}, "priority must be a whole number"),
+    ({"expires": "soon"}, "expires must be a whole number"),
+    ({"expires": "1"}, "expires must be in the future, not 1"),
+    ({"expires": "9" * 30}, "expires must be a whole number"),
+    ({"reply-to": "nowhere"}, "a destination must be /topic/NAME"),
+    ({"a b": "1"}, "'a b' cannot be the name of a property"),
+    ({"1a": "1"}, "cannot be the name of a property"),
+    ({"JMSFoo": "1"}, "cannot be the name of a property"),
+    ({"select": "1", "and": "2"}, "is a reserved word of selectors"),
     ({"carrypost-types": "a=int"}, "carrypost-types names a, and there is no such header"),
-    ({"a": "1", "carrypost-types": "a"}, "carrypost-types is NAME=TYPE"),
+    ({"a": "1", "carrypost-types": "a"}, "carrypost-types must be NAME=TYPE"),
     ({"a": "1", "carrypost-types": "a=number"}, "types are null, boolean, byte, short, int"),
     ({"a": "x", "carrypost-types": "a=int"}, "'x'"),
     ({"a": "300", "carrypost-types": "a=byte"}, "'300'"),
-    ({"amq-msg-type": "map"}, "amq-msg-type is text or bytes, not 'map'"),
-    ({"carrypost-body": "map"}, "the text is no JSON"),
-    ({"carrypost-body": ""}, "carrypost-body is text, and not empty"),
+    ({"amq-msg-type": "map"}, "amq-msg-type must be text or bytes, not 'map'"),
+    ({"carrypost-body": "map"}, "the text is not JSON"),
+    ({"carrypost-body": ""}, "carrypost-body must be text that is not empty"),
 ]
 
 

@@ -90,8 +90,8 @@ async def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, monkeypat
     async with serving(tmp_path) as (server, _):
         silent, begun = await Raw.reach(server.address), await Raw.reach(server.address)
         begun.write("CONNECT\nhost:")
-        await silent.error("no CONNECT came within")
-        await begun.error("no CONNECT came within")
+        await silent.error("no CONNECT arrived within")
+        await begun.error("no CONNECT arrived within")
         await clients(server, 0)
 
 
@@ -131,7 +131,7 @@ async def test_beats_are_written_and_a_client_that_promised_some_and_is_silent_i
         for _ in range(6):
             lively.write("\n")
             assert await quiet.reader.readexactly(1) == b"\n"
-        await silent.error("nothing came for 0.2 s, not even a heart-beat")
+        await silent.error("nothing was received for 0.2 s, not even a heart-beat")
         lively.write("SEND\ndestination:/topic/a\nreceipt:1\n\n^")
         await lively.take("RECEIPT")
 
@@ -218,7 +218,7 @@ async def test_a_body_over_the_limit_is_refused_unread(tmp_path: Path) -> None:
         client.write("SEND\ndestination:/topic/a\nreceipt:1\ncontent-length:1000000000\n\n")
         for _ in range(100):
             client.write(b"x" * 10_000)
-        found = await client.error("a body of 1,000,000,000 bytes; at most 10,000 are taken")
+        found = await client.error("a body of 1,000,000,000 bytes; at most 10,000 are accepted")
         assert found.headers["receipt-id"] == "1"
         await echoes(server)
 

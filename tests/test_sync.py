@@ -220,7 +220,7 @@ def test_what_lists_its_recipients_is_delivered_to_no_one_else(context: Make) ->
     ctx.create_producer().send(topic, "theirs, too", recipients=(other, other))
     ctx.send(topic, "ours")
     assert [each.get_body(str) for each in inbox.messages(timeout=0.1)] == ["ours"]
-    with pytest.raises(IllegalArgumentException, match="26 small letters"):
+    with pytest.raises(IllegalArgumentException, match="26 lower-case letters"):
         ctx.send(topic, "nobody's", recipients=["beth"])
 
 
@@ -371,12 +371,12 @@ def test_a_thread_that_runs_an_event_loop_cannot_block_it(context: Make) -> None
     ctx, topic = context(), fresh()
 
     async def program() -> None:
-        with pytest.raises(IllegalStateException, match="this thread runs an event loop"):
+        with pytest.raises(IllegalStateException, match="would block the event loop of this thread"):
             ctx.send(topic, "x")
         assert (await asyncio.to_thread(ctx.send, topic, "x")).state is SendState.STORED
 
     async def virtual_program() -> None:
-        with pytest.raises(IllegalStateException, match="this thread runs an event loop"):
+        with pytest.raises(IllegalStateException, match="would block the event loop of this thread"):
             ctx.send(topic, "x")
 
     asyncio.run(program())
@@ -401,7 +401,7 @@ def test_an_async_function_is_refused_as_a_listener(context: Make) -> None:
         lambda: ctx.create_consumer(fresh()).set_message_listener(Listener()),
         lambda: ctx.create_producer().set_async(Listener()),
     ):
-        with pytest.raises(IllegalArgumentException, match="calls plain functions in a thread"):
+        with pytest.raises(IllegalArgumentException, match="calls plain functions"):
             refused()
 
 

@@ -393,7 +393,7 @@ def test_a_process_that_was_forked_off_is_told(tmp_path: Path) -> None:
         "    print(inbox.receive_body(str, 10))\n",
         tmp_path,
     )
-    assert "this process was forked off one that uses carrypost.sync" in said
+    assert "carrypost.sync was used before this process was forked" in said
     assert said.endswith("\nfrom the parent\n")
 
 

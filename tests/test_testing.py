@@ -128,7 +128,7 @@ def test_waiting_for_a_message_that_never_comes_ends_at_the_limit() -> None:
         async with testing.network("a", "b"):
             await asyncio.Event().wait()
 
-    with pytest.raises(testing.TimeLimitError, match="not over after 50 virtual seconds"):
+    with pytest.raises(testing.TimeLimitError, match="not finished after 50 virtual seconds"):
         testing.run(scene, limit_s=50)
 
 
@@ -458,7 +458,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_a_network_is_used_while_it_is_open_and_may_be_read_afterwards() -> None:
     net = testing.network("a", "b", "c", altruistic=True)
-    with pytest.raises(StateError, match="not open yet: use it by `with`"):
+    with pytest.raises(StateError, match="not open yet: use it in a `with` statement"):
         net.link("a", "b")
     with net:
         carried(net)
@@ -643,16 +643,16 @@ def test_deliveries_are_confirmed_by_themselves_or_by_their_ids_and_by_nothing_e
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"record": 5}, r"record takes a carrypost\.testing\.Record or the path of a file, not 5"),
     ({"contacts": "c.csv"}, r"c\.csv: there is no such file"),
-    ({"duration_s": 5}, r"duration_s is for `carrypost\.emu\.run`"),
-    ({"seed": None}, "seed is a whole number or text, not None"),
-    ({"confirm": "no"}, "confirm is True or False, not 'no'"),
-    ({"encoded": 1}, "encoded is True or False, not 1"),
-    ({"privilege": 3}, "privilege is a function, not 3"),
-    ({"delay_s": "1"}, "delay_s is a number of seconds, 0 s or more, not '1'"),
-    ({"disk_delay_s": -1}, "disk_delay_s is a number of seconds, 0 s or more, not -1"),
-    ({"loss": "some"}, "loss is a probability, from 0 to 1, not 'some'"),
-    ({"loss": math.nan}, "loss is a probability"),
-    ({"rate_bytes_per_s": 1.5}, "rate_bytes_per_s is a whole number, at least 1, or None, not 1.5"),
+    ({"duration_s": 5}, r"duration_s is an argument of `carrypost\.emu\.run`"),
+    ({"seed": None}, "seed must be a whole number or text, not None"),
+    ({"confirm": "no"}, "confirm must be True or False, not 'no'"),
+    ({"encoded": 1}, "encoded must be True or False, not 1"),
+    ({"privilege": 3}, "privilege must be a function, not 3"),
+    ({"delay_s": "1"}, "delay_s must be a number of seconds, 0 s or more, not '1'"),
+    ({"disk_delay_s": -1}, "disk_delay_s must be a number of seconds, 0 s or more, not -1"),
+    ({"loss": "some"}, "loss must be a probability, from 0 to 1, not 'some'"),
+    ({"loss": math.nan}, "loss must be a probability"),
+    ({"rate_bytes_per_s": 1.5}, "rate_bytes_per_s must be a whole number, at least 1, or None, not 1.5"),
 ]
 
 
@@ -664,26 +664,26 @@ def test_a_network_says_what_is_wrong_with_its_options(keywords: dict[str, Any],
 
 @pytest.mark.parametrize("name", [3, "", None, b"a"])
 def test_a_node_has_a_name_of_text(name: Any) -> None:  # noqa: ANN401 (wrong on purpose)
-    with pytest.raises(LocalError, match="the name of a node is text"):
+    with pytest.raises(LocalError, match="the name of a node must be text"):
         testing.network(name)
-    with testing.network("a") as net, pytest.raises(LocalError, match="the name of a node is text"):
+    with testing.network("a") as net, pytest.raises(LocalError, match="the name of a node must be text"):
         net.kill(name)
 
 
 @pytest.mark.parametrize("seconds", ["3", -1, math.nan, math.inf, None, True])
 def test_time_passes_by_seconds(seconds: Any) -> None:  # noqa: ANN401 (wrong on purpose)
     with testing.network("a") as net:
-        with pytest.raises(LocalError, match="is a number of seconds, 0 s or more, not "):
+        with pytest.raises(LocalError, match="must be a number of seconds, 0 s or more, not "):
             net.advance(seconds)
         if seconds is not None:
-            with pytest.raises(LocalError, match="lifetime_s is a number of seconds"):
+            with pytest.raises(LocalError, match="lifetime_s must be a number of seconds"):
                 net.publish("a", "news", lifetime_s=seconds)
         assert net.now == 0
 
 
 def test_a_watcher_is_a_function() -> None:
     wrong: Any = "print"
-    with testing.network("a") as net, pytest.raises(LocalError, match="a watcher is a function, not 'print'"):
+    with testing.network("a") as net, pytest.raises(LocalError, match="a watcher must be a function, not 'print'"):
         net.watch(wrong)
 
 

@@ -170,8 +170,8 @@ async def test_a_full_disk_costs_rows_and_is_told_once(
     assert told(traces, M1.shown) == [("publish", 1.0)]
     traces.close()
     first, last = (each.getMessage() for each in caplog.records)
-    assert "the node goes on without" in first
-    assert f"is written again; {traces.lost} rows are missing in it" in last
+    assert "the node continues without" in first
+    assert f"can be written again; {traces.lost} rows are missing" in last
 
 
 # --- commands ----------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def test_a_command_is_undone_with_one_that_it_needs_also_from_a_later_batch() ->
 def test_a_number_is_free_again_once_it_was_answered() -> None:
     desk = Desk()
     desk.command(1)
-    with pytest.raises(IllegalStateException, match="number 1 is not answered yet"):
+    with pytest.raises(IllegalStateException, match="number 1 is in use"):
         desk.command(1)
     desk.durable(desk.batch())
     desk.command(1)

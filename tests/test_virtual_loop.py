@@ -87,7 +87,9 @@ def test_past_its_limit_a_scene_raises_and_is_told_to_end() -> None:
             await asyncio.sleep(5)
             ended.append("cleanly")
 
-    with pytest.raises(testing.TimeLimitError, match=r"(?s)not over after 100 virtual seconds; .*in .*scene") as caught:
+    with pytest.raises(
+        testing.TimeLimitError, match=r"(?s)not finished after 100 virtual seconds; .*in .*scene"
+    ) as caught:
         testing.run(scene, limit_s=100)
     assert isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value, CarrypostError)
@@ -112,7 +114,7 @@ def test_tasks_that_spin_while_time_stands_still_are_stopped_with_where_they_spi
                 await asyncio.sleep(0)
             await waiting
 
-    text = r"(?s)turns at 0 s and no end.*await net\.run.*test_virtual_loop\.py:\d+ in .*scene"
+    text = r"(?s)virtual time stands still at 0 s.*await net\.run.*test_virtual_loop\.py:\d+ in .*scene"
     with pytest.raises(testing.RunawayError, match=text) as caught:
         testing.run(scene, limit_s=10)
     assert "the patient one" not in str(caught.value)
@@ -134,7 +136,7 @@ def test_a_scene_is_a_function_that_was_not_called() -> None:
 
     mistakes: list[Any] = [scene(), None]
     for wrong in mistakes:
-        with pytest.raises(LocalError, match="takes an async function, not called yet"):
+        with pytest.raises(LocalError, match="takes an async function without calling it"):
             testing.run(wrong)
 
 
@@ -144,7 +146,7 @@ def test_a_limit_is_more_than_nothing() -> None:
 
     wrong: list[Any] = [0, -1, float("nan"), float("inf"), "10", None]
     for limit_s in wrong:
-        with pytest.raises(LocalError, match="limit_s is more than 0"):
+        with pytest.raises(LocalError, match="limit_s must be a number of seconds greater than 0"):
             testing.run(scene, limit_s=limit_s)
 
 
@@ -172,7 +174,9 @@ async def _process() -> None:
 @pytest.mark.parametrize("act", [_connect, _serve, _datagrams, _look_up, _process])
 def test_real_io_is_refused(act: Callable[[], Awaitable[None]]) -> None:
     async def scene() -> None:
-        with pytest.raises(StateError, match="real I/O, which waits in real time: refused in virtual time"):
+        with pytest.raises(
+            StateError, match="real I/O, which waits in real time: this is not possible in virtual time"
+        ):
             await act()
 
     testing.run(scene)

@@ -93,7 +93,7 @@ def digest(path: Path) -> str:
 def staged(target: Path) -> Iterator[Path]:
     """Yield a path for a file that replaces `target` when the block succeeds, and is removed otherwise."""
     if target.exists() and not target.is_file():
-        raise LocalError(f"{target} cannot be written: that is no file")
+        raise LocalError(f"{target} cannot be written: it is not a regular file")
     written = partial(target)
     try:
         clear(target)

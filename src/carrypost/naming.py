@@ -69,7 +69,7 @@ class NamingContext:
 
     def __init__(self, context: Context, name: str = "") -> None:
         if not isinstance(context, Context):
-            raise IllegalArgumentException(f"names are those of a context of JMS, not of {context!r}"[:200])
+            raise IllegalArgumentException(f"InitialContext requires a context of carrypost, not {context!r}"[:200])
         self._context = context
         self._name = name
 
@@ -97,7 +97,7 @@ class NamingContext:
     async def _bind(self, name: str, destination: Destination | str, *, advertise: bool, replace: bool) -> None:
         bound = as_destination(destination)
         if not isinstance(bound, Destination):
-            raise IllegalArgumentException(f"names stand for topics and queues, not for {destination!r}"[:200])
+            raise IllegalArgumentException(f"a name must be bound to a topic or a queue, not to {destination!r}"[:200])
         ordering = bound.ordering if isinstance(bound, Topic) else Ordering.NONE
         asked = Bind(self._full(name), bound.address, ordering, bool(advertise), replace)
         await (await self._provider()).bind(asked)
@@ -148,7 +148,7 @@ class NamingContext:
 
     def _full(self, name: str) -> str:
         if not isinstance(name, str):
-            raise InvalidNameException(f"a name is text, not {name!r}"[:200])
+            raise InvalidNameException(f"a name must be text, not {name!r}"[:200])
         return SEPARATOR.join(each for each in (self._name, name) if each)
 
     def _bound(self, found: Found) -> Destination | NamingContext:
@@ -176,7 +176,7 @@ class InitialContext(NamingContext):
         """
         timeout_us = microseconds(timeout, "a timeout")
         if not timeout_us:
-            raise IllegalArgumentException("a timeout is more than 0: nobody could answer in no time")
+            raise IllegalArgumentException("timeout must be greater than 0")
         found = await (await self._provider()).discover(timeout_us)
         names = {each.name: destination_at(each.destination, each.ordering) for each in found.names}
         return Discovery(names, found.silent)

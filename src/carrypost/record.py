@@ -372,9 +372,9 @@ class Record:
             try:
                 line = _LINE_DECODER.decode(text)
             except msgspec.MsgspecError as error:
-                raise LocalError(f"line {number} is no row of a record: {error}") from None
+                raise LocalError(f"line {number} is not a row of a record: {error}") from None
             if line.kind not in _PLAIN:
-                raise LocalError(f"line {number} is no row of a record: there is no kind {line.kind!r}")
+                raise LocalError(f"line {number} is not a row of a record: unknown kind {line.kind!r}")
             if named and line.run != record.run:
                 raise LocalError(f"line {number} is of run {line.run!r}, those before of {record.run!r}")
             record.run, named = line.run, True

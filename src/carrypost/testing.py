@@ -118,7 +118,7 @@ class Network(engine.Network):
         except RuntimeError:
             loop = None
         if not isinstance(loop, VirtualLoop):
-            raise StateError("contexts need virtual time: call this inside an async function that testing.run runs")
+            raise StateError("contexts require virtual time: call this in an async function that testing.run runs")
         client = "" if client_id is None else named(client_id, "a client id")
         return Context(Connection(_Seat(self, node), client), mode)
 
@@ -141,7 +141,7 @@ class Network(engine.Network):
     async def __aexit__(self, *raised: object) -> None:
         await super().__aexit__(*raised)
         if self._unheard and raised[1:2] == (None,):
-            raise ExceptionGroup("listeners failed, and no exception listener was told", self._unheard)
+            raise ExceptionGroup("listeners failed, and there was no exception listener", self._unheard)
 
     def _route(self, _: float, node: str, event: Event) -> None:
         found = (self._providers or {}).get(node)
@@ -151,7 +151,7 @@ class Network(engine.Network):
     def kill(self, node: str) -> None:
         """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""
         super().kill(node)
-        self._end(node, f"the node {node!r} was killed: restart it, and make another context")
+        self._end(node, f"the node {node!r} was killed: restart it, and create another context")
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()

@@ -72,7 +72,7 @@ class UndoLog:
     def begin(self, number: int) -> None:
         """Note what follows under this number; raises if a command of that number was not answered yet."""
         if number in self._open:
-            raise IllegalStateException(f"the command of the number {number} is not answered yet: choose another")
+            raise IllegalStateException(f"the command number {number} is in use: choose another")
         self._current = Command(number)
 
     def note(

@@ -59,7 +59,7 @@ class Document:
         outer, _, inner = name.rpartition(".")
         found = (self.table(outer) if outer else self.content).get(inner, [])
         if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-            raise self.error(name, f"{name} is a list of tables, each written [[{name}]]")
+            raise self.error(name, f"{name} must be a list of tables, each written [[{name}]]")
         for index, row in enumerate(found):
             for key in needed:
                 if key not in row:
@@ -119,7 +119,7 @@ def assigned(text: str, example: str = "workload.0.lifetime_s=600") -> tuple[str
     """Key and value of an argument KEY=VALUE; the value is as in TOML, but text need not be quoted."""
     key, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not key:
-        raise ConfigError(f"--set takes KEY=VALUE, as in {example}, not {text!r}")
+        raise ConfigError(f"--set must be KEY=VALUE, such as {example}, not {text!r}")
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -169,7 +169,7 @@ def _at(place: object, name: str, key: str, path: Sequence[str]) -> str | int:
     if not isinstance(place, list):
         raise ConfigError(f"--set {key}: {where} is a value, not a table")
     if not name.isdecimal() or int(name) >= len(place):
-        raise ConfigError(f"--set {key}: {where} is a list of {len(place)}, counted from 0; there is no {where}.{name}")
+        raise ConfigError(f"--set {key}: {where} is a list of {len(place)}, counted from 0, and has no {where}.{name}")
     return int(name)
 
 

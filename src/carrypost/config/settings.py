@@ -29,7 +29,7 @@ class Limits:
     """Bounds on everything that a peer can make this node keep, hold or do."""
 
     datagram_bytes_max: int = whole(9 * KIB, 576, 65_507)
-    """A longer datagram is refused unread."""
+    """Longest datagram accepted; a longer one is refused unread."""
     frames_max: int = whole(512, 1, 65_536)
     """Frames in one datagram."""
     descriptor_bytes_max: int = whole(8 * KIB, 256, MIB)
@@ -39,21 +39,21 @@ class Limits:
     attributes_max: int = whole(64, 0, 4_096)
     """Attributes of one descriptor."""
     attribute_bytes_max: int = whole(KIB, 1, 64 * KIB)
-    """An attribute's name, or its value where that is text."""
+    """An attribute's name, or its value if that is text."""
     destination_bytes_max: int = whole(256, 1, 64 * KIB)
     """A destination's name."""
     label_bytes_max: int = whole(256, 0, 64 * KIB)
     """A message's label."""
     message_bytes_max: int = whole(16 * MIB, 1, UNBOUNDED)
-    """Payload as sent, and as it is after decompression."""
+    """Payload as sent, and after decompression."""
     inflate_ratio_max: int = whole(100, 1, 100_000)
-    """Declared size of a payload by its length as sent."""
+    """Ratio of the declared size of a payload to its length as sent."""
     offer_entries_max: int = whole(512, 1, 65_536)
     """Entries of one offer frame."""
     request_handles_max: int = whole(512, 1, 65_536)
     """Handles in one request frame."""
     heard_max: int = whole(168, 1, 16_384)
-    """Nodes in one announcement's heard-list. Own ones list as many as fit into `mtu_bytes`, if that is fewer."""
+    """Nodes in the heard-list of one announcement. Own lists have as many as fit into `mtu_bytes`, if that is fewer."""
     digest_members_max: int = whole(2_048, 64, 65_536)
     """Numbers of all kinds in one digest frame, and fingerprints in one list of acknowledgements."""
     profile_bytes_max: int = whole(64 * KIB, 64, 16 * MIB)
@@ -69,18 +69,21 @@ class Limits:
     pattern_memory_bytes_max: int = whole(8 * MIB, 64 * KIB, UNBOUNDED)
     """Compiled patterns of one profile."""
     neighbours_max: int = whole(256, 1, 65_536)
-    """Neighbours at one time. Of those that are found by their announcements never more than an own list holds."""
+    """Neighbours at the same time. Those found by announcements are at most as many as fit into this node's own
+    heard-list.
+    """
     offers_open_max: int = whole(4_096, 1, UNBOUNDED)
-    """Per neighbour: messages that it offered, that are wanted, and that are not here yet; and, apart from these, those
-    for which there was no room."""
+    """Per neighbour: wanted messages that it offered and that have not arrived; counted separately, those for which
+    there was no room.
+    """
     partials_max: int = whole(256, 1, UNBOUNDED)
-    """Half-received messages."""
+    """Partially received messages."""
     fragment_buffer_bytes_max: int = whole(4 * MIB, 16 * KIB, UNBOUNDED)
-    """Fragments that wait for the rest of their piece to be verified; at least one piece fits."""
+    """Fragments whose piece is incomplete and not yet verified; at least one piece fits."""
     descriptor_buffer_bytes_max: int = whole(256 * KIB, 1 * KIB, UNBOUNDED)
-    """Parts of descriptors, profiles and hash lists that are not whole yet."""
+    """Parts of incomplete descriptors, profiles and hash lists."""
     seen_max: int = whole(1_000_000, 1, UNBOUNDED)
-    """Ids remembered without a copy. While delivered messages that did not expire fill it, nothing wanted is let in."""
+    """Ids remembered without a copy. While ids of delivered messages fill it, no wanted message is admitted."""
     seen_bytes_max: int = whole(128 * MIB, 1, UNBOUNDED)
     """Descriptors of those, likewise."""
     unconfirmed_max: int = whole(10_000, 1, UNBOUNDED)
@@ -88,29 +91,31 @@ class Limits:
     unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those deliveries, likewise."""
     acked_max: int = whole(1_000, 4, 65_536)
-    """Records of acknowledgements that are kept and passed on; of messages unknown here, a quarter of that."""
+    """Records of acknowledgements that are kept and forwarded; for messages unknown here, a quarter of that."""
     island_nodes_max: int = whole(512, 2, 65_536)
     """Hosts whose links are known."""
     groups_max: int = whole(4_096, 1, UNBOUNDED)
     """Order groups."""
     barrier_entries_max: int = whole(200, 1, 65_536)
-    """Messages on which one may depend directly."""
+    """Direct predecessors of one message."""
     pending_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages that wait for their predecessors, never more than half of the cache; their copies are pinned."""
     pending_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     share_author: float = number(0.25, 0.001, 1.0)
-    """Share of a full cache that one author may hold, of what may wait for its predecessors, of order groups, and of
-    the queues of this node that are more than half full."""
+    """Share that one author may have of a full cache, of the messages that wait for predecessors, of order groups, and
+    of queues of this node that are more than half full.
+    """
     share_neighbour: float = number(0.5, 0.001, 1.0)
-    """Share of a full cache that one giver may have filled."""
+    """Share of a full cache that messages from one neighbour may have."""
     share_queues: float = number(0.25, 0.001, 1.0)
-    """Share of a full cache that messages to others' queues and held topics, and what nodes tell each other of them,
-    may hold; and of any cache that the messages in all queues of this node may hold, and legs of others' messages."""
+    """Share of a full cache for messages to queues and held topics of other nodes, with their control messages; also
+    the share of any cache for the messages in this node's queues, and for legs of others' messages.
+    """
     holder_subscribers_max: int = whole(1_000, 1, 65_536)
-    """Subscribers of one topic that this node holds, those that it remembers to have left included."""
+    """Subscribers of one topic that this node holds, including remembered ones that have left."""
     queue_messages_max: int = whole(10_000, 1, UNBOUNDED)
-    """Messages in a queue of this node; their copies are pinned, and further ones stay with carriers meanwhile."""
+    """Messages in a queue of this node. Their copies are pinned; further messages stay with their carriers."""
     queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     overlay_brokers_max: int = whole(256, 1, 65_536)
@@ -155,24 +160,24 @@ class Limits:
     """Share of the cache that this node's own events may hold until they expire, or all consumers are past them, for
     brokers that lack some."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
-    """Frames taken from one neighbour."""
+    """Frames accepted from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
-    """Bytes taken from one neighbour."""
+    """Bytes accepted from one neighbour."""
     link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
-    """Signatures that do not fit, after which a link's descriptors are refused unread."""
+    """Invalid signatures after which a link's descriptors are refused unread."""
     link_records_per_s: int = whole(20, 1, UNBOUNDED)
     """Records of acknowledgements and of links whose signatures are checked for one neighbour, and that are sent to
     one."""
     link_relay_bytes_per_s: int = whole(8 * MIB, KIB, UNBOUNDED)
-    """Bytes that are passed on for one neighbour to hosts which it does not reach itself."""
+    """Bytes relayed for one neighbour to hosts that it does not reach itself."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
-    """Work that one neighbour causes and that leads to nothing, in microseconds or so: beyond it, it is not heard."""
+    """Useless work that one neighbour may cause, in about microseconds; beyond it, its datagrams are dropped."""
     waste_per_s: int = whole(20_000, 1, UNBOUNDED)
-    """The same of all neighbours and strangers together."""
+    """The same for all neighbours and strangers together."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""
     refusals_max: int = whole(1_000, 1, UNBOUNDED)
-    """Refusals that wait to be told to the driver; more are counted together."""
+    """Refusals that wait to be reported to the driver; further ones are only counted."""
 
     def replace(self, **changes: object) -> Limits:
         """Return these limits with some changed."""
@@ -202,36 +207,41 @@ class Messaging:
     subscription to a held topic is served as long as there is a path to its holder, unless subscriptions are kept or
     refused."""
     subscription_lease_s: float | None = lifetime(30 * DAY_S)
-    """A durable subscription that nobody uses ends after so long."""
+    """Time after which an unused durable subscription ends."""
     prefetch: int = whole(100, 1, UNBOUNDED)
-    """Messages that a consumer is handed ahead of its program, unless it is opened with a `prefetch` of its own."""
+    """Messages that a consumer holds ahead of its program, unless it is created with its own `prefetch`."""
     prefetch_remote: int = whole(10, 0, UNBOUNDED)
-    """The same for consumers of queues that other nodes manage: nobody else gets what a device takes along that never
-    returns. 0: one message is asked for, and only while the program waits for it."""
+    """The same for consumers of queues that other nodes manage. Keep it low: messages on a device that never returns
+    are delivered to no other. 0: one message is requested, and only while the program waits.
+    """
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
-    """Payload of those messages; one is always allowed."""
+    """Payload of those messages; one message is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
-    """Lifetime of the advertisement of a name, and the time for which use prolongs names of others here. It is renewed
-    after a third to a half of that. A node that is passed by every third day so keeps what it knows, and unbound names
-    are forgotten in a week. Never more than `lifetime_s_max`."""
+    """Lifetime of the advertisement of a name, and the time by which use extends names of others here. Advertisements
+    are renewed after a third to a half of it. So a node that is met every third day keeps the names it knows, and
+    unbound names are forgotten after a week. At most `lifetime_s_max`.
+    """
     directory: Literal["use", "lease"] = choice("use", ("use", "lease"))
-    """The rule by which names of others stay known here. "use": using what they stand for prolongs them. "lease", as in
-    EMMA: only their advertisements do. Then own names are advertised for `directory_lease_s` at a time, and not for
-    `advert_s`."""
+    """The rule by which names of others are kept. "use": using their destination extends them. "lease", as in EMMA:
+    only their advertisements do; own names are then advertised for `directory_lease_s` at a time instead of
+    `advert_s`.
+    """
     directory_lease_s: float = number(600.0, 1.0, YEAR_S)
-    """The lease that an advertisement of this node gives its name on other nodes, where `directory` is "lease". It is
-    renewed after a third to a half of that. Never more than `lifetime_s_max`."""
+    """The lease of this node's names on other nodes if `directory` is "lease". It is renewed after a third to a half of
+    it. At most `lifetime_s_max`.
+    """
     manage: bool | tuple[str, ...] = patterns()
-    """Manage queues that other nodes place here: never, always, or where the name of the queue matches one of these."""
+    """Manage queues that other nodes place here: never, always, or if the name of the queue matches one of these."""
     tries: int = whole(6, 1, UNBOUNDED)
-    """Number of times that a message is handed over without an acknowledgement before it becomes a dead letter."""
+    """Number of deliveries without an acknowledgement after which a message becomes a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)
-    """Pause of a session after a rollback, or after a listener failed; twice as long each time that
-    this happens in a row, up to a minute. 0: it goes on at once."""
+    """Pause of a session after a rollback or a failure of a listener. It doubles with each repetition, up to a minute.
+    0: no pause.
+    """
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
-    """Payload of what one session sent and did not commit yet."""
+    """Payload of messages that one session sent and has not committed."""
     receipt_s: float = number(7 * DAY_S, 0.0, YEAR_S)
-    """So much longer than the message itself live what becomes of it, and the wait for that."""
+    """Time after the deadline of a message for which its receipts are still carried and waited for."""
 
 
 @table("overlay")
@@ -249,20 +259,22 @@ class Overlay:
     vicinity_hops: int = whole(8, 1, 64)
     """The longest path, in hops between nodes, from a broker to a neighbour."""
     update_s: float = number(10.0, 0.1, HOUR_S)
-    """Time between two looks of a broker at who is near. With each it tells its neighbours what changed."""
+    """Interval at which a broker checks which brokers are near, and sends its neighbours the changes."""
     topology: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
-    """Brokers look again and again, or keep the neighbours that they found in their first `update_s`."""
+    """"adaptive": brokers choose their neighbours anew every `update_s`. "static": they keep those found in the first
+    `update_s`.
+    """
     paths: Literal["brokers", "direct"] = choice("brokers", ("brokers", "direct"))
-    """A message to another broker goes from broker to broker along the overlay, or straight to the last one."""
+    """"brokers": a message to another broker goes from broker to broker. "direct": it goes directly to the last one."""
     homing: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
-    """Clients look for nearer home brokers again and again, or keep the first one."""
+    """"adaptive": clients look for nearer home brokers every `discovery_s`. "static": they keep the first one."""
     discovery_s: float = number(5.0, 0.1, HOUR_S)
-    """Time between two looks of a client at which brokers are near."""
+    """Interval at which a client checks which brokers are near."""
     orphan_s: float = number(15.0, 0.1, DAY_S)
     """A home broker that cannot be reached for so long is replaced, if another one can be reached. A consumer that
     waits so long for a result, although later ones came, asks its home to begin anew after the last one it has."""
     gap_s: float = number(60.0, 0.1, DAY_S)
-    """A seat skips events that are missing for so long, and tells the consumer how many."""
+    """Time after which a seat skips missing events, and reports their number to the consumer."""
     checkpoint_s: float = number(5.0, 0.1, DAY_S)
     """Time between two checkpoints, by which a consumer has the state of its modulator. A seat whose modulator makes
     nothing of events for so long tells the consumer how far it is."""
@@ -298,20 +310,22 @@ class Settings:
     """The settings of one node. The defaults are those of a real node; `emulated` has those of emulation."""
 
     altruistic: bool | tuple[str, ...] = patterns()
-    """Carry what nobody here asked for: never, always, or where the destination matches one of these."""
+    """Carry messages that no program here asked for: never, always, or if the destination matches one of these."""
     horizon_hops: int = whole(1, 1, 8)
     """Distance that an interest profile travels, in hops; 1: to direct neighbours."""
     announce_s_min: float = number(1.0, 0.01, HOUR_S)
-    """Shortest period of announcements: something changed."""
+    """Shortest period of announcements, after a change."""
     announce_s_max: float = number(5.0, 0.01, HOUR_S)
-    """Longest period of announcements: all is quiet."""
+    """Longest period of announcements, without changes."""
     beacons: bool = flag(True)
-    """Announce periodically; off where the driver tells of every contact (ideal emulation)."""
+    """Announce periodically; off if the driver reports every contact (ideal emulation)."""
     paper_mode: bool = flag(False)
-    """As the papers have it: fixed period, full offers, stop-and-wait."""
+    """Behave as in the papers: fixed period, full offers, stop-and-wait."""
     strategy: Literal["exchange", "anti-entropy"] = choice("exchange", ("exchange", "anti-entropy"))
-    """Begin of a contact: comparing sets, and offering what the other wants; or, as EMMA does, a list of all
-    that is here, upon which each sends what the other lacks. Then this node carries everything."""
+    """Start of a contact: compare sets and offer what the other wants (`exchange`); or, as in EMMA, list all messages,
+    after which each host sends what the other lacks (`anti-entropy`). With `anti-entropy` this node carries
+    everything.
+    """
     cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
     """Messages in the cache."""
     cache_bytes_max: int = whole(256 * MIB, 1, UNBOUNDED)
@@ -319,40 +333,41 @@ class Settings:
     lifetime_s_default: float | None = lifetime(DAY_S)
     """Lifetime of a message sent without one."""
     lifetime_s_max: float | None = lifetime(30 * DAY_S)
-    """Own messages live at most so long; foreign ones that would live longer are refused."""
+    """Longest lifetime of own messages; messages of others with a longer one are refused."""
     mtu_bytes: int | None = whole_or_none(MTU_BYTES_MIN, 65_507, "interface")
-    """Longest datagram sent. By interface: up to 1,452, as the interfaces here and at the neighbours carry them."""
+    """Longest datagram sent. "interface": up to 1,452, as the interfaces here and at the neighbours allow."""
     security: Literal["signed", "off"] = choice("signed", ("signed", "off"))
     """Security level: `signed` signs messages and demands signatures, `off` does neither."""
     compress: bool = flag(True)
-    """Compress payloads at publication where that makes them shorter."""
+    """Compress payloads at publication if that makes them shorter."""
     coalesce_s: float = number(0.1, 0.0, 60.0)
-    """Time that something new may wait for company before it is offered."""
+    """Time for which new messages are collected before they are offered together."""
     offer_s_min: float = number(0.0, 0.0, 3_600.0)
-    """Time between two offers of something new to one neighbour, at least: larger saves datagrams, and delays."""
+    """Least time between two offers of new messages to one neighbour; a larger one saves datagrams and adds delay."""
     push_bytes_max: int = whole(1_200, 0, 65_507)
-    """Longest payload of a fresh message that is sent to neighbours unasked, if it fits into a datagram; 0: none is."""
+    """Longest payload of a new message that is pushed to neighbours without an offer, if it fits into a datagram; 0:
+    none.
+    """
     acked_s: float = number(10.0, 0.0, HOUR_S)
-    """Time between two broadcasts of new acknowledgements, at least; 0: each is broadcast at once."""
+    """Least time between two broadcasts of new acknowledgements; 0: each is broadcast at once."""
     island: bool = flag(True)
     """Find out which hosts can be reached over several hops, and help others to do so."""
     island_s_min: float = number(5.0, 0.0, HOUR_S)
-    """Time between two changes of what this host tells of its links to all of the island, at least, after three at
-    once; 0: each is told at once."""
+    """Least time between two updates of this host's links to the island, after three at once; 0: no limit."""
     island_hops_max: int = whole(16, 1, 64)
     """Longest path to a recipient that can be reached."""
     island_patience_s: float = number(5.0, 0.1, HOUR_S)
-    """A message that makes no progress on its path for so long is carried by everybody, as if there were none."""
+    """Time without progress on its path after which a message is also spread epidemically."""
     routes_max: int = whole(64, 1, 4_096)
-    """Hosts to which messages are under way over several hops, at one time."""
+    """Hosts to which messages are under way over several hops, at the same time."""
     digest_every: int = whole(12, 1, 100_000)
-    """Sets are compared again every so many periods of announcements, because beliefs about a neighbour go stale."""
+    """Number of announcement periods after which sets are compared again, since knowledge becomes stale."""
     shares: bool = flag(True)
     """Keep one author or neighbour from filling a full cache."""
     skew_s_max: float = number(600.0, 0.0, YEAR_S)
-    """Time by which the date of a message may be ahead of the local clock, at most."""
+    """Longest time by which the date of a message may be ahead of the local clock."""
     window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
-    """Bytes on their way to one neighbour that it has not acknowledged."""
+    """Bytes under way to one neighbour without an acknowledgement."""
     messaging: Messaging = inner(Messaging)
     """Topics and queues of the programs on this node."""
     overlay: Overlay = inner(Overlay)

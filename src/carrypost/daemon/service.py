@@ -79,7 +79,7 @@ class Service:
         try:
             self._apply(self._load())
         except CarrypostError as error:
-            _log.error("the settings stay as they are: %s", error)
+            _log.error("the settings were not changed: %s", error)
         notify_ready()
 
     def _apply(self, loaded: NodeSettings) -> None:
@@ -103,7 +103,7 @@ class Service:
         self._read_passcode()
         if changed:
             _log.warning("needs a restart: %s", ", ".join(changed))
-        _log.info("the settings were read again")
+        _log.info("the settings were reloaded")
 
     def _read_passcode(self) -> None:
         if self._stomp is None:
@@ -112,6 +112,6 @@ class Service:
         try:
             self._stomp.reload()
         except CarrypostError as error:
-            _log.error("the passcode of STOMP clients stays: %s", error)
+            _log.error("the passcode of STOMP clients was not changed: %s", error)
         if self._stomp.options != before:
-            _log.info("the passcode of STOMP clients that connect from now on is another one")
+            _log.info("the passcode of STOMP clients was changed, for new connections")

@@ -53,7 +53,7 @@ def run(
     if not isinstance(scenario, Scenario):
         scenario = Scenario.load(scenario, overrides)
     elif overrides:
-        raise LocalError("overrides change a scenario's file; give them to Scenario.load or Scenario.parse")
+        raise LocalError("overrides apply to a scenario's file: pass them to Scenario.load or Scenario.parse")
     prepared = prepare(scenario, seed, settings=settings, encoded=encoded, application=application)
     return prepared.run(None if out is None else Path(out), watch)
 

@@ -174,7 +174,7 @@ class Host:
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> None:
         """Start a node from the state that its earlier batches add up to, without payloads."""
         if self._started:
-            raise StateError("a host is started or restored once")
+            raise StateError("a host can be started or restored only once")
         self._started = True
         rows = list(state)
         self._holdings.now_us = now

@@ -118,7 +118,7 @@ class UnitsOfWork:
                 if len(sends) > 1:
                     stamping.add(descriptor)
             elif (copy := self._holdings.cache.get(descriptor.id)) is not None and copy.here:
-                raise IllegalStateException(f"somebody else sent a message under the id {descriptor.shown}: roll back")
+                raise IllegalStateException(f"another message has the id {descriptor.shown}: roll back")
             made.append((each, descriptor))
         return made
 
@@ -180,7 +180,9 @@ class UnitsOfWork:
         drafts = [send for send in work.sends if isinstance(send, int)]
         # The same draft twice would be two messages under one id.
         if drafts and len(set(drafts)) < len(drafts):
-            raise IllegalStateException(f"a draft is sent once, and this work names one twice: {drafts}")
+            raise IllegalStateException(
+                f"a draft can be sent only once, and this transaction names one twice: {drafts}"
+            )
         self.layers.check_work([each.draft for each in sends], work.acks)
         if work.acks and not self.layers.acknowledging:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
@@ -217,6 +219,6 @@ class UnitsOfWork:
         lower = [size for other, size in cache.room.yielding() if other < rank]
         if not cache.room.fits(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
             raise ResourceAllocationException(
-                f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, "
-                "and not enough in it may give way to them: nothing was sent"
+                f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, and not enough of it can "
+                "be evicted: nothing was sent"
             )

@@ -50,7 +50,9 @@ class Acknowledging:
 
     async def release(self, number: int, delay_us: int) -> None:  # noqa: ARG002 - one mode heeds the program
         """Let a message come again after a while, at the program's request; only with individual acknowledgement."""
-        raise IllegalStateException("this context does not acknowledge each message for itself")
+        raise IllegalStateException(
+            "this context does not acknowledge messages individually: create it with SessionMode.INDIVIDUAL_ACKNOWLEDGE"
+        )
 
     async def _finish(self, numbers: list[int]) -> None:
         """Acknowledge these, and wait until that is durable; raises if some leases are over.
@@ -79,7 +81,7 @@ class Acknowledging:
         """Raise if the program has too many unacknowledged messages."""
         if len(self._leases) >= UNACKNOWLEDGED_MAX:
             raise IllegalStateException(
-                f"{len(self._leases):,} messages are not acknowledged: acknowledge, commit or recover before more come"
+                f"{len(self._leases):,} messages are not acknowledged: acknowledge, commit or recover to receive more"
             )
 
     def flush(self) -> asyncio.Future[None] | None:
@@ -212,14 +214,14 @@ class TransactedAcknowledging(Acknowledging):
     def check_idle(self) -> None:
         """Raise while a commit runs."""
         if self.committing:
-            raise TransactionInProgressException("a commit is under way in this context: wait for it first")
+            raise TransactionInProgressException("a commit is in progress in this context: wait for it first")
 
 
 def lease_over(lapsed: int, count: int) -> IllegalStateException:
     """Return the exception for a program that took longer than its leases, for so many of its messages."""
     which = "the lease of the message is" if count == 1 else f"the leases of {lapsed} of {count} messages are"
     return IllegalStateException(
-        f"{which} over, and others may have what was not acknowledged in time: declare the queue with a longer lease_s",
+        f"{which} over, and the messages may have been redelivered elsewhere: declare the queue with a longer lease_s",
         "LEASE_OVER",
     )
 

@@ -122,7 +122,7 @@ class AttachedProvider(RemoteProvider):
     async def close(self) -> None:
         """Disconnect, once the node has answered everything."""
         await self.line.answered(_CLOSE_S)
-        self.line.end(IllegalStateException("this program is not attached to the node any more"))
+        self.line.end(IllegalStateException("this program is no longer attached to the node: create a new context"))
         await asyncio.shield(self.line.over)
 
     @property
@@ -143,7 +143,7 @@ class AttachedProvider(RemoteProvider):
         try:
             encoded = call.encode(args)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise IllegalArgumentException(f"this cannot be told to a node: {error}") from None
+            raise IllegalArgumentException(f"the call cannot be encoded for the node: {error}") from None
         return calls.Call(self.line.next() if call.answered else 0, call.name, Raw(encoded), read=self._read)
 
     async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets

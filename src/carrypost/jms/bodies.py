@@ -22,8 +22,8 @@ def message_of(given: object) -> object:
         return given
     if isinstance(given, set | frozenset | int | float):
         raise MessageFormatException(
-            f"a value of type {type(given).__name__} cannot be a body by itself: send text, such as str(value), bytes, "
-            "a dict, a list, such as [value], or an object of a registered class"
+            "a body must be str, bytes, dict, list or an object of a registered class, not "
+            f"{type(given).__name__}: send str(value) or [value]"
         )
     return ObjectMessage(given)
 

@@ -52,7 +52,7 @@ class Connection:
     def opened(self) -> OpenConnection:
         """The connection as sessions see it; raises `IllegalStateException` unless it is open."""
         if self._open is None:
-            raise IllegalStateException("this connection is not open: enter the context by `async with`, or await it")
+            raise IllegalStateException("this connection is not open: enter the context with `async with`, or await it")
         return self._open
 
     # --- sessions ------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Connection:
             raise IllegalStateException(f"this connection has the client id {self.client_id!r} already")
         if self.used or len(self._sessions) > 1:
             raise IllegalStateException(
-                "the client id comes first: set it before anything else, or give it to the connection factory"
+                "the client id must be set before any other call: set it first, or give it to the connection factory"
             )
         async with self._opening:
             before = self.opened

@@ -137,10 +137,12 @@ class Consumer:
         if self._intake.closed:
             raise IllegalStateException(self._intake.closed)
         if self._session.inbox.receives:
-            raise IllegalStateException("a task of this context receives: listeners need a context of their own")
+            raise IllegalStateException(
+                "a task receives in this context: create another context for listeners (ctx.create_context())"
+            )
         found = getattr(listener, "on_message", listener)
         if found is not None and not callable(found):
-            raise IllegalArgumentException(f"a listener is a function, or has on_message, not {listener!r}"[:200])
+            raise IllegalArgumentException(f"a listener must be a function or have on_message, not {listener!r}"[:200])
         self._listener = listener
         self._intake.listen(found)
         self._session.listeners_changed()

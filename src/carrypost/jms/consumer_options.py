@@ -45,13 +45,12 @@ def asked(wanted: ConsumerOptions) -> Subscribe | Receive:
 def _received(wanted: ConsumerOptions, queue: Queue) -> Receive:
     if wanted.durable or wanted.shared:
         raise InvalidDestinationException(
-            f"subscriptions are of topics, and {queue!r} is a queue, which keeps its messages and gives each to one of "
-            "its consumers: use create_consumer"
+            f"a subscription needs a topic, and {queue!r} is a queue: use create_consumer"
         )
     if wanted.no_local:
-        raise IllegalArgumentException(f"no_local is for topics: each message of {queue!r} is for somebody")
+        raise IllegalArgumentException(f"no_local requires a topic, and {queue!r} is a queue")
     if wanted.patterns:
-        raise IllegalArgumentException(f"patterns are for topics: choose from {queue!r} by a selector")
+        raise IllegalArgumentException(f"patterns require a topic, and {queue!r} is a queue: use a selector")
     check_unmodulated(wanted.modulator, wanted.relocation, queue)
     return Receive(queue.address, queue_selector(wanted.selector))
 
@@ -73,7 +72,7 @@ def _refuse_given(selector: Selector, who: str) -> None:
 
 def _selector(selector: object) -> str | None:
     if selector is not None and not isinstance(selector, str):
-        raise IllegalArgumentException(f"a selector is text, not a {type(selector).__name__}")
+        raise IllegalArgumentException(f"a selector must be a str, not {type(selector).__name__}")
     return selector
 
 
@@ -81,15 +80,17 @@ def _subscribed(wanted: ConsumerOptions) -> Subscribe:
     topic, patterns, selector = wanted.destination, wanted.patterns or {}, _selector(wanted.selector)
     if not isinstance(topic, Topic):
         raise InvalidDestinationException(
-            "a consumer takes a topic, made by create_topic, a queue, made by create_queue, or text that names one, "
-            f"such as 'topic/news', not {topic!r}"[:200]
+            (
+                "the destination must be a topic (create_topic), a queue (create_queue), or text such as "
+                f"'topic/news', not {topic!r}"
+            )[:200]
         )
     if isinstance(topic, ChannelTopic):
         _check_channel(wanted)
     else:
         check_unmodulated(wanted.modulator, wanted.relocation, topic)
     if DESTINATION in patterns:
-        raise IllegalArgumentException("the topic says where messages go: patterns are for other attributes")
+        raise IllegalArgumentException("patterns must not name the destination: the topic selects it")
     if selector is not None:
         _refuse_given(Selector(selector), "messages of a topic are chosen")
     try:
@@ -108,16 +109,16 @@ def _check_channel(wanted: ConsumerOptions) -> None:
     """Raise `IllegalArgumentException` for options that a consumer of a channel cannot have."""
     check_relocation(wanted.relocation)
     if wanted.patterns:
-        raise IllegalArgumentException("patterns are for other topics: choose from a channel by a selector")
+        raise IllegalArgumentException("a channel takes no patterns: use a selector")
     if wanted.modulator is None:
         return
     if wanted.selector is not None:
         raise IllegalArgumentException(
-            "a selector on a channel runs at the home broker as the modulator 'selector', and a consumer has one "
-            "modulator: leave the selector out, and choose in the modulator"
+            "a consumer of a channel has either a selector or a modulator, since the selector runs as a "
+            "modulator at the home broker: leave the selector out, and select in the modulator"
         )
     if wanted.no_local:
         raise IllegalArgumentException(
-            "no_local goes with no modulator: what a modulator makes of events does not tell which connection sent "
-            "them. Choose by a property of the events in the modulator"
+            "no_local cannot be combined with a modulator, whose results do not name the connection that "
+            "sent the event: select by a property of the events in the modulator"
         )

@@ -165,7 +165,7 @@ class Context(Holding):
         self._sessions.opened()
         if listener is not None and not callable(listener := getattr(listener, "on_exception", listener)):
             raise IllegalArgumentException(
-                f"an exception listener is a function, or has on_exception, not {listener!r}"
+                f"an exception listener must be a function or have on_exception, not {listener!r}"
             )
         self._connection.reports.listener = listener
 
@@ -385,7 +385,7 @@ class Context(Holding):
         manage the queue, `IllegalStateException` while a program of this node consumes from it.
         """
         self._sessions.opened()
-        named_queue = as_queue(queue, "end_queue expects a queue, made by declare_queue")
+        named_queue = as_queue(queue, "end_queue requires a queue, made by declare_queue")
         provider = (await self._sessions.ready()).units.provider
         found = await resolved(provider, named_queue)
         await provider.end_queue(found.address)
@@ -403,7 +403,7 @@ class Context(Holding):
     def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Return a browser: it sees the messages that wait in a queue, by ``async for``, and takes none."""
         session = self._sessions.use()
-        found = as_queue(queue, "a browser is of a queue, made by create_queue")
+        found = as_queue(queue, "a browser requires a queue, made by create_queue")
         return QueueBrowser(session, found, queue_selector(selector))
 
     # --- requests ------------------------------------------------------------------------------------------

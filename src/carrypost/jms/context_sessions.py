@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from carrypost.jms.transactions import Transaction
 
 L = TypeVar("L")
-_UNOPENED = "not open yet: enter it by `async with`, or await it"
+_UNOPENED = "not open yet: enter it with `async with`, or await it"
 _OPEN = "open"
 _CLOSED = "closed: create another"
 
@@ -152,7 +152,7 @@ class ContextSessions:
         least = 0 if isinstance(wanted.destination, Queue) else 1
         if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
             raise IllegalArgumentException(
-                f"prefetch is a whole number of messages, {least} or more: {wanted.prefetch!r}"
+                f"prefetch must be a whole number of messages, {least} or more, not {wanted.prefetch!r}"
             )
 
         async def opened() -> Consumer:
@@ -176,7 +176,9 @@ class ContextSessions:
 
         def decorate(function: L) -> L:
             if not callable(function):
-                raise IllegalArgumentException(f"a function is decorated, not {function!r}"[:200])
+                raise IllegalArgumentException(
+                    f"the decorator must be applied to a function, not to {function!r}"[:200]
+                )
             self.use()
             task = asyncio.get_running_loop().create_task(self._listen(wanted, function, responds=responds))
             self._standing.add(task)
@@ -223,8 +225,8 @@ class ContextSessions:
         """Send a request, whose reply is awaited later."""
         if self.opened().transaction is not None:
             raise TransactionInProgressException(
-                "a request in a transaction would not be sent before the commit: make it in a context of another mode "
-                "(ctx.create_context())"
+                "a transacted context sends requests only with the commit: make requests in a context of another "
+                "mode (ctx.create_context())"
             )
         await self.ready()
         made = await self.requestor.send(to, body, life_s, correlation_id=correlation_id, properties=properties)

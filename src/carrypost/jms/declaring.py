@@ -62,8 +62,9 @@ async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: 
             return Queue(address.queue_name(asked.name, chosen))
         if answer.reason is None:
             raise DeliveryTimeoutException(
-                f"{chosen} did not answer in time whether it manages the queue {asked.name!r}{_refusals(declined)}: it "
-                "may accept later, and the same call then finds the queue; or choose another node, or a longer timeout"
+                f"{chosen} did not answer in time whether it manages the queue "
+                f"{asked.name!r}{_refusals(declined)}: repeat the call, which finds the queue if the node has "
+                "accepted meanwhile, or choose another node or a longer timeout"
             )
         declined[chosen] = answer.reason
     raise JMSException(
@@ -81,23 +82,24 @@ async def _chosen(policy: Policy, counts: Mapping[NodeId, int], here: NodeId) ->
     if inspect.isawaitable(node):
         node = await node
     if not _is_node(node, here):
-        raise IllegalArgumentException(f"a placement policy returns the id of a node, and {node!r} is none"[:200])
+        raise IllegalArgumentException(f"a placement policy must return the id of a node, not {node!r}"[:200])
     return NodeId(str(node))
 
 
 def placed(choose: object, timeout: Duration | None) -> int:
     """Return the time that a placement may take, in microseconds; callers are not all checked."""
     if choose is None and timeout is not None:
-        raise IllegalArgumentException("a timeout is for a placement: without one nobody is asked, and nothing waits")
+        raise IllegalArgumentException("timeout requires placement, since no other node is asked without it")
     if choose is not None and not callable(choose):
         raise IllegalArgumentException(
-            f"placement is a function of receive counts and this node's id, such as most_receiving, not {choose!r}"[
-                :200
-            ]
+            (
+                "placement must be a function of receive counts and this node's id, such as most_receiving, not "
+                f"{choose!r}"
+            )[:200]
         )
     timeout_us = microseconds(_TIMEOUT_S if timeout is None else timeout, "a timeout")
     if not timeout_us:
-        raise IllegalArgumentException("a timeout is more than 0: nobody could answer in no time")
+        raise IllegalArgumentException("timeout must be greater than 0")
     return timeout_us
 
 
@@ -136,11 +138,11 @@ def declared(
     found = named(name, "the name of a queue")
     if "@" in found:
         raise InvalidDestinationException(
-            f"a queue is managed where it is declared, and has its node added: declare {found.partition('@')[0]!r}"
+            f"a queue is declared by its name alone, and this node is added to it: declare {found.partition('@')[0]!r}"
         )
     if found.startswith((RESERVED, DEAD_LETTERS)):
         raise InvalidDestinationException(
-            f"names that begin with {RESERVED!r} or {DEAD_LETTERS!r} are given by nodes themselves, not to {found!r}"
+            f"names that begin with {RESERVED!r} or {DEAD_LETTERS!r} are reserved: choose another name than {found!r}"
         )
     room = room_for(node)
     if len(found) > room:
@@ -148,9 +150,11 @@ def declared(
     try:
         again = Redelivery(redelivery)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
-        raise IllegalArgumentException(f'redelivery is "never" or "after_lease", not {redelivery!r}'[:200]) from None
+        raise IllegalArgumentException(
+            f'redelivery must be "never" or "after_lease", not {redelivery!r}'[:200]
+        ) from None
     if again is Redelivery.NEVER and lease_s is not None:
-        raise IllegalArgumentException('a lease_s is for redelivery="after_lease": otherwise nothing ends')
+        raise IllegalArgumentException('lease_s requires redelivery="after_lease"')
     lease_us = 0 if again is Redelivery.NEVER else _lease_us(lease_s)
     return Declare(found, again, lease_us, named(policy, "a policy"), receivers=_receivers(receivers, node))
 
@@ -160,10 +164,10 @@ def _receivers(receivers: object, node: NodeId) -> tuple[NodeId, ...] | None:
     if receivers == ANYONE:
         return None
     if not isinstance(receivers, Collection) or isinstance(receivers, str | bytes):
-        raise IllegalArgumentException(f'receivers is "{ANYONE}", or a list of ids of nodes, not {receivers!r}'[:200])
+        raise IllegalArgumentException(f'receivers must be "{ANYONE}" or a list of node ids, not {receivers!r}'[:200])
     for each in receivers:
         if not _is_node(each, node):
-            raise IllegalArgumentException(f"receivers has the ids of nodes, and {each!r} is none"[:200])
+            raise IllegalArgumentException(f"receivers must be node ids, not {each!r}"[:200])
     return tuple(sorted({NodeId(each) for each in receivers}))
 
 
@@ -175,5 +179,5 @@ def _is_node(text: object, here: NodeId) -> bool:
 def _lease_us(lease_s: Duration | None) -> int:
     lease_us = microseconds(_LEASE_S if lease_s is None else lease_s, "lease_s")
     if not lease_us:
-        raise IllegalArgumentException("lease_s is more than 0: nobody could consume anything in no time")
+        raise IllegalArgumentException("lease_s must be greater than 0")
     return lease_us

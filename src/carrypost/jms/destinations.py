@@ -30,7 +30,7 @@ brokers of the overlay pass it on, as an event."""
 def named(name: object, what: str) -> str:
     """Return the name, if it is one: callers are not all checked. Raises `IllegalArgumentException`."""
     if not isinstance(name, str) or not name:
-        raise IllegalArgumentException(f"{what} is text, and not empty: {name!r}"[:200])
+        raise IllegalArgumentException(f"{what} must be text that is not empty, not {name!r}"[:200])
     return name
 
 
@@ -128,7 +128,7 @@ class ChannelTopic(Topic):
         self._ordering = Ordering.NONE
         address.check_levels(name)
         if address.has_wildcard(name):
-            raise InvalidDestinationException(f"a channel is one, and {name!r} would stand for many: name it")
+            raise InvalidDestinationException(f"a channel must be named without wildcards, not {name!r}")
 
     @property
     def pattern(self) -> str:
@@ -145,7 +145,7 @@ def check_one(topic: Topic) -> None:
         address.check_levels(topic.topic_name)
         if address.has_wildcard(topic.topic_name):
             raise InvalidDestinationException(
-                f"{topic.topic_name!r} stands for many topics, and a message goes to one: name it"
+                f"{topic.topic_name!r} contains wildcards: a message must be sent to one topic"
             )
 
 
@@ -155,7 +155,7 @@ def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
     `model`: nobody holds it ("epidemic"), the node in its name does ("holder"), or it is a channel ("channel").
     """
     if model not in (EPIDEMIC, HOLDER, CHANNEL):
-        raise IllegalArgumentException(f'model is "{EPIDEMIC}", "{HOLDER}" or "{CHANNEL}", not {model!r}'[:200])
+        raise IllegalArgumentException(f'model must be "{EPIDEMIC}", "{HOLDER}" or "{CHANNEL}", not {model!r}'[:200])
     if model != EPIDEMIC:
         if Topic("x", ordering).ordering:
             what = "topic that a node holds has no order" if model == HOLDER else "channel has no order among producers"
@@ -226,8 +226,10 @@ def as_destination(given: object) -> object:
     kind, _, name = given.partition("/")
     if not name or kind not in _TEXT_KINDS:
         raise InvalidDestinationException(
-            "a destination as text is 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'queue/NAME' or "
-            f"'queue/NAME@NODE', and this is none: {given!r}"[:200]
+            (
+                "a destination as text must be 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'queue/NAME' or "
+                f"'queue/NAME@NODE', not {given!r}"
+            )[:200]
         )
     if kind == address.Kind.HOLDER:
         return HeldTopic(name)

@@ -26,7 +26,9 @@ def seconds(value: object, what: str, unit: str = "seconds, or a timedelta") -> 
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_S:
-        raise IllegalArgumentException(f"{what} is a number of {unit}, from 0 to {LONGEST_S:g}, not {value!r}"[:200])
+        raise IllegalArgumentException(
+            f"{what} must be a number of {unit}, from 0 to {LONGEST_S:g}, not {value!r}"[:200]
+        )
     return float(value)
 
 
@@ -63,8 +65,8 @@ def in_seconds(at: int, keyword: str, *, least: int, multiple: int = 1) -> Calla
                 value = given[at]
                 if type(value) is int and value >= least and not value % multiple and name not in _warned:
                     warnings.warn(
-                        f"{name} was given {value}, which is {value:,} seconds here, and milliseconds in Java: give it "
-                        f"{value / 1_000:g}, or {keyword}={value} if that is meant", UnitWarning, 2,
+                        f"{name} takes seconds, not milliseconds as in Java, and {value} means {value:,} seconds: "
+                        f"pass {value / 1_000:g}, or {keyword}={value} if seconds are meant", UnitWarning, 2,
                     )  # fmt: skip
                     _warned.add(name)
             return function(*given, **named)

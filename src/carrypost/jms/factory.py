@@ -70,11 +70,11 @@ class ConnectionFactory:
         _check_anonymous(user, password)
         if isinstance(config, str) and "://" in config:
             raise IllegalArgumentException(
-                f"there is no server at {config!r} to connect to: a factory stands for a node in a folder of this "
-                "machine, ConnectionFactory(data=FOLDER), which finds other nodes by itself"
+                f"{config!r} is not supported, since there is no server to connect to: name the folder of a node "
+                "on this machine, ConnectionFactory(data=FOLDER); the node finds other nodes by itself"
             )
         if privilege is not None and not callable(privilege):
-            raise IllegalArgumentException(f"privilege is a function of a message, not {privilege!r}"[:200])
+            raise IllegalArgumentException(f"privilege must be a function of a message, not {privilege!r}"[:200])
         self._client_id = "" if client_id is None else named(client_id, "a client id")
         keywords = {
             _PLACES.get(name, name): os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -83,7 +83,9 @@ class ConnectionFactory:
         socket = config[len(_AT_SOCKET) :] if isinstance(config, str) and config.startswith(_AT_SOCKET) else None
         if socket is not None:
             if attach is False or not socket:
-                raise IllegalArgumentException("unix:PATH attaches to the node at that socket: name it, and no attach")
+                raise IllegalArgumentException(
+                    "unix:PATH already says to attach to the node at that socket: leave attach out"
+                )
             config, attach, keywords["node.control"] = None, True, str(Path(socket).absolute())
         elif config is not None and Path(config).is_dir():
             raise IllegalArgumentException(
@@ -156,12 +158,12 @@ class _Joining:
         if self._privilege is not None:
             await running.release()
             raise IllegalStateException(
-                "privilege holds in the node alone, and this program would be attached to one that runs: name a module "
-                "that has it in that node's [node] plugins"
+                "privilege works only in an embedded node, and this program would attach to one that is running: "
+                "put the function into a module, and list it in that node's [node] plugins"
             )
         if self.unheeded and self.mode != "attached":
             _log.warning(
-                "attached to the node at %s, which has settings of its own: these are not heeded: %s",
+                "attached to the node at %s, which has its own settings; ignoring these: %s",
                 self._settings.control, ", ".join(self.unheeded),
             )  # fmt: skip
         return self._joined("attached", running, provider)
@@ -201,8 +203,8 @@ class _Joined:
 def _check_anonymous(user: object, password: object) -> None:
     if user is not None or password is not None:
         raise JMSSecurityException(
-            "nodes have no users and no passwords: who may read the node's folder may use it, and messages are signed "
-            "with its key. Leave both out"
+            "nodes have no users and no passwords: access is governed by the permissions of the node's "
+            "folder. Leave both out"
         )
 
 

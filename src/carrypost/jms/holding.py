@@ -25,8 +25,8 @@ class Holding(Creating):
         found = named(name, "the name of a topic")
         if "@" in found or found.startswith(RESERVED):
             raise InvalidDestinationException(
-                f"a topic is held where it is declared, and has its node added: {found!r} may neither have '@' in it "
-                f"nor begin with {RESERVED!r}"
+                "a held topic is declared by its name alone, and this node is added to it: the name must not "
+                f"contain '@' or begin with {RESERVED!r}, as {found!r} does"
             )
         check_one(Topic(found))
         self._sessions.opened()
@@ -46,6 +46,6 @@ class Holding(Creating):
         """
         found = as_destination(topic)
         if not isinstance(found, HeldTopic):
-            raise InvalidDestinationException(f"end_topic expects a topic, made by declare_topic, not {topic!r}"[:200])
+            raise InvalidDestinationException(f"end_topic requires a topic, made by declare_topic, not {topic!r}"[:200])
         self._sessions.opened()
         await (await self._sessions.ready()).units.provider.end_topic(found.address)

@@ -154,12 +154,9 @@ class Intake:
         if self.closed:
             raise IllegalStateException(self.closed)
         if self._inbox.listens:
-            raise IllegalStateException(
-                "this context has listeners, which get its messages one at a time: receive in a context of its own "
-                "(ctx.create_context())"
-            )
+            raise IllegalStateException("this context has listeners: receive in another context (ctx.create_context())")
         if self.receiving:
-            raise IllegalStateException("another task receives from this consumer: give each task its own")
+            raise IllegalStateException("another task receives from this consumer: create one consumer per task")
 
     async def _news(self, until: float | None) -> bool:
         """Wait until something changed; return False when the time is over."""
@@ -463,8 +460,8 @@ class Inbox:
         self.given_up += 1
         self._reports.report(
             ListenerException(
-                f"the message {event.descriptor.id_text} to {event.descriptor.destination} was handed over "
-                f"{event.count} times and never acknowledged: it is a dead letter now"
+                f"the message {event.descriptor.id_text} to {event.descriptor.destination} was delivered "
+                f"{event.count} times and never acknowledged: it is now a dead letter"
             ),
             seen=True,  # The program rolled it back, or an earlier life ended with it.
         )
@@ -485,5 +482,5 @@ def _has_body(message: Message, kind: type) -> bool:
 def _misfit(message: Message | None, kind: type | None) -> MessageFormatException:
     name = getattr(kind, "__name__", kind)
     return MessageFormatException(
-        f"the next message has no body that is a {name}, receive() gives all of it: {message!r}"
+        f"the body of the next message is not a {name}: call receive() to get the message {message!r}"
     )

@@ -72,7 +72,7 @@ class ListenerTask:
             try:
                 await self._serve(intake, intake.waiting[0])
             except Exception:  # noqa: BLE001 - What listeners raise is dealt with below: this is a fault of ours.
-                _log.exception("the listeners of a context are not called any more")
+                _log.exception("the listeners of a context are no longer called")
                 return
             finally:
                 self._idle.set()
@@ -143,6 +143,8 @@ class ListenerTask:
 
 def given_up(message: Message, count: int, cause: BaseException) -> ListenerException:
     """Return the exception for a program that failed with a message too often."""
-    made = ListenerException(f"the listener failed {count} times, and does not get this again: {message!r}", message)
+    made = ListenerException(
+        f"the listener failed {count} times on this message, which is not delivered to it again: {message!r}", message
+    )
     made.__cause__ = cause
     return made

@@ -124,7 +124,7 @@ class LocalProvider(Provider):
             answer.set_result(event)
 
     def _on_undone(self, undone: Undone) -> None:
-        error = f"nothing was done, since it could not be kept: {undone.reason}"
+        error = f"the call had no effect, because it could not be stored: {undone.reason}"
         self._fail(undone.number, ResourceAllocationException(error))
 
     def _on_handed(self, handed: Handed) -> None:

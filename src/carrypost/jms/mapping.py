@@ -81,12 +81,12 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         check_one(to)
     if isinstance(to, ChannelTopic) and sending.recipients is not None:
         raise IllegalArgumentException(
-            "an event is for all consumers of its channel: leave recipients out, or send to another topic"
+            "events of a channel have no recipients: leave them out, or send to another topic"
         )
     payload = own.payload
     if len(payload) > bounds.message_bytes_max:
         raise MessageFormatException(
-            f"the body has {len(payload)} bytes, and limits.message_bytes_max is {bounds.message_bytes_max}"
+            f"the body has {len(payload)} bytes, more than the {bounds.message_bytes_max} of limits.message_bytes_max"
         )
     if len(sending.label.encode()) > bounds.label_bytes_max:
         raise IllegalArgumentException(f"a label has at most {bounds.label_bytes_max} bytes (limits.label_bytes_max)")

@@ -26,7 +26,7 @@ def encoded(modulator: object) -> bytes:
         return b""
     if not isinstance(modulator, Modulator):
         raise IllegalArgumentException(
-            f"a modulator is named by carrypost.Modulator.named(NAME, ...), and this is none: {modulator!r}"[:200]
+            f"modulator must be made by a constructor such as Modulator.named(NAME, ...), not {modulator!r}"[:200]
         )
     if is_registered(modulator.name, modulator.version):
         try:
@@ -40,7 +40,8 @@ def check_relocation(relocation: object) -> None:
     """Raise `IllegalArgumentException` for a relocation protocol that there is not."""
     if relocation is not None and relocation not in VARIANTS:
         there = ", ".join(map(repr, VARIANTS))
-        raise IllegalArgumentException(f"relocation is {there}, not {relocation!r}{nearest(str(relocation), VARIANTS)}")
+        hint = nearest(str(relocation), VARIANTS)
+        raise IllegalArgumentException(f"relocation must be {there}, not {relocation!r}{hint}")
 
 
 def check_unmodulated(modulator: object, relocation: object, destination: Destination) -> None:
@@ -49,6 +50,6 @@ def check_unmodulated(modulator: object, relocation: object, destination: Destin
         return
     option = "relocation" if modulator is None else "a modulator"
     raise IllegalArgumentException(
-        f"{option} is for consumers of channels, and {destination!r} is none: create the topic by "
-        'create_topic(NAME, model="channel"), or leave it out'
+        f"{option} requires a channel, and {destination!r} is not one: create the topic with "
+        f'create_topic(NAME, model="channel"), or leave it out'
     )

@@ -41,7 +41,7 @@ class Openable(Generic[T]):
 
     def _misused(self) -> IllegalStateException:
         self._asked = True  # It was told.
-        return IllegalStateException(f"{self._what} has to be awaited first: `consumer = await ctx.{self._what}(…)`")
+        return IllegalStateException(f"{self._what} must be awaited first: `consumer = await ctx.{self._what}(…)`")
 
     def __del__(self) -> None:
         if not self._asked:

@@ -229,7 +229,7 @@ class Producer:
         """
         if listener is not None and not (hasattr(listener, "on_completion") and hasattr(listener, "on_exception")):
             raise IllegalArgumentException(
-                f"a completion listener has on_completion and on_exception, and this has not: {listener!r}"[:200]
+                f"a completion listener must have on_completion and on_exception, not {listener!r}"[:200]
             )
         self._listener = listener
         return self

@@ -157,7 +157,7 @@ class ProgramOutbox:
         except JMSException:
             pass  # The node ends, and says so.
         except Exception:  # noqa: BLE001 - A program that is deaf and does not know it would wait for ever.
-            _log.exception("something could not be told to a program; hanging up")
+            _log.exception("an event could not be sent to a program; closing its connection")
             self._line.hang_up()
 
     async def _write_next(self) -> None:

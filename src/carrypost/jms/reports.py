@@ -23,9 +23,9 @@ _log = logging.getLogger("carrypost.jms")
 def unserved(event: Unserved) -> JMSException:
     """Return what programs are told of a consumer that gets nothing further."""
     return JMSException(
-        f"the consumer of {event.destination} gets nothing further: there is no path any more to "
-        f"{addressee(event.destination)!r}, which holds the topic; close it, and make it again when there is one, or "
-        "make it durable"
+        f"the consumer of {event.destination} receives no more messages: the path to "
+        f"{addressee(event.destination)!r}, which holds the topic, is lost. Close the consumer and create "
+        "it again when there is a path, or make it durable"
     )
 
 

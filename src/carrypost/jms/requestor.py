@@ -187,7 +187,7 @@ class Requestor:
             return f"{provider.place.node}-{provider.now_us():x}-{self._connection.opened.number}-{self._count}"
         found = headers.text_or_none("correlation_id", given)
         if not found:
-            raise IllegalArgumentException("correlation_id is text, and not empty")
+            raise IllegalArgumentException("correlation_id must be text that is not empty")
         return found
 
     async def open(self, correlation_id: str) -> Request:
@@ -196,7 +196,7 @@ class Requestor:
             if each.correlation == correlation_id:
                 return Request(self, each.correlation, each.deadline_us)
         raise IllegalStateException(
-            f"no request {correlation_id!r} is open here: its reply was taken, its time is over, or it was not sent"
+            f"no request {correlation_id!r} is open here: its reply was received, it timed out, or it was never sent"
         )
 
     async def wait_for_reply(
@@ -220,7 +220,7 @@ class Requestor:
             raise IllegalStateException(_CLOSED)
         state = None if sent is None else sent.state
         far = "" if state is None else f": the request is {state}"
-        raise DeliveryTimeoutException(f"no reply to the request {correlation!r} came in time{far}", state=state)
+        raise DeliveryTimeoutException(f"no reply to the request {correlation!r} arrived in time{far}", state=state)
 
     async def finish(self, correlation: str, reply: Message) -> None:
         """Consume a reply and close its request, in one batch."""
@@ -231,15 +231,13 @@ class Requestor:
 async def reply(session: Session, request: object, body: Body, time_to_live: Duration | None) -> Sent:
     """Reply to a message, for as long as that lives unless `time_to_live` is given; callers are not all checked."""
     if not isinstance(request, Message):
-        raise IllegalArgumentException(f"a reply is to a message that was received, not to {request!r}"[:200])
+        raise IllegalArgumentException(f"a reply requires a received message, not {request!r}"[:200])
     if request.jms_reply_to is None:
-        raise InvalidDestinationException(
-            f"nobody waits for a reply to this: it has no jms_reply_to: {request!r}"[:200]
-        )
+        raise InvalidDestinationException(f"the message has no jms_reply_to, so it expects no reply: {request!r}"[:200])
     if time_to_live is None:
         time_to_live = _remaining_s(request, session.units.provider.now_us())
         if time_to_live == 0:
-            raise IllegalStateException("the time of this request is over: nobody waits for the reply")
+            raise IllegalStateException("the request has expired, so its reply is not sent")
     correlation_id = request.jms_correlation_id or request.jms_message_id
     sending = send_options(Sending(), correlation_id=correlation_id, time_to_live=time_to_live)
     return await session.send(request.jms_reply_to, body, sending)
@@ -249,7 +247,7 @@ def waiting_s(given: Duration, keyword: str) -> float:
     """Return the time to wait for a reply; raises `IllegalArgumentException` if it has no end."""
     found_s = seconds(given, keyword)
     if not found_s:
-        raise IllegalArgumentException(f"a request needs a {keyword}: nobody waits for ever")
+        raise IllegalArgumentException(f"a request requires {keyword} greater than 0")
     return found_s
 
 

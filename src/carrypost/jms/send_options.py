@@ -29,7 +29,7 @@ def send_options(base: Sending, **given: object) -> Sending:
 
 def _properties(keyword: str, given: object) -> Mapping[str, object]:
     if not isinstance(given, Mapping):
-        raise IllegalArgumentException(f"{keyword} are values by name, not {given!r}"[:200])
+        raise IllegalArgumentException(f"{keyword} must be a mapping of names to values, not {given!r}"[:200])
     made = Properties()
     made.update(given)
     return made.travelling()

@@ -26,8 +26,8 @@ from carrypost.mom.commands import Followed
 _DRAFTED, _STORED, _DELIVERED = SendState.DRAFTED, SendState.STORED, SendState.DELIVERED
 _ENDS = frozenset({SendState.EXPIRED, SendState.FAILED})
 _EARLY_MAX = 1_024
-_NON_PERSISTENT = "nothing is heard of what is NON_PERSISTENT: send it PERSISTENT"
-_UNASKED = "nothing is heard of this message, as it goes to a topic: ask for that by send(…, request_receipt=True)"
+_NON_PERSISTENT = "a NON_PERSISTENT message has no receipts: send it PERSISTENT"
+_UNASKED = "a message to a topic has receipts only if they are requested: send(…, request_receipt=True)"
 
 
 class Sent:
@@ -109,13 +109,13 @@ class Sent:
         ever heard of it, as it is NON_PERSISTENT or goes to a topic that was not asked for a receipt. A receipt that
         comes late counts: another call returns.
         """
-        return await self._reach(lambda: self.state is _DELIVERED, timeout, "heard of its delivery")
+        return await self._reach(lambda: self.state is _DELIVERED, timeout, "receipt")
 
     async def handed_over(self, timeout: Duration | None = None) -> SendState:
         """Wait until the manager of its queue, or the holder of its topic, has it; raises as `delivered`."""
         if not self._deaf and not (self._to_queue or self._held):
-            raise IllegalStateException("a topic has no manager: delivered() tells of the first delivery")
-        return await self._reach(lambda: self._handed_over, timeout, "heard of its hand-over")
+            raise IllegalStateException("a topic has no manager: use delivered(), which waits for the first delivery")
+        return await self._reach(lambda: self._handed_over, timeout, "notice of its assignment to a receiver")
 
     async def carried(self, timeout: Duration | None = None) -> SendState:
         """Wait until a neighbour has a copy: the message travels on even if this node is switched off.
@@ -126,7 +126,7 @@ class Sent:
         """
         return await self._reach(
             lambda: self._handed_over or SendState.CARRIED in self._states or self.state is _DELIVERED,
-            timeout, "heard of a neighbour that has it", deaf="",
+            timeout, "acknowledgement from a neighbour", deaf="",
         )  # fmt: skip
 
     async def acknowledgements(self) -> AsyncIterator[NodeId]:
@@ -138,7 +138,7 @@ class Sent:
         begins with the first one.
         """
         if not self._deaf and not (self._listed or self._held):
-            raise IllegalStateException("the message lists no recipients: delivered() tells of its delivery")
+            raise IllegalStateException("the message lists no recipients: use delivered()")
         at = 0
         while True:
             while at < len(self._acknowledged):
@@ -148,7 +148,7 @@ class Sent:
                 return
             if self._deaf:
                 raise IllegalStateException(self._deaf)
-            self._check_hope("heard of the rest of its recipients")
+            self._check_hope("receipts from all other recipients")
             await self._news(None)
 
     async def states(self) -> AsyncIterator[SendState]:
@@ -173,7 +173,7 @@ class Sent:
             self._check_hope(what)
             if not await self._news(until):
                 raise DeliveryTimeoutException(
-                    f"within {limit_s:,g} s nothing was {what}: it is {self.state.name}", state=self.state
+                    f"no {what} within {limit_s:,g} s; last state {self.state.name}", state=self.state
                 )
         return self.state
 
@@ -183,13 +183,11 @@ class Sent:
         if state is SendState.FAILED and self._reason != TIMEOUT:
             raise JMSException(f"the message failed: {self._reason}", state.name)
         if state in _ENDS or self._last:
-            raise DeliveryTimeoutException(
-                f"nothing was {what} in time, and the message is {state.name}", state.name, state
-            )
+            raise DeliveryTimeoutException(f"no {what} in time; last state {state.name}", state.name, state)
         if self._ended:
             raise IllegalStateException(self._ended)
         if state is _DRAFTED:
-            raise IllegalStateException("the message waits for its transaction: commit first")
+            raise IllegalStateException("the message is sent with its transaction: commit first")
 
     async def _news(self, until: float | None) -> bool:
         """Wait until something changed; False when the time is over."""

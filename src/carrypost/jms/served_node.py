@@ -75,7 +75,7 @@ class ServedNode:
             await self.node.stop()
         finally:
             why = self.node.store.failure
-            reason = f"{reason}, and could not keep its last changes: {why}" if why else reason
+            reason = f"{reason}, and could not store its last changes: {why}" if why else reason
             if self.provider is not None:
                 self.provider.end(reason)
             await asyncio.gather(self._control.close(reason), *(service.close() for service in services))

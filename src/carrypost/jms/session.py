@@ -137,9 +137,9 @@ class Session:
         """
         if said.lifetime_us is not None and said.lifetime_us <= said.delay_us:
             raise IllegalArgumentException(
-                f"a message that lives {said.lifetime_us / MICROSECONDS:,g} s and waits for "
-                f"{said.delay_us / MICROSECONDS:,g} s reaches nobody: give it a longer time to live, or a shorter "
-                "delivery delay"
+                f"the message would expire before delivery: its lifetime is {said.lifetime_us / MICROSECONDS:,g} "
+                f"s and its delivery delay {said.delay_us / MICROSECONDS:,g} s. Use a longer time to live, or a "
+                "shorter delivery delay"
             )
         self._sent += 1
         return msgspec.structs.replace(
@@ -155,8 +155,10 @@ class Session:
         found = await resolved(self.units.provider, as_destination(destination))
         if not isinstance(found, Destination):
             raise InvalidDestinationException(
-                "messages are sent to a topic, made by create_topic, a queue, made by create_queue, or text that names "
-                f"one, such as 'topic/news', not to {destination!r}"[:200]
+                (
+                    "the destination must be a topic (create_topic), a queue (create_queue), or text such as "
+                    f"'topic/news', not {destination!r}"
+                )[:200]
             )
         self.connection.temporaries.check_sender(found)
         return found
@@ -174,7 +176,7 @@ class Session:
             sent = self.sends.find(message, found, message_id)
         if sent is None:
             raise IllegalArgumentException(
-                f"this node follows no message {message_id!r}: it asked for no receipt, or its time is over"
+                f"this node does not track the message {message_id!r}: it requested no receipt, or has expired"
             )
         await self.units.settled()  # How far it has come is told by then.
         return sent
@@ -217,8 +219,8 @@ class Session:
             raise IllegalStateException(intake.closed)
         if not isinstance(intake.wanted.destination, ChannelTopic):
             raise IllegalStateException(
-                f"{what} is for consumers of channels, and this one is of {intake.wanted.destination!r}: create the "
-                'topic by create_topic(NAME, model="channel")'
+                f"{what} requires a consumer of a channel, and this one is of {intake.wanted.destination!r}: "
+                'create the topic with create_topic(NAME, model="channel")'
             )
 
     async def leave(self, intake: Intake) -> None:
@@ -300,7 +302,7 @@ class Session:
     async def recover(self) -> None:
         """Return everything that was not acknowledged, to come again."""
         if self.transaction is not None:
-            raise IllegalStateException("this context has transactions: rollback() lets everything come again")
+            raise IllegalStateException("this context is transacted: call rollback() to have the messages redelivered")
         await self.units.ready()
         self.acknowledging.flush()
         unread = self.inbox.take_back()

@@ -212,7 +212,8 @@ class SocketProgram:
         try:
             if known is None:
                 raise JMSException(
-                    f"this node does not know the call {call.name[:80]!r}: use the same carrypost for both"
+                    f"this node does not know the call {call.name[:80]!r}: use the same version of carrypost for "
+                    "program and node"
                 )
             args = list(known.decode(call.args))
             if known.answered:
@@ -245,7 +246,9 @@ class SocketProgram:
             named.append(("connection", declared))
         for name, number in named:
             if number not in self._mine[name]:
-                raise IllegalStateException(f"{name} {number} is not one of this program: it is closed, or another's")
+                raise IllegalStateException(
+                    f"this program has no open {name} {number}: it was closed, or belongs to another program"
+                )
 
     def _add_unread(self, call: Call, args: list[Any]) -> None:
         """Add what the program cannot have read to what it says that it did not."""
@@ -259,7 +262,7 @@ class SocketProgram:
             consumer, messages, nbytes = args
             if not (0 <= messages <= UNBOUNDED and 0 <= nbytes <= UNBOUNDED):
                 raise LocalError(
-                    f"a credit of {messages:,} messages and {nbytes:,} bytes; at most {UNBOUNDED:,} are given"
+                    f"a credit must be at most {UNBOUNDED:,}, not {messages:,} messages and {nbytes:,} bytes"
                 )
             self._consumers.add(consumer, messages, nbytes)
         elif args[0] in self._sessions:
@@ -352,7 +355,7 @@ class SocketProgram:
                 value = await getattr(self._provider, call.name)(*args)
         raw = call.encode_value(value)
         if len(raw) > self._native.parts_bytes_max:
-            raise ResourceAllocationException(f"the answer has {len(raw):,} bytes: ask for less")
+            raise ResourceAllocationException(f"the answer of {len(raw):,} bytes is too long: ask for less")
         self._telling.answer(calls.Answer(number, Raw(raw)))
 
     async def _show(self, number: int, found: Browsing, connection: int) -> None:

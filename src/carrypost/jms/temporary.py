@@ -83,7 +83,9 @@ class Temporaries:
         if provider is None:
             return
         if any(each.wanted.destination == destination for each in self._intakes.values()):
-            raise IllegalStateException(f"{destination!r} has a consumer: close it before you delete it")
+            raise IllegalStateException(
+                f"{destination!r} has a consumer: close the consumer before you delete the destination"
+            )
         if isinstance(destination, Queue):
             await provider.end_queue(destination.address)
         self._alive.pop(destination.address, None)
@@ -98,7 +100,7 @@ class Temporaries:
             return
         if is_temporary(destination):
             raise InvalidDestinationException(
-                f"{destination!r} is temporary: only the connection that made it consumes from it, until it is deleted"
+                f"{destination!r} is temporary: only the connection that created it can consume from it"
             )
 
     def check_sender(self, destination: Destination) -> None:

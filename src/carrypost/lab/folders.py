@@ -51,7 +51,7 @@ def _visible(folder: Path) -> Iterator[Path]:
 
 
 def _check(file: Path, table: Table) -> None:
-    with refusing(f"{file} is no Parquet file that can be read", pa.ArrowException):
+    with refusing(f"{file} cannot be read as a Parquet file", pa.ArrowException):
         there = pq.read_schema(file)
     for column in table.columns:
         if column.name not in there.names:
@@ -158,7 +158,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise refused(f"{folder / MANIFEST} is no manifest that can be read", error) from None
+        raise refused(f"{folder / MANIFEST} cannot be read as a manifest", error) from None
     return told if isinstance(told, dict) else {}
 
 

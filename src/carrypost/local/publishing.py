@@ -78,7 +78,7 @@ class Publisher:
         _require("a priority", draft.priority, int, "a whole number")
         _require("an ordering", draft.ordering, Ordering, "an Ordering")
         if not 0 <= draft.priority <= PRIORITY_MAX:
-            raise PayloadError(f"a priority is 0 to {PRIORITY_MAX}, not {draft.priority}")
+            raise PayloadError(f"a priority must be 0 to {PRIORITY_MAX}, not {draft.priority}")
         if draft.recipients is not None:
             self._named(draft, draft.recipients)
         if draft.payload_of is not None:
@@ -155,7 +155,7 @@ class Publisher:
         if source is not None:
             self._holdings.cache.unpin((source,), PASSING)
         if isinstance(copy, Reason):
-            raise StateError(f"the cache is full ({copy}), and nothing in it may give way to this message")
+            raise StateError(f"the cache is full ({copy}), and nothing in it can be evicted for this message")
         self.reserve(descriptor)
         if withheld:
             self._holdings.cache.pin((copy,), PUBLISHING)
@@ -220,9 +220,9 @@ class Publisher:
     def _check_connected(self, draft: Draft) -> None:
         """Raise unless a message for connected nodes alone may be sent."""
         if not self._settings.island:
-            raise PayloadError("a message for connected nodes needs island = true: this node knows of none")
+            raise PayloadError("a message for connected nodes requires island = true")
         if draft.recipients is None and addressee(draft.destination) is None:
-            raise PayloadError("a message for connected nodes names its recipients")
+            raise PayloadError("a message for connected nodes must name its recipients")
 
     def _named(self, draft: Draft, recipients: tuple[str, ...]) -> Named:
         """Return the recipients of a draft in their wire form; raises `IllegalArgumentException`."""
@@ -243,7 +243,7 @@ class Publisher:
             return None
         _require("a lifetime", lifetime_us, int, "whole microseconds")
         if lifetime_us <= 0:
-            raise PayloadError(f"a lifetime must be longer than nothing, not {lifetime_us / 1e6} s")
+            raise PayloadError(f"a lifetime must be greater than 0, not {lifetime_us / 1e6} s")
         return min(now + lifetime_us, TIME_US_MAX)
 
     def _check_payload(self, payload: bytes | Blank) -> None:
@@ -257,7 +257,7 @@ class Publisher:
             _require("a payload", payload, bytes, "bytes")
             size = len(payload)
         if not 0 <= size <= limits.message_bytes_max:
-            raise PayloadError(f"a payload has 0 to {limits.message_bytes_max} bytes, not {size}")
+            raise PayloadError(f"a payload must have 0 to {limits.message_bytes_max} bytes, not {size}")
 
     def _check_texts(self, destination: str, label: str, attributes: Mapping[str, AttributeValue]) -> None:
         limits = self._limits
@@ -278,7 +278,7 @@ def check_attributes(attributes: Mapping[str, AttributeValue], limits: Limits) -
 def _require(what: str, value: object, kind: type, allowed: str) -> None:
     """Raise unless a value has the type that its annotation promised: callers are not all checked."""
     if type(value) is not kind:
-        raise PayloadError(f"{what} is {allowed}, not a {type(value).__name__}: {value!r}"[:200])
+        raise PayloadError(f"{what} must be {allowed}, not {type(value).__name__}: {value!r}"[:200])
 
 
 def _check_text(what: str, text: str, bytes_max: int, *, empty: bool = False) -> None:
@@ -286,15 +286,15 @@ def _check_text(what: str, text: str, bytes_max: int, *, empty: bool = False) ->
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise PayloadError(f"{what} is Unicode text, without lone surrogates: {text!r}") from None
+        raise PayloadError(f"{what} must be Unicode text without lone surrogates, not {text!r}") from None
     if size > bytes_max or not (text or empty):
-        raise PayloadError(f"{what} has {0 if empty else 1} to {bytes_max} bytes: {text!r}")
+        raise PayloadError(f"{what} must have {0 if empty else 1} to {bytes_max} bytes: {text!r}")
 
 
 def _check_value(name: str, value: AttributeValue, bytes_max: int) -> None:
     what = f"the value of attribute {name!r}"
     if type(value) not in (bool, int, float, str):
-        raise PayloadError(f"{what} is a bool, int, float or str, not a {type(value).__name__}")
+        raise PayloadError(f"{what} must be a bool, int, float or str, not {type(value).__name__}")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise PayloadError(f"{what} does not fit into 64 bits: {value}")
     if isinstance(value, str):

@@ -224,7 +224,7 @@ def _owned(text: str, what: str) -> tuple[str, NodeId]:
     name, at, owner = text.rpartition("@")
     node = _unescaped(owner)
     if not at or not name or node is None:
-        raise InvalidDestinationException(f"a {what} is called NAME@NODE, not {text!r}")
+        raise InvalidDestinationException(f"the name of a {what} must be NAME@NODE, not {text!r}")
     return name, node
 
 
@@ -247,7 +247,7 @@ def written(destination: str) -> str:
 def _named(name: object, what: str) -> str:
     """Return the name, if it is valid: callers are not all checked."""
     if not isinstance(name, str) or not name:
-        raise InvalidDestinationException(f"a {what} has a name, which is text and not empty: {name!r}")
+        raise InvalidDestinationException(f"the name of a {what} must be text that is not empty, not {name!r}")
     return name
 
 
@@ -302,8 +302,8 @@ def check_levels(name: str) -> None:
     levels = [_OURS.get(level, level) for level in _LEVELS.split(name)]
     example = f", as in {'.'.join(levels)!r}" if _REST not in levels[:-1] else ""
     raise InvalidDestinationException(
-        f"the level {found[0]!r} of the topic {name!r} is no wildcard here: dots part levels, '*' stands for one level "
-        f"and a last '>' for one or more{example}"
+        f"the level {found[0]!r} of the topic {name!r} is not a valid wildcard: '*' must stand for a "
+        f"whole level between dots, and '>' for one or more levels at the end{example}"
     )
 
 
@@ -320,7 +320,7 @@ def topic_pattern(name: str) -> str:
     levels = _named(name, "topic").split(".")
     check_levels(name)
     if _REST in levels[:-1]:
-        raise InvalidDestinationException(f"'>' stands for the rest of a name, so nothing follows it: {name!r}")
+        raise InvalidDestinationException(f"'>' must be the last level of a name, not as in {name!r}")
     return _TOPIC + r"\.".join(_FORMS.get(level) or exactly(level) for level in levels)
 
 

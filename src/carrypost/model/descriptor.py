@@ -90,7 +90,7 @@ class Ordering(enum.IntEnum):
         """Return the ordering of this name; raises `LocalError` for anything else."""
         found = _ORDERINGS.get(text) if isinstance(text, str) else None
         if found is None:
-            raise LocalError(f"an ordering is one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
+            raise LocalError(f"an ordering must be one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
         return found
 
 

@@ -158,13 +158,13 @@ def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Heade
     It is encoded and decoded: so nothing is refused here and accepted there, or the other way round.
     """
     if type(headers) is not Headers:
-        raise PayloadError(f"headers are Headers, not a {type(headers).__name__}")
+        raise PayloadError(f"headers must be Headers, not {type(headers).__name__}")
     try:
         made = _DECODER.decode(_ENCODER.encode(headers))
     except msgspec.ValidationError as error:
         raise PayloadError(_fault_of(error)) from None
     except UnicodeEncodeError:
-        raise PayloadError("headers are Unicode text, without lone surrogates") from None
+        raise PayloadError("headers must be Unicode text without lone surrogates") from None
     except (TypeError, OverflowError, RecursionError) as error:
         raise PayloadError(f"headers that cannot be encoded: {error}") from None
     wrong = fault(made, attributes)
@@ -176,7 +176,7 @@ def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Heade
 def fault(headers: Headers, attributes: Mapping[str, AttributeValue]) -> str | None:
     """Return the fault of headers that types alone do not exclude, or None."""
     if headers.correlation is not None and headers.correlation_bytes is not None:
-        return "a correlation is text or bytes, not both"
+        return "a correlation must be text or bytes, not both"
     if headers.covers is not None and (wrong := _covers_fault(headers.covers)) is not None:
         return wrong
     return misfit(attributes, headers.property_types) if headers.property_types else None

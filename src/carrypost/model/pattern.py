@@ -54,12 +54,14 @@ def entry(pattern: str | Mapping[str, str], selector: str | None = None, *, limi
     `limits` are those of the subscribing node: neighbours with the same limits can then evaluate the entry.
     """
     if not isinstance(pattern, str | Mapping):
-        raise PatternError(f"a pattern is text, or a pattern for each attribute, not a {type(pattern).__name__}")
+        raise PatternError(
+            f"a pattern must be a str, or a mapping of attributes to patterns, not {type(pattern).__name__}"
+        )
     if selector is not None and not Selector(selector).weight:
         selector = None
     patterns = {DESTINATION: pattern} if isinstance(pattern, str) else dict(pattern)
     if not patterns:
-        raise PatternError("an interest names at least one attribute; everything is destination '.*'")
+        raise PatternError("an interest must name at least one attribute; use destination '.*' for everything")
     made = Entry(tuple(sorted(patterns.items())), selector)
     check_entry(made, limits)
     return made
@@ -70,7 +72,7 @@ def check_entry(one: Entry, limits: Limits) -> None:
     try:
         excess = _excess(one, limits)
     except (AttributeError, UnicodeEncodeError):
-        raise PatternError(f"attributes, patterns and selectors are Unicode text, not {one.patterns!r}") from None
+        raise PatternError(f"attributes, patterns and selectors must be Unicode text, not {one.patterns!r}") from None
     if excess is not None:
         raise PatternError(excess)
     for attribute, text in one.patterns:
@@ -95,7 +97,9 @@ def whole_destination(one: Entry) -> Entry:
     """Return the entry that accepts all messages of the destinations of which this one accepts some."""
     patterns = tuple(each for each in one.patterns if each[0] == DESTINATION)
     if not patterns:
-        raise PatternError("an ordered subscription names its destination: what it leaves out would be waited for")
+        raise PatternError(
+            "an ordered subscription must name only its destination, since the order includes every message of it"
+        )
     return Entry(patterns)
 
 

@@ -73,7 +73,7 @@ def inferred(value: object) -> ValueType:
     for found in (ValueType.STRING, ValueType.BOOLEAN, ValueType.NULL):
         if kind is _PYTHON[found]:
             return found
-    raise MessageFormatException(f"a property is a bool, int, float, str or None, not a {kind.__name__}")
+    raise MessageFormatException(f"a property must be a bool, int, float, str or None, not {kind.__name__}")
 
 
 def fits(kind: ValueType, value: object) -> bool:
@@ -125,7 +125,7 @@ def untyped(properties: Mapping[str, Property], limits: Limits) -> tuple[dict[st
     types: dict[str, int] = {}
     for name, (kind, value) in properties.items():
         if not fits(kind, value):
-            raise MessageFormatException(f"property {name!r} is no {kind.text}: {value!r}"[:200])
+            raise MessageFormatException(f"property {name!r} must be of type {kind.text}, not {value!r}"[:200])
         _check_length(f"the name {name[:64]!r} of a property", name, limits.attribute_bytes_max)
         if isinstance(value, str):
             _check_length(f"property {name!r}", value, limits.attribute_bytes_max)
@@ -154,5 +154,5 @@ def misfit(attributes: Mapping[str, AttributeValue], types: Mapping[str, int]) -
         if (name in attributes) is (kind is ValueType.NULL):
             return f"property {name!r} is {'null and has a value' if name in attributes else 'not there'}"
         if name in attributes and not fits(kind, attributes[name]):
-            return f"property {name!r} is no {kind.text}: {attributes[name]!r}"[:200]
+            return f"property {name!r} must be of type {kind.text}, not {attributes[name]!r}"[:200]
     return None

@@ -37,13 +37,13 @@ def _misplaced(destination: str, *, ordered: bool) -> str | None:
     """Return the reason why messages to this destination, or with an order, may not list recipients, or None."""
     if names_addressee(destination):
         return (
-            f"what is sent to {destination!r} is for the node that the destination names, and lists no recipients: "
-            "leave them out, or send it to a topic"
+            f"a message to {destination!r} takes no recipients, since its destination names the node: leave "
+            "them out, or send to a topic"
         )
     if ordered:
         return (
-            "a message that has an order lists no recipients, since all others would wait for it in vain: "
-            "leave them out, or send it to a topic without an ordering"
+            "an ordered message takes no recipients, since all other nodes would wait for it in vain: leave "
+            "them out, or send to a topic without an ordering"
         )
     return None
 
@@ -51,10 +51,10 @@ def _misplaced(destination: str, *, ordered: bool) -> str | None:
 def as_given(given: object) -> tuple[str, ...]:
     """Return the recipients that a program names; raises `IllegalArgumentException` unless it is a list of texts."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Collection):
-        raise IllegalArgumentException(f"recipients are a list of node ids, not {given!r}"[:200])
+        raise IllegalArgumentException(f"recipients must be a list of node ids, not {given!r}"[:200])
     for each in given:
         if not isinstance(each, str) or not each:
-            raise IllegalArgumentException(f"a recipient is the id of a node, as text, not {each!r}"[:200])
+            raise IllegalArgumentException(f"a recipient must be a node id, as text, not {each!r}"[:200])
     return tuple(given)
 
 
@@ -66,21 +66,24 @@ def as_sent(
         raise IllegalArgumentException(misplaced)
     if not named:
         raise IllegalArgumentException(
-            "the list of recipients is empty: name a node, or leave the list out to send to all who subscribe"
+            "the list of recipients is empty: name a node, or leave the list out to send to all subscribers"
         )
     if author in named:
-        raise IllegalArgumentException(
-            f"{author!r} is this node, and recipients are other nodes: leave it out of the list"
-        )
+        raise IllegalArgumentException(f"recipients must be other nodes: leave this node, {author!r}, out of the list")
     for each in named:
         if signed and not ids.is_node_id(each):
-            raise IllegalArgumentException(f"a recipient is a node id, 26 small letters and digits, not {each!r}"[:200])
+            raise IllegalArgumentException(
+                f"a recipient must be a node id, 26 lower-case letters and digits, not {each!r}"[:200]
+            )
         if not each.isascii() and not _is_unicode(each):
-            raise IllegalArgumentException(f"a node id is Unicode text, without lone surrogates: {each!r}"[:200])
+            raise IllegalArgumentException(
+                f"a node id must be Unicode text without lone surrogates, not {each!r}"[:200]
+            )
     made: set[bytes | str] = {ids.node_bytes(NodeId(each)) if signed else each for each in named}
     if len(made) > most:
         raise IllegalArgumentException(
-            f"{len(made)} recipients, and a message lists at most {most} (limits.recipients_max): send it several times"
+            f"a message can list at most {most} recipients (limits.recipients_max), not {len(made)}: send it "
+            "several times"
         )
     return tuple(sorted(made))
 

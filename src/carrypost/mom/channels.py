@@ -67,8 +67,8 @@ class Channels:
     def _enabled(self) -> Overlay:
         if self._overlay is None:
             raise IllegalStateException(
-                "channels need the overlay, which is off on this node: set enabled = true in [overlay], and "
-                "island = true, and start the node again"
+                "channels require the overlay, which is off on this node: set overlay.enabled = true and island "
+                "= true, and restart the node"
             )
         return self._overlay
 
@@ -83,13 +83,12 @@ class Channels:
             _ = self._enabled
             if asked.ordering:
                 raise IllegalArgumentException(
-                    "the events of each producer of a channel come in order, and a channel has no other ordering: "
-                    f"leave ordering={asked.ordering.text!r} out"
+                    "a channel has no ordering, since the events of each producer are always in order: leave "
+                    f"ordering={asked.ordering.text!r} out"
                 )
         elif asked.modulator or asked.relocation:
             raise IllegalArgumentException(
-                "modulators and relocations are for channels, and this is another topic: create it with "
-                'model="channel", or leave them out'
+                'modulator and relocation require a channel: create the topic with model="channel", or leave them out'
             )
 
     # --- subscriptions -------------------------------------------------------------------------------------

@@ -66,13 +66,14 @@ class Consumers:
             asked = self._topics.as_durable(asked, client)
         elif self._non_durable == "reject" and not asked.durable:
             raise JMSException(
-                'this node takes durable subscriptions only (messaging.non_durable = "reject"): '
-                "give the subscription a name and make it durable"
+                'this node accepts only durable subscriptions (messaging.non_durable = "reject"): give the '
+                "subscription a name and make it durable"
             )
         elif self._non_durable == "connected" and not asked.durable and not held_of(asked.entry):
             raise JMSException(
-                "on this node a subscription that is not durable lasts as long as there is a path to the holder of its "
-                'topic (messaging.non_durable = "connected"), and this topic has none: make it durable'
+                "this node accepts a non-durable subscription only to a topic that a node holds "
+                '(messaging.non_durable = "connected"), and this topic has no holder: make the subscription '
+                "durable"
             )
         known = self._topics.check(asked, client, adapted=adapted)
         self._directory.opened(destination_of(asked.entry), now)
@@ -108,14 +109,14 @@ class Consumers:
         subscription = self._topics[self._sessions.consumer(consumer).claimant.number]
         if subscription is None or not subscription.channel:
             raise IllegalStateException(
-                "modulators are for consumers of channels, and this consumer is of none: create its topic with "
-                'model="channel"'
+                'a modulator requires a consumer of a channel: create its topic with model="channel"'
             )
         asked = subscription.asked
         if modulator and (asked.no_local or asked.entry.selector is not None):
             option = "no_local" if asked.no_local else "a selector"
             raise IllegalStateException(
-                f"this consumer has {option}, which goes with no modulator: close it, and create another without"
+                f"this consumer has {option}, which cannot be combined with a modulator: close it, and create "
+                "another without"
             )
         self._change(subscription, modulator, now)
 
@@ -131,7 +132,7 @@ class Consumers:
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """Raise the credit of a consumer."""
         if messages < 0 or nbytes < 0:
-            raise JMSException(f"credit is how much more a consumer takes, not {messages} messages of {nbytes} bytes")
+            raise JMSException(f"the credit of a consumer must not be negative: {messages} messages, {nbytes} bytes")
         found = self._sessions.consumer(consumer)
         found.messages += messages
         found.nbytes += nbytes

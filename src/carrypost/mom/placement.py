@@ -130,7 +130,7 @@ class Placements:
         )  # fmt: skip
         addressable = node and len(address.control(node).encode()) <= self._bytes_max
         if not addressable or not control.is_readable(place):
-            raise IllegalArgumentException(f"nobody can be asked for this: {asked!r} at {node!r}"[:300])
+            raise IllegalArgumentException(f"the node {node!r} cannot be asked to manage {asked!r}"[:300])
         self._open[self._number] = _Question(command, node, until_us)
         self.due_us = min(self.due_us, until_us)
         self._outbox.add(node, UnstoredItem(place), until_us=until_us)

@@ -55,7 +55,9 @@ class MessagingCommands:
         if self._messaging is not None:
             return
         if not self._steps.incarnation:
-            raise StateError("start or restore the host first: what an earlier life left would not be found")
+            raise StateError(
+                "start or restore the host first: otherwise state from before the restart would not be found"
+            )
         with self._step(now):
             self._messaging = Messaging(self._host_context, self._deliveries, self._steps.incarnation, self._overlay)
             self._steps.join(self._messaging)
@@ -256,8 +258,8 @@ class MessagingCommands:
         """Ask connected nodes for their names; `discovery.Discovered` of that number follows."""
         if not self._host_context.settings.island:
             raise IllegalStateException(
-                "a discovery asks the nodes that this one is connected with, and it does not look for them: set "
-                "island = true, or look names up, which asks nobody"
+                "discovery asks connected nodes and requires island = true: set it, or look names up in the "
+                "directory of this node"
             )
         with self._step(now):
             self._awake.discoveries.ask(number, nodes, until_us, now)

@@ -94,7 +94,7 @@ class Sessions:
         for number in (*ack.numbers, ack.through):
             if not 0 <= number <= last:
                 raise IllegalStateException(
-                    f"nothing was handed over under the number {number} yet: acknowledge by `Handed.number`"
+                    f"no message was handed over with the number {number}: acknowledge by `Handed.number`"
                 )
         for number in ack.numbers:
             if number not in session.handed and self.handed((number,)):

@@ -457,7 +457,7 @@ def held_of(entry: Entry) -> str:
         return ""
     found = _one(pattern)
     if address(found) is None:
-        raise InvalidDestinationException(f"a subscription at a holder is to one topic, NAME@NODE, not to {pattern!r}")
+        raise InvalidDestinationException(f"a subscription at a holder must name one topic, NAME@NODE, not {pattern!r}")
     return found
 
 
@@ -468,7 +468,7 @@ def channel_named(entry: Entry) -> str:
         return ""
     found = channel_of(_one(pattern))
     if found is None:
-        raise InvalidDestinationException(f"a subscription is to one channel, by its name, not to {pattern!r}")
+        raise InvalidDestinationException(f"a subscription must name one channel, not {pattern!r}")
     return found
 
 

@@ -106,19 +106,19 @@ class Topics:
         if not (asked.durable or asked.shared):
             if asked.name:
                 raise JMSException(
-                    f"a subscription that is neither durable nor shared has no name, and this one has {asked.name!r}: "
-                    "leave it out, or make it durable or shared"
+                    f"only durable or shared subscriptions have a name: leave {asked.name!r} out, or make the "
+                    "subscription durable or shared"
                 )
             return None
         if asked.durable and not asked.shared and not client and not adapted:
             raise IllegalStateException(
-                "a durable subscription belongs to a client id, and this connection has none: "
-                "give one to the connection factory, or share the subscription"
+                "a durable subscription requires a client id: give one to the connection factory, or share the "
+                "subscription"
             )
         if asked.shared and asked.no_local:
             raise JMSException(
-                f"the shared subscription {asked.name!r} is of no one connection, whose messages it could leave out: "
-                "do without no_local, or do not share it"
+                f"no_local cannot be used with the shared subscription {asked.name!r}, which belongs to no single "
+                "connection: leave no_local out, or do not share the subscription"
             )
         _check_name(asked.name)
         known = self._named.get((client, asked.name, asked.durable))
@@ -158,20 +158,19 @@ class Topics:
         holder = addressee(held)
         if asked.ordering:
             raise IllegalArgumentException(
-                f"a topic that a node holds has no order, and this one is opened as {asked.ordering.text!r}: leave it "
-                "out"
+                f"a topic that a node holds has no ordering: leave {asked.ordering.text!r} out"
             )
         if asked.durable or holder == self.here.node:
             return
         if not self._island:
             raise JMSException(
-                "a subscription to a topic that a node holds lasts, unless it is durable, as long as a path leads to "
-                "that node, and this one looks for none: set island = true, or use create_durable_consumer"
+                "a non-durable subscription to a topic that a node holds requires paths to that node: set island "
+                "= true, or use create_durable_consumer"
             )
         if holder not in self._in_reach:
             raise JMSException(
-                f"there is no path to {holder!r}, which holds the topic, and a subscription that is not durable lasts "
-                "as long as there is one: subscribe when it is near, or use create_durable_consumer"
+                f"there is no path to {holder!r}, which holds the topic, as a non-durable subscription requires: "
+                "subscribe when the node is in reach, or use create_durable_consumer"
             )
 
     def add(self, asked: Subscribe, connection: int, client: str, now: int) -> Subscription:
@@ -358,5 +357,6 @@ def _row_name(subscription: Subscription) -> bytes:
 def _check_name(name: str) -> None:
     if not 0 < len(name) <= _NAME_MAX or not all(each.isalnum() or each in "_.-" for each in name):
         raise JMSException(
-            f"the name of a subscription has 1 to {_NAME_MAX} letters, digits, and characters of '_.-', not {name!r}"
+            f"the name of a subscription must have 1 to {_NAME_MAX} letters, digits or characters of '_.-', "
+            f"not {name!r}"
         )

@@ -44,22 +44,22 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
 
     def _whom(self) -> Iterator[str]:
         if self.altruistic is True:
-            yield "everybody: also what nobody here asked for (altruistic = true)"
+            yield "all nodes, also what no program here asked for (altruistic = true)"
             return
-        yield "neighbours who ask for the same"
+        yield "neighbours that ask for the same"
         if self.horizon_hops > 1:
             hops = self.horizon_hops - 1
-            yield f"nodes up to {hops} hop{'s' * (hops > 1)} away whatever they ask for (horizon_hops = {hops + 1})"
+            yield f"nodes up to {hops} hop{'s' * (hops > 1)} away, whatever they ask for (horizon_hops = {hops + 1})"
         if self.altruistic:
-            yield f"everybody what matches {_listed(self.altruistic)} (altruistic)"
+            yield f"all nodes, what matches {_listed(self.altruistic)} (altruistic)"
         else:
-            yield "nothing for others (altruistic = true carries for everybody)"
+            yield "nothing for others (set altruistic = true to carry for all nodes)"
 
     def _until(self) -> str:
         if self.lifetime_s_default is None:
-            default = "which a message has only if its sender says so"
+            default = "set only if the sender gives one"
         else:
-            default = f"{_length(self.lifetime_s_default)} after it was sent unless the sender says otherwise"
+            default = f"{_length(self.lifetime_s_default)} after it was sent, unless the sender gives another"
         most = "" if self.lifetime_s_max is None else f", {_length(self.lifetime_s_max)} at most"
         return f"each message's deadline: {default}{most}"
 

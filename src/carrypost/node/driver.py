@@ -287,7 +287,7 @@ class NodeDriver(ProgramDriver):
                     self.compile(event)
                 self._take(event)
             except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
-                _log.exception("an event of the host was not taken: %s", type(event).__name__)
+                _log.exception("an event of the host was not processed: %s", type(event).__name__)
 
     def _want(self, wanted: PayloadWanted) -> None:
         """Have a payload read in a turn of the loop by itself: modulators may work on it for as long as a step."""
@@ -334,13 +334,13 @@ class NodeDriver(ProgramDriver):
     def _report_gone(self, descriptor: Descriptor, host: Host) -> None:
         if host.state_of(descriptor.id) in _LEFT:
             _log.debug(
-                "the message %s left before its program took it: it expired, or was consumed elsewhere",
+                "the message %s is gone before its program received it: it expired, or was consumed elsewhere",
                 descriptor.shown,
             )
         else:
             _log.warning(
-                "the body of the message %s is missing in the store: the program does not get it, and it comes again "
-                "if a neighbour still has it",
+                "the body of the message %s is missing in the store: it is not delivered, unless a neighbour "
+                "sends it again",
                 descriptor.shown,
             )
         super()._report_gone(descriptor, host)

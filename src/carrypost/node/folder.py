@@ -78,7 +78,7 @@ class NodeFolder:
                     pid = file.read(32).strip().decode(errors="replace")
                     whose = f" (process {pid})" if pid.isdecimal() else ""
                     raise RunningError(
-                        f"a node is already running in {self.folder}{whose}; another one needs its own folder (data)"
+                        f"a node is already running in {self.folder}{whose}; another node needs its own folder (data)"
                     ) from None
             with contextlib.suppress(OSError):  # Who has it is good to know, but no reason not to start on a full disk.
                 file.truncate(0)
@@ -106,7 +106,7 @@ class NodeFolder:
         try:
             yield
         except OSError as error:
-            what, advice = f"cannot use the folder {self.folder}", "; choose another one (data)"
+            what, advice = f"cannot use the folder {self.folder}", "; choose another folder (data)"
             raise refused(what, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
 
     # --- identity ------------------------------------------------------------------------------------------
@@ -132,8 +132,8 @@ class NodeFolder:
             identity = read_key(self.key_file)
         elif self.store_file.exists() or self._mark.exists():
             raise NodeError(
-                f"{self._without_key()}: put the key back from its backup (carrypost keys backup makes one), or begin "
-                "as a new node in another folder"
+                f"{self._without_key()}: restore the key from its backup (carrypost keys restore), or start a new "
+                "node in another folder"
             )
         else:
             identity = Identity.generate()
@@ -161,8 +161,8 @@ class NodeFolder:
         except (OSError, UnicodeDecodeError) as error:
             why = reason(error) if isinstance(error, OSError) else "it is damaged"
             raise NodeError(
-                f"cannot read {mark}, which says whose folder this is: {why}; "
-                f"remove it if the folder belongs to the node {identity.node}"
+                f"cannot read {mark}, which names the node of this folder: {why}; remove the file if the folder "
+                f"belongs to the node {identity.node}"
             ) from None
         if owner != identity.node:
             raise NodeError(
@@ -186,11 +186,11 @@ class NodeFolder:
                 _write(file, f"{secrets.token_urlsafe(_TOKEN_BYTES)}\n")
             found = file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise NodeError(f"cannot read the token in {file}: {reason(error)}; see who may read it") from None
+            raise NodeError(f"cannot read the token in {file}: {reason(error)}; check its permissions") from None
         if not found or not found.isprintable():
             raise NodeError(f"{file} has no token, which is one line of text: write one, or remove the file")
         if exposed(file):
-            _log.warning("others on this machine can read the token: chmod 600 %s", file)
+            _log.warning("other users of this machine can read the token: chmod 600 %s", file)
         return found
 
     # --- pet names -----------------------------------------------------------------------------------------
@@ -203,10 +203,10 @@ class NodeFolder:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise NodeError(f"cannot read the pet names in {file}: {reason(error)}; see who may read it") from None
+            raise NodeError(f"cannot read the pet names in {file}: {reason(error)}; check its permissions") from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise NodeError(
-                f"the pet names in {file} are damaged: put the file right, or move it away; it was left as it is"
+                f"the pet names in {file} are damaged: repair the file, or move it away; it was left unchanged"
             ) from None
         return {NodeId(node): name for node, name in found.items()}
 
@@ -218,7 +218,7 @@ class NodeFolder:
                 raise LocalError(f"the node {node} has no pet name")
         else:
             if len(pet_name) > PET_NAME_MAX or not pet_name.isprintable() or pet_name != pet_name.strip():
-                raise LocalError(f"a pet name has 1 to {PET_NAME_MAX} printable characters, not {pet_name!r}")
+                raise LocalError(f"a pet name must have 1 to {PET_NAME_MAX} printable characters, not {pet_name!r}")
             if other := next((each for each, taken in names.items() if taken == pet_name and each != node), None):
                 raise LocalError(f"{pet_name!r} is already the name of {other}")
             self.check_id(node)
@@ -232,12 +232,10 @@ class NodeFolder:
             Identity.plain(node)
         elif not is_node_id(node):
             meant = f"; did you mean {node.lower()}?" if is_node_id(node.lower()) else ""
-            raise LocalError(
-                f"{node!r} is no node id: ids have 26 letters and digits, as `carrypost peers` shows them{meant}"
-            )
+            raise LocalError(f"a node id has 26 letters and digits, as `carrypost peers` shows it, not {node!r}{meant}")
 
 
-def read_key(file: Path, remedy: str = "put it back from its backup") -> Identity:
+def read_key(file: Path, remedy: str = "restore it from its backup") -> Identity:
     """The identity in a key file; raises `NodeError`, which says what is wrong with the file and has the remedy."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
@@ -245,7 +243,7 @@ def read_key(file: Path, remedy: str = "put it back from its backup") -> Identit
         raise NodeError(f"there is no key file {file}") from None
     except OSError as error:
         raise NodeError(
-            f"cannot read the key file {file}: {reason(error)}; see who may read it; it was left as it is"
+            f"cannot read the key file {file}: {reason(error)}; check its permissions; it was left unchanged"
         ) from None
     except UnicodeDecodeError:
         raise _damaged(file, "it is not text", remedy) from None
@@ -253,17 +251,17 @@ def read_key(file: Path, remedy: str = "put it back from its backup") -> Identit
     if not words:
         raise _damaged(file, "there is no key in it", remedy)
     if len(words) != _KEY_WORDS:
-        raise _damaged(file, f"a node's id and its key are 2 words, and it has {len(words)}", remedy)
+        raise _damaged(file, f"it must have 2 words, a node's id and its key, and has {len(words)}", remedy)
     identity = _identity(words[1])
     if identity is None:
-        raise _damaged(file, f"its last word, of {len(words[1])} characters, is no key", remedy)
+        raise _damaged(file, f"its last word, of {len(words[1])} characters, is not a key", remedy)
     if words[0] != identity.node:
         raise _damaged(file, "the id and the key in it do not belong together", remedy)
     return identity
 
 
 def _damaged(file: Path, what: str, remedy: str) -> NodeError:
-    return NodeError(f"{file} is no key file, or it is damaged ({what}): {remedy}; it was left as it is")
+    return NodeError(f"{file} is not a key file, or is damaged ({what}): {remedy}; it was left unchanged")
 
 
 def _identity(seed: str) -> Identity | None:
@@ -280,7 +278,7 @@ def write_key(identity: Identity, file: Path) -> None:
     try:
         _write(file, content, what="the key file ", misnamed=LocalError, over=False)
     except FileExistsError:
-        raise NodeError(f"{file} exists already; it was left as it is") from None
+        raise NodeError(f"{file} exists already; it was left unchanged") from None
 
 
 def exposed(file: Path) -> bool:
@@ -312,7 +310,7 @@ def _write(
     except FileExistsError:
         raise
     except OSError as error:
-        failed, advice = f"cannot write {what}{file}", "; see who may write there"
+        failed, advice = f"cannot write {what}{file}", "; check the permissions"
         raise refused(failed, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
     keep_entry(file)
 

@@ -75,7 +75,7 @@ class Node:
         known_key = home.has_key
         identity = home.identity()
         if identity.signed and exposed(home.key_file):
-            _log.warning("others on this machine can read the key: chmod 600 %s", home.key_file)
+            _log.warning("other users of this machine can read the key: chmod 600 %s", home.key_file)
         self.clock = NodeClock(home.written_us())
         if self.clock.ahead_us > MICROSECONDS:
             _log.warning(
@@ -84,8 +84,8 @@ class Node:
             )  # fmt: skip
         for pattern in fruitless(core):
             _log.warning(
-                "altruistic: %r matches no topic and no queue, so none is carried by it: their destinations begin with "
-                r"topic/ or queue/, as in 'topic/village\..*'",
+                "altruistic: %r matches no topic or queue and has no effect: destinations begin with topic/ or "
+                r"queue/, as in 'topic/village\..*'",
                 pattern,
             )
         self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
@@ -145,7 +145,7 @@ class Node:
     def attach(self, programs: Handlers) -> None:
         """Pass programs the events that they handle from now on: hand-overs of messaging, and ends of commands."""
         if self._programs is not None:
-            raise StateError("this node has its programs already: they share one provider")
+            raise StateError("this node serves programs already: they share one provider")
         self._programs = programs
 
     # --- joints --------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Node:
         self._claims_lost += 1
         if self._claims_lost.bit_count() == 1:
             _log.warning(
-                "the subscription %s lost the message %s (%s); %d lost so far: `carrypost doctor` tells what to do",
+                "the subscription %s lost the message %s (%s); %d lost so far; run `carrypost doctor` for advice",
                 lost.subscription, lost.descriptor.shown, lost.reason.value, self._claims_lost,
             )  # fmt: skip
 

@@ -44,7 +44,9 @@ class PlaceSettings:
     log: Literal["debug", "info", "warning", "error"] = choice("warning", ("debug", "info", "warning", "error"))
     """Least severe level that `carrypost node` logs on stderr."""
     plugins: tuple[str, ...] = texts("a list of Python modules")
-    """Modules that are loaded before the node starts: they register policies of queues, or have a `privilege`."""
+    """Python modules imported before the node starts. They register policies of queues or modulators, or define
+    `privilege`.
+    """
 
 
 @table("udp")
@@ -52,9 +54,9 @@ class UdpSettings:
     """UDP settings of a node: ports, interfaces, multicast groups and peers."""
 
     port: int = whole(17_232, 1, 65_535)
-    """Port on which all nodes of a link listen together, for multicast and broadcast."""
+    """Port that all nodes of a link share, for multicast and broadcast."""
     unicast_port: int = whole(0, 0, 65_535)
-    """Port from which this node sends everything; 0: any free one. Fix it if others name this node."""
+    """Port from which this node sends; 0: any free port. Set it if other nodes list this one in `peers`."""
     interfaces: tuple[str, ...] = texts("a list of interface names or patterns such as wlan*")
     """Interfaces to use; empty: all that are up and can multicast or broadcast, loopback only if there is no other."""
     ipv4_multicast: bool = flag(True)
@@ -68,13 +70,13 @@ class UdpSettings:
     group_v6: str = text("ff12::4350", "an IPv6 multicast address")
     """Group for IPv6 multicast."""
     peers: tuple[str, ...] = texts("a list of addresses such as 10.0.0.5:17232")
-    """Nodes that are reached by unicast, wherever they are."""
+    """Nodes that are reached by unicast, in any network."""
     hear: tuple[str, ...] | None = texts_or("all", "a list of addresses")
-    """Contact gate at the start: whose datagrams are taken. Demonstrations move nodes apart with it."""
+    """Addresses from which datagrams are accepted at the start. Demonstrations use it to move nodes apart."""
     poll_s: float = number(5.0, 0.05, 3_600.0)
-    """Interval at which new and vanished interfaces are looked for."""
+    """Interval at which interfaces are checked."""
     receive_buffer_bytes: int = whole(4 * MIB, 4 * KIB, UNBOUNDED)
-    """Size of the system's buffer for datagrams that were not read yet, as far as it allows."""
+    """Size of the system's receive buffer for datagrams, as far as the system allows it."""
 
     def __post_init__(self) -> None:
         for name, family, group in (("v4", socket.AF_INET, self.group_v4), ("v6", socket.AF_INET6, self.group_v6)):
@@ -97,9 +99,9 @@ class RecordSettings:
     folder: str = text("", "a folder")
     """Folder of the record; empty: none is written."""
     rotate_bytes: int = whole(16 * MIB, KIB, UNBOUNDED)
-    """A file that is longer is closed, and a new one begun."""
+    """Size at which a file is closed and a new one started."""
     rotate_s: float = number(60.0, 0.1, 86_400.0)
-    """A file that is older is closed, and a new one begun."""
+    """Age at which a file is closed and a new one started."""
     files_max: int = whole(1_000, 1, UNBOUNDED)
     """Closed files that are kept; the oldest are removed."""
     sample_s: float = number(60.0, 0.1, 86_400.0)
@@ -111,17 +113,17 @@ class StompSettings:
     """The port at which `carrypost node` serves STOMP clients on this machine."""
 
     port: int = whole(0, 0, 65_535)
-    """TCP port for STOMP clients, by custom 61613; 0: none are served."""
+    """TCP port for STOMP clients, usually 61613; 0: none."""
     host: str = text("127.0.0.1", "an address of the loopback interface")
-    """Address on which they are served: 127.0.0.1, ::1 or localhost, as nothing that they say is encrypted."""
+    """Address for STOMP clients: 127.0.0.1, ::1 or localhost, since STOMP is not encrypted."""
     open: bool = flag(False)
-    """Serve every program on this machine, and not only those that know the passcode in `stomp.token`."""
+    """Serve every program on this machine, not only those that know the passcode in `stomp.token`."""
     declare: bool = flag(True)
-    """Declare a queue on this node when a client subscribes to one that nobody knows."""
+    """Declare a queue on this node when a client subscribes to an unknown one."""
     heart_beat_s: float = number(10.0, 0.0, 3_600.0)
-    """Time after which the node writes something to clients, and expects something from them; 0: never."""
+    """Interval of heart-beats to clients and from them; 0: none."""
     connections_max: int = whole(256, 1, 10_000)
-    """Clients that are served at one time."""
+    """Clients connected at the same time."""
 
     def __post_init__(self) -> None:
         if not _loopback(self.host):
@@ -143,11 +145,11 @@ class TraceSettings:
     """The history of messages that `carrypost trace` shows."""
 
     enabled: bool = flag(False)
-    """Keep it. It is written to `trace.sqlite` in the data folder every second."""
+    """Keep the history of messages. It is written to `trace.sqlite` in the data folder every second."""
     messages_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages whose history is kept, with 4 KiB each on average; the oldest are forgotten."""
     keep_s: float = number(30 * DAY_S, 1.0, YEAR_S)
-    """For how long it is kept."""
+    """Time for which the history is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ class Order(Layer):
         """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""
         group = self._group(destination, ordering, self._node)
         if group is None:
-            raise OrderError(f"there are {len(self._groups):,} order groups already (limits.groups_max)")
+            raise OrderError(f"the node has {len(self._groups):,} order groups, the maximum (limits.groups_max)")
         self._stamped.add(group)
         return group
 

@@ -36,8 +36,8 @@ class Stamping:
         barrier = group.barrier(self._now, signed=self._signed)
         if len(barrier) > self._entries_max:
             raise OrderError(
-                f"the message would depend on {len(barrier):,} others directly, more than "
-                f"{self._entries_max:,} (limits.barrier_entries_max); later there may be fewer"
+                f"the message would depend on {len(barrier):,} others directly, more than {self._entries_max:,} "
+                "(limits.barrier_entries_max); try again later"
             )
         return Stamp(group.stamp(self._now), barrier)
 

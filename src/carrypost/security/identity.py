@@ -47,7 +47,9 @@ class Identity:
     def plain(cls, name: str) -> Identity:
         """Return the identity of a bare name: security off."""
         if not name or ":" in name or len(name.encode()) > PLAIN_NAME_BYTES_MAX:
-            raise LocalError(f"a plain node name has 1 to {PLAIN_NAME_BYTES_MAX} bytes and no colon: {name!r}")
+            raise LocalError(
+                f"a plain node name must have 1 to {PLAIN_NAME_BYTES_MAX} bytes and no colon, not {name!r}"
+            )
         return cls(NodeId(name), name)
 
     @classmethod
@@ -59,7 +61,7 @@ class Identity:
     def from_seed(cls, seed: bytes) -> Identity:
         """Return the identity whose key these 32 bytes determine."""
         if len(seed) != SEED_BYTES:
-            raise LocalError(f"an identity seed has {SEED_BYTES} bytes, not {len(seed)}")
+            raise LocalError(f"an identity seed must have {SEED_BYTES} bytes, not {len(seed)}")
         return cls._of(Ed25519PrivateKey.from_private_bytes(seed))
 
     @classmethod

@@ -42,9 +42,10 @@ class InitialContext(NamingContext):
     def __init__(self, context: Context) -> None:
         if not isinstance(context, Context):
             raise IllegalArgumentException(
-                f"names are those of a context of carrypost.sync, made by its ConnectionFactory, not of {context!r}"[
-                    :200
-                ]
+                (
+                    "InitialContext requires a context of carrypost.sync, made by its ConnectionFactory, not "
+                    f"{context!r}"
+                )[:200]
             )
         super().__init__(naming.InitialContext(context._inner))  # noqa: SLF001 - a part of the same API
 

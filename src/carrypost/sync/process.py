@@ -41,8 +41,8 @@ def loop() -> Loop:
         pass
     else:
         raise IllegalStateException(
-            "carrypost.sync blocks, and this thread runs an event loop: use the same classes of carrypost there, which "
-            "are awaited, or call this by asyncio.to_thread"
+            "carrypost.sync would block the event loop of this thread: use the classes of carrypost, which "
+            "are awaited, or asyncio.to_thread"
         )
     if not _begun:
         # Checked again under the lock: two threads may make their first call at the same time.
@@ -51,7 +51,7 @@ def loop() -> Loop:
                 _begun.append(Loop())
     if _begun[0].pid != os.getpid():
         raise IllegalStateException(
-            "this process was forked off one that uses carrypost.sync, whose thread is not in it: fork before the "
-            "first call, or start processes by multiprocessing.get_context('spawn')"
+            "carrypost.sync was used before this process was forked, and its thread does not survive a fork: "
+            "fork before the first call, or use multiprocessing.get_context('spawn')"
         )
     return _begun[0]

@@ -131,6 +131,6 @@ _METHODS = ("on_message", "on_exception", "on_completion")
 
 def _is_async(function: object) -> IllegalArgumentException:
     return IllegalArgumentException(
-        f"carrypost.sync calls plain functions in a thread, and {function!r} is to be awaited: write it with def, or "
-        "use the classes of carrypost itself"
+        f"carrypost.sync calls plain functions, and {function!r} is async: define it with def, or use the "
+        "classes of carrypost"
     )

@@ -176,9 +176,7 @@ class Client:
         headers, token = frame.headers, self._options.token
         version = agreed(headers.get("accept-version"))
         if version is None:
-            self._write_frame(
-                Frame("ERROR", {"version": ",".join(Version), "message": "no version of STOMP that both know"})
-            )
+            self._write_frame(Frame("ERROR", {"version": ",".join(Version), "message": "no common version of STOMP"}))
             self._end()
             return
         if token is not None and not hmac.compare_digest(headers.get("passcode", "").encode(), token.encode()):
@@ -294,9 +292,7 @@ class Client:
         meant = mapping.destination(headers["destination"], headers.get("ordering"))
         name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
         if name and not self._client_id:
-            raise IllegalStateException(
-                "a durable subscription belongs to a client id, and this client has none: CONNECT with a client-id"
-            )
+            raise IllegalStateException("a durable subscription requires a client id: CONNECT with a client-id")
         wanted = ConsumerOptions(
             destination=await self._found(meant), selector=headers.get("selector"), name=name, durable=bool(name),
             no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
@@ -399,7 +395,7 @@ class Client:
             self.fail(error)
         except Exception:  # noqa: BLE001 - A client that is deaf and does not know it would wait for ever.
             _log.exception("a message could not be written to a client; ending its connection")
-            self.fail(JMSException("the node failed to write a message: please report it, with the node's log"))
+            self.fail(JMSException("the node failed to write a message: please report this, with the node's log"))
 
     async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
         number = handed.number
@@ -456,8 +452,8 @@ def _advised(error: CarrypostError) -> str:
     if not isinstance(error, InvalidDestinationException) or not isinstance(error.__cause__, NamingException):
         return str(error)
     return (
-        f"{error.__cause__}. SUBSCRIBE, or `carrypost bind queue/NAME`, makes this node manage a queue, and "
-        f"{mapping.QUEUE}NAME@NODE is a queue whether its name is known here or not"
+        f"{error.__cause__}. SUBSCRIBE, or `carrypost bind queue/NAME`, declares a queue on this node. "
+        f"{mapping.QUEUE}NAME@NODE addresses a queue without looking up its name"
     )
 
 

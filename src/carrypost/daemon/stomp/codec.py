@@ -213,7 +213,9 @@ class Decoder:
         commands = self._expected
         if text not in commands if whole else not any(each.startswith(text) for each in commands):
             which = f"STOMP {self.version}" if self.version else "the beginning of a connection"
-            raise StompError(f"{text[:_SHOWN]!r} is no command of {which}; there are {', '.join(sorted(commands))}")
+            raise StompError(
+                f"{text[:_SHOWN]!r} is not a command of {which}; the commands are {', '.join(sorted(commands))}"
+            )
 
     @property
     def _expected(self) -> frozenset[str] | Mapping[str, tuple[str, ...]]:
@@ -234,7 +236,7 @@ class Decoder:
         for line in lines[1:]:
             name, colon, value = line.partition(":")
             if not colon or not name:
-                raise StompError(f"a header is NAME:VALUE, not {line[:_SHOWN]!r}", headers.get("receipt"))
+                raise StompError(f"a header must be NAME:VALUE, not {line[:_SHOWN]!r}", headers.get("receipt"))
             if name not in headers:
                 headers[name] = value
         version = self.version
@@ -253,9 +255,9 @@ class Decoder:
     def _check(self, head: _Head) -> None:
         length = head.length
         if length is not None and length > self._body_bytes_max:
-            raise StompError(f"a body of {length:,} bytes; at most {self._body_bytes_max:,} are taken")
+            raise StompError(f"a body of {length:,} bytes; at most {self._body_bytes_max:,} are accepted")
         if length and head.command not in _WITH_BODY:
-            raise StompError(f"{head.command} has no body")
+            raise StompError(f"{head.command} must not have a body")
         if self._commands is None and self.version is not None:
             for name in RULES[self.version].needed[head.command]:
                 if name not in head.headers:
@@ -270,13 +272,13 @@ class Decoder:
             if length < 0:
                 self._searched = length = len(buffer)
             if length and head.command not in _WITH_BODY:
-                raise StompError(f"{head.command} has no body")
+                raise StompError(f"{head.command} must not have a body")
             if length > self._body_bytes_max:
                 raise StompError(f"a body of more than {self._body_bytes_max:,} bytes")
         if len(buffer) <= length:
             return None
         if buffer[length]:
-            raise StompError(f"no NUL after the {length:,} bytes of the body that content-length tells of")
+            raise StompError(f"no NUL after the {length:,} bytes of the body that content-length announces")
         body = bytes(buffer[:length])
         del buffer[: length + 1]
         return body
@@ -293,7 +295,7 @@ def _text(head: bytes) -> str:
 
 def _length(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _LENGTH_DIGITS_MAX):
-        raise StompError(f"content-length is a number of bytes, not {text[:_SHOWN]!r}")
+        raise StompError(f"content-length must be a number of bytes, not {text[:_SHOWN]!r}")
     return int(text)
 
 
@@ -314,7 +316,7 @@ def _unescaped(text: str, rules: Rules) -> str:
     try:
         return _ESCAPE.sub(lambda found: rules.escapes[found[1]], text)
     except KeyError as error:
-        raise StompError(f"there is no escape \\{error.args[0]} in {text[:_SHOWN]!r}") from None
+        raise StompError(f"unknown escape \\{error.args[0]} in {text[:_SHOWN]!r}") from None
 
 
 # --- to bytes --------------------------------------------------------------------------------------------------------
@@ -356,5 +358,5 @@ def heart_beat(text: str | None) -> tuple[int, int]:
     """Return how often a client can send something, and wants to receive something, in milliseconds; 0: never."""
     found = _HEART_BEAT.fullmatch("0,0" if text is None else text)
     if found is None:
-        raise StompError(f"heart-beat is two numbers of milliseconds with a comma between, not {text!r}"[:200])
+        raise StompError(f"heart-beat must be two numbers of milliseconds separated by a comma, not {text!r}"[:200])
     return int(found[1]), int(found[2])

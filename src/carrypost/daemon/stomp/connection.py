@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
                 async with asyncio.timeout(CONNECT_S):
                     await self._carry_out_next()
             except TimeoutError:
-                raise StompError(f"no CONNECT came within {CONNECT_S:.0f} s") from None
+                raise StompError(f"no CONNECT arrived within {CONNECT_S:.0f} s") from None
             self._beat()
             carried_out = 0
             while not client.closed and await self._carry_out_next():
@@ -157,8 +157,8 @@ class Connection(asyncio.Protocol):
         except StompError as error:
             client.fail(error)
         except Exception:  # noqa: BLE001 - A mistake of ours with one client must not end the others.
-            _log.exception("the frame of a client could not be carried out")
-            client.fail(JMSException("the node failed with this: please report it, with the node's log"))
+            _log.exception("the frame of a client could not be processed")
+            client.fail(JMSException("the node failed on this frame: please report this, with the node's log"))
         finally:
             try:
                 await client.close()
@@ -236,6 +236,6 @@ class Connection(asyncio.Protocol):
             self.write(BEAT)
         # Of a client that is not read because it does not read, beats cannot be seen.
         if reads_s and now_s - self._read_s > 2 * reads_s and self._transport.is_reading() and not self.is_full:
-            self._client.fail(JMSException(f"nothing came for {2 * reads_s:g} s, not even a heart-beat"))
+            self._client.fail(JMSException(f"nothing was received for {2 * reads_s:g} s, not even a heart-beat"))
             return
         self._timer = self._loop.call_later(pause_s, self._beat)

@@ -74,15 +74,13 @@ def destination(text: str, ordering: str | None = None) -> Destination | Tempora
         address.check_levels(name)
         return Topic(name, ordering or "none")
     if ordering is not None:
-        raise IllegalArgumentException(f"an ordering is for topics, and {text!r} is none"[:200])
+        raise IllegalArgumentException(f"ordering requires a topic, not {text!r}"[:200])
     if text.startswith(QUEUE) and len(text) > len(QUEUE):
         return queue_of(text.removeprefix(QUEUE))
     if text.startswith(TEMPORARY) and len(text) > len(TEMPORARY):
         return Temporary(text.removeprefix(TEMPORARY))
     raise InvalidDestinationException(
-        f"a destination is {TOPIC}NAME, {QUEUE}NAME, {QUEUE}NAME@NODE or {TEMPORARY}NAME, and this is none: {text!r}"[
-            :200
-        ]
+        f"a destination must be {TOPIC}NAME, {QUEUE}NAME, {QUEUE}NAME@NODE or {TEMPORARY}NAME, not {text!r}"[:200]
     )
 
 
@@ -120,20 +118,20 @@ def sent(frame: Frame, now_us: int) -> Sent:
 def _boolean(headers: Mapping[str, str], name: str) -> bool:
     found = _BOOLEANS.get(headers.get(name, "false").lower())
     if found is None:
-        raise IllegalArgumentException(f"{name} is true or false, not {headers[name]!r}"[:200])
+        raise IllegalArgumentException(f"{name} must be true or false, not {headers[name]!r}"[:200])
     return found
 
 
 def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
-        raise IllegalArgumentException(f"{name} is a whole number, not {text!r}"[:200])
+        raise IllegalArgumentException(f"{name} must be a whole number, not {text!r}"[:200])
     return int(text)
 
 
 def _priority(text: str | None) -> int:
     found = 4 if text is None else _number("priority", text)
     if found > _PRIORITY_MAX:
-        raise IllegalArgumentException(f"priority is from 0 to {_PRIORITY_MAX}, not {found}")
+        raise IllegalArgumentException(f"priority must be from 0 to {_PRIORITY_MAX}, not {found}")
     return found
 
 
@@ -141,7 +139,7 @@ def _lifetime_us(text: str | None, now_us: int) -> int | None:
     """Return how long a message lives that expires at a time, in milliseconds since 1970; 0: as the node has it."""
     expires_ms = 0 if text is None else _number("expires", text)
     if expires_ms and expires_ms * _MILLISECOND_US <= now_us:
-        raise IllegalArgumentException(f"expires is {expires_ms}, which has passed: nobody would receive the message")
+        raise IllegalArgumentException(f"expires must be in the future, not {expires_ms}")
     return expires_ms * _MILLISECOND_US - now_us if expires_ms else None
 
 
@@ -172,7 +170,7 @@ def _types(text: str) -> dict[str, ValueType]:
         name, _, kind = each.strip().partition("=")
         if not name or kind not in _TYPES:
             raise IllegalArgumentException(
-                f"{TYPES_HEADER} is NAME=TYPE, with commas between, not {each[:60]!r}; types are {', '.join(_TYPES)}"
+                f"{TYPES_HEADER} must be NAME=TYPE, with commas, not {each[:60]!r}; types are {', '.join(_TYPES)}"
             )
         found[name] = _TYPES[kind]
     return found
@@ -194,7 +192,7 @@ def _message(frame: Frame) -> Message:
     said = headers.get("amq-msg-type")
     if said not in (None, "text", "bytes"):
         raise IllegalArgumentException(
-            f"amq-msg-type is text or bytes, not {said!r}; for maps there is {BODY_HEADER}"[:200]
+            f"amq-msg-type must be text or bytes, not {said!r}; for maps use {BODY_HEADER}"[:200]
         )
     kind = headers.get(_CONTENT_TYPE)
     if said is None and kind is not None:
@@ -203,7 +201,7 @@ def _message(frame: Frame) -> Message:
         text = None if said == "bytes" or (said is None and b"\0" in body) else body.decode()
     except UnicodeDecodeError as error:
         if said == "text":
-            raise MessageFormatException(f"the body is to be text, and is no UTF-8: {error.reason}") from None
+            raise MessageFormatException(f"the body must be text in UTF-8: {error.reason}") from None
         text = None
     return BytesMessage(body) if text is None else TextMessage(text)
 
@@ -212,14 +210,14 @@ def _structured(form: str, body: bytes) -> Message:
     try:
         value = read_json(body.decode())
     except UnicodeDecodeError as error:
-        raise MessageFormatException(f"the body is no JSON, as it is no UTF-8: {error.reason}") from None
+        raise MessageFormatException(f"the body must be JSON in UTF-8: {error.reason}") from None
     if form == "map" and isinstance(value, dict):
         return MapMessage(value)
     if form == "stream" and isinstance(value, list):
         return StreamMessage(value)
     raise MessageFormatException(
-        f'{BODY_HEADER} is "map", of an object in JSON, or "stream", of an array, not {form[:60]!r} of a '
-        f"{type(value).__name__}"
+        f'{BODY_HEADER} must be "map" for a JSON object, or "stream" for an array, not {form[:60]!r} for '
+        f"a {type(value).__name__}"
     )
 
 

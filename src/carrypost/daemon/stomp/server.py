@@ -35,7 +35,7 @@ async def serve(served: ServedNode) -> Server | None:
     if not settings.port:
         return None
     if served.provider is None:
-        raise ConfigError("stomp.port is set, and messaging is off: set messaging.enabled = true, or stomp.port = 0")
+        raise ConfigError("stomp.port requires messaging: set messaging.enabled = true, or stomp.port = 0")
     server = Server(served.provider, settings, served.node.folder)
     await server.open()
     served.add("stomp", server)
@@ -95,7 +95,7 @@ class Server:
         most = self._settings.connections_max
         if len(self.connections) <= most:
             return ""
-        return f"{most:,} clients are connected to this node (stomp.connections_max): end some of them first"
+        return f"{most:,} clients are connected to this node (stomp.connections_max): close some of them first"
 
     def gone(self, connection: Connection) -> None:
         """Forget a client."""

@@ -132,8 +132,8 @@ class Subscriptions:
         """Raise if a subscription whose messages a transaction acknowledges has ended."""
         if not self.has(subscription):
             raise IllegalArgumentException(
-                f"the subscription {subscription.id[:60]!r} has ended, and with it messages went back that the "
-                "transaction acknowledges: nothing of the transaction is done"
+                "the transaction was not committed: it acknowledges messages of the subscription "
+                f"{subscription.id[:60]!r}, which has ended"
             )
 
     def of_consumer(self, consumer: int) -> Subscription | None:
@@ -154,11 +154,11 @@ class Subscriptions:
         if not candidates:
             what = ack if ack is not None else headers["message-id"]
             raise IllegalArgumentException(
-                f"there is no message {what[:60]!r} to acknowledge: it was acknowledged, comes again, expired, or is "
-                "another subscription's"
+                f"there is no message {what[:60]!r} to acknowledge: it was acknowledged, is being redelivered, "
+                "expired, or belongs to another subscription"
             )
         if candidates[0][0].mode == AUTO:
-            raise IllegalArgumentException("the subscription acknowledges by itself: subscribe with ack:client")
+            raise IllegalArgumentException("the subscription acknowledges automatically: subscribe with ack:client")
         return candidates[0]
 
 
@@ -166,7 +166,7 @@ def asked(id_: str, wanted: Subscribe | Receive, headers: Mapping[str, str], pro
     """Return a subscription as a SUBSCRIBE asks for it."""
     mode = headers.get("ack", AUTO)
     if mode not in (AUTO, CLIENT, INDIVIDUAL):
-        raise IllegalArgumentException(f"ack is {AUTO}, {CLIENT} or {INDIVIDUAL}, not {mode!r}"[:200])
+        raise IllegalArgumentException(f"ack must be {AUTO}, {CLIENT} or {INDIVIDUAL}, not {mode!r}"[:200])
     return SubscribeRequest(id_, wanted, mode, _prefetch(wanted, headers, provider))
 
 
@@ -176,7 +176,7 @@ def _prefetch(wanted: Subscribe | Receive, headers: Mapping[str, str], provider:
         if text is None:
             continue
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 0 < int(text) <= PREFETCH_MAX):
-            raise IllegalArgumentException(f"{name} is a number from 1 to {PREFETCH_MAX:,}, not {text!r}"[:200])
+            raise IllegalArgumentException(f"{name} must be a number from 1 to {PREFETCH_MAX:,}, not {text!r}"[:200])
         return int(text)
     settings, node = provider.place.settings, provider.place.node
     remote = isinstance(wanted, Receive) and address.addressee(wanted.destination) != node

@@ -47,7 +47,7 @@ def _recipients(workload: WorkloadTable, name: str, hosts: int, limits: Limits) 
     """Return the number of recipients of a message."""
     key = f"{name}.recipients"
     if hosts <= 1:
-        raise ConfigError(f"{name}: messages are for other hosts than their author, and there is only one host")
+        raise ConfigError(f"{name}: recipients must be hosts other than the author, and there is only one host")
     most, told = min((hosts - 1, f"there are {hosts} hosts"), (limits.recipients_max, "settings.limits.recipients_max"))
     many = int(workload.recipients)
     if workload.recipients < 1:
@@ -63,5 +63,5 @@ def _author(
     """Return one of the hosts that are there."""
     there = [host for host in hosts if any(presence.includes(t_us) for presence in presences[host])]
     if not there:
-        raise ConfigError(f"{name}: no host is there at {t_us / MICROSECONDS:g} s to publish; first_s may be later")
+        raise ConfigError(f"{name}: no host is present at {t_us / MICROSECONDS:g} s to publish; choose a later first_s")
     return there[int(chance * len(there))]

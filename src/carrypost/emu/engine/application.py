@@ -132,5 +132,5 @@ def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[Messag
     found = [each.message if isinstance(each, DeliveredMessage) else each for each in messages]
     for each in found:
         if not isinstance(each, bytes):
-            raise LocalError(f"confirm takes {allowed}; one of them is {each!r}")
+            raise LocalError(f"confirm takes {allowed}, not {each!r}")
     return found

@@ -51,13 +51,13 @@ class LinkModel:
         for name in _PROBABILITIES:
             value = getattr(self, name)
             if not is_number(value) or not 0.0 <= value <= 1.0:
-                raise LocalError(f"{name} is a probability, from 0 to 1, not {value!r}")
+                raise LocalError(f"{name} must be a probability, from 0 to 1, not {value!r}")
         for name, least in (("delay_us", 0), ("reorder_us", 1), ("gather_us", 0)):
             if getattr(self, name) < least:
-                raise LocalError(f"{name} is at least {least}, not {getattr(self, name)!r}")
+                raise LocalError(f"{name} must be at least {least}, not {getattr(self, name)!r}")
         rate: object = self.rate_bytes_per_s
         if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
-            raise LocalError(f"rate_bytes_per_s is a whole number, at least 1, or None, not {rate!r}")
+            raise LocalError(f"rate_bytes_per_s must be a whole number, at least 1, or None, not {rate!r}")
 
     def changed(self, *, delay_s: float | None = None, **changes: float | None) -> LinkModel:
         """Return this model with some values changed; None leaves a value as it is."""

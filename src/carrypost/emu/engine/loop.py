@@ -93,8 +93,11 @@ class _VirtualSelector:
         if self._turns > INSTANT_TURNS_MAX:
             self._turns = 0  # Tasks that are cancelled now get as many once more.
             raise RunawayError(
-                f"{INSTANT_TURNS_MAX:,} turns at {self.now_us / MICROSECONDS:g} s and no end: virtual time passes only "
-                f"while every task waits (`await net.run(1)`); these do not:" + self._tasks(spinning=True)
+                (
+                    f"virtual time stands still at {self.now_us / MICROSECONDS:g} s after {INSTANT_TURNS_MAX:,} "
+                    "turns: it passes only while every task waits (`await net.run(1)`), and these do not:"
+                )
+                + self._tasks(spinning=True)
             )
         if timeout is not None and timeout <= 0:
             return []
@@ -104,13 +107,13 @@ class _VirtualSelector:
             if due is not None:
                 dues.append(due + ahead_us)
         if not dues:
-            raise DeadlockError("nothing can happen any more, but tasks wait:" + self._tasks())
+            raise DeadlockError("no events are left, but tasks still wait:" + self._tasks())
         target = min(dues)
         if target > self._end_us:
             # Tasks that are cancelled now may need time to end well; they get as much once more.
             self._end_us = target + self._limit_us
             limit_s = self._limit_us / MICROSECONDS
-            raise TimeLimitError(f"not over after {limit_s:,g} virtual seconds; tasks wait:" + self._tasks())
+            raise TimeLimitError(f"not finished after {limit_s:,g} virtual seconds; tasks wait:" + self._tasks())
         if target != self.now_us:
             self.now_us, self._turns = target, 0
         # All emulations reach the target, also those that have nothing to do there: a task that
@@ -152,7 +155,7 @@ def _place(waiting: object) -> str:
 
 
 def _refuse(name: str, what: str) -> NoReturn:
-    raise StateError(f"{name} needs {what}, which waits in real time: refused in virtual time")
+    raise StateError(f"{name} needs {what}, which waits in real time: this is not possible in virtual time")
 
 
 def _refusal(name: str, what: str) -> Callable[..., NoReturn]:
@@ -172,13 +175,13 @@ def _check_scene(scene: object) -> None:
     if not callable(scene):
         if isinstance(scene, CoroutineType):
             scene.close()
-        raise LocalError(f"testing.run takes an async function, not called yet, not {scene!r}")
+        raise LocalError(f"testing.run takes an async function without calling it, not {scene!r}")
 
 
 def run(scene: Callable[[], Coroutine[Any, Any, T]], limit_s: float = LIMIT_S) -> T:
     """Run an async function to its end, like `asyncio.run` but in virtual time; past `limit_s` it raises."""
     if not is_number(limit_s) or not 0 < limit_s < math.inf:
-        raise LocalError(f"limit_s is more than 0, a number of seconds, not {limit_s!r}")
+        raise LocalError(f"limit_s must be a number of seconds greater than 0, not {limit_s!r}")
     _check_scene(scene)
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(limit_s)) as runner:
         return runner.run(scene())

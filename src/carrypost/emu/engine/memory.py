@@ -44,7 +44,7 @@ class MemoryStore:
         """Make a batch durable."""
         oldest = next(iter(self._taken), None)
         if serial != oldest:
-            raise StateError(f"batches are committed in order: {oldest} is next, not {serial}")
+            raise StateError(f"batches must be committed in order: {oldest} is next, not {serial}")
         self._apply(self._taken.pop(serial))
 
     def write(self, batch: Batch) -> None:

@@ -98,7 +98,7 @@ class Network:
         self._watchers: list[Watcher] = []
         self._messaging = False
         self._loop: VirtualLoop | None = None
-        self._state = "not open yet: use it by `with`"
+        self._state = "not open yet: use it in a `with` statement"
         for name in names:
             self._make(name, settings)
         for name in sorted({name for contact in options.contacts for name in contact[:2]} - self._nodes.keys()):
@@ -108,7 +108,7 @@ class Network:
         if self._state == "open":
             raise StateError("this network is open already")
         if self._state == "closed":
-            raise StateError("this network is closed and cannot be opened again: make another one")
+            raise StateError("this network is closed and cannot be opened again: create another one")
         self._state = "open"
         self._loop = _virtual_loop()
         if self._loop is not None:
@@ -160,7 +160,7 @@ class Network:
         """Let so many virtual seconds pass; for programs without asyncio."""
         duration_us = self._begin(seconds)
         if self._loop is not None:
-            raise StateError("inside testing.run time passes by `await net.run(seconds)`")
+            raise StateError("inside testing.run, let time pass with `await net.run(seconds)`")
         self._scheduler.run_until(self._scheduler.now + duration_us)
 
     # ------------------------------------------------------------------------------------------------ links

@@ -53,8 +53,8 @@ class RecordFile:
             raise LocalError(f"the record {path} cannot be written: there is no folder {self._path.parent}")
         if self._path.suffix not in LINES and importlib.util.find_spec("pyarrow") is None:
             raise LocalError(
-                f"the record {path} would be Parquet, which needs pyarrow: pip install 'carrypost[emu]'; "
-                "a record that ends in .jsonl needs nothing"
+                f"the record {path} in Parquet needs pyarrow: pip install 'carrypost[emu]', or choose a name that "
+                "ends in .jsonl"
             )
 
     def write(self, record: Record) -> None:

@@ -81,9 +81,9 @@ class Scheduler:
         A run over the half-open interval [0, end) is ``run_until(end - 1)``.
         """
         if t_us < self.now:
-            raise StateError(f"time does not go back: it is {self.now} µs, not {t_us} µs")
+            raise StateError(f"time cannot go back from {self.now} µs to {t_us} µs")
         if self._running:
-            raise StateError("time is passing already: what happens in virtual time cannot let it pass")
+            raise StateError("time is passing already: code that runs in virtual time cannot advance it")
         self._running = True
         try:
             self._run(t_us)
@@ -117,4 +117,6 @@ class Scheduler:
         self._tally[node, phase.name.lower()] += 1
         if self._steps > self._steps_max:
             busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))
-            raise RunawayError(f"{self._steps_max} steps at {self.now} µs and no end; busiest of the last ones: {busy}")
+            raise RunawayError(
+                f"time stands still at {self.now} µs after {self._steps_max} steps; busiest of the last steps: {busy}"
+            )

@@ -98,7 +98,7 @@ def check_script(
         if each.node not in presences:
             raise line.error(f"there is no node {each.node!r}")
         if not any(presence.includes(each.t_us) for presence in presences[each.node]):
-            raise line.error(f"node {each.node!r} is not there at {each.t_us / MICROSECONDS} s")
+            raise line.error(f"node {each.node!r} is not present at {each.t_us / MICROSECONDS} s")
         if each.size > limits.message_bytes_max:
             raise line.error(
                 f"size must be at most {limits.message_bytes_max:,} (message_bytes_max), not {each.size:,}"
@@ -132,7 +132,7 @@ def _recipients(row: CsvRow, author: str) -> tuple[str, ...]:
     named = row.text("recipients").split() if "recipients" in row else []
     for name in named:
         if row.line.node(name) == author:
-            raise row.line.error(f"recipients are other nodes than the author, {author!r}: leave it out")
+            raise row.line.error(f"recipients must not include the author, {author!r}: leave it out")
         if named.count(name) > 1:
             raise row.line.error(f"recipients name {name!r} twice")
     return tuple(named)

@@ -65,7 +65,7 @@ class BusLine:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise ConfigError("line.name is missing: buses are called after their line")
+            raise ConfigError("line.name is missing: buses are named after their line")
         _services(self.service, f"service of line {self.name}")
 
 
@@ -254,7 +254,7 @@ def _route(town: Buses, line: BusLine) -> _Route:
     for goal in [*via, end] if line.across else via:
         path += _walk(chance, path[-1], goal, town.turn)
     if len(path) == 1:
-        raise ConfigError(f"mobility: line {line.name} has no length: raise reach_m_min or lower block_m")
+        raise ConfigError(f"mobility: line {line.name} has zero length: raise reach_m_min or lower block_m")
     there = _points(town, path, set(via))
     back = _points(town, path[::-1], set(via))
     return _Route(there, back, sum(point.run_s + point.dwell_s for point in there))
@@ -335,6 +335,6 @@ def _services(hours: tuple[str, ...], what: str = "service") -> list[tuple[float
             raise ConfigError(f'{what} must be a list of hours such as "06:00-20:30", not {each!r}')
         first_s, last_s = clock_s(first, what), clock_s(last, what)
         if first_s > last_s or (found and first_s <= found[-1][1]):
-            raise ConfigError(f"{what} must name hours that follow one another, not {', '.join(hours)}")
+            raise ConfigError(f"{what} must be hours in ascending order, not {', '.join(hours)}")
         found.append((first_s, last_s))
     return found

@@ -201,7 +201,7 @@ class Feed:
         for row in trips.values():
             route = row.text("route_id")
             if route not in self._types:
-                raise row.line.error(f"there is no route {route!r} in routes.txt, so that its type is not known")
+                raise row.line.error(f"there is no route {route!r} in routes.txt, so its type is unknown")
             line, number = self._types[route]
             if not (number.isascii() and number.isdecimal()):
                 raise line.error(f"route_type must be a number of GTFS such as 3, not {number!r}")
@@ -279,7 +279,7 @@ def _unpacked(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         raise LocalError(f"{path}: there is no such file or folder") from None
     except UnicodeDecodeError:
-        raise LocalError(f"{path}: a file in it is not text in UTF-8") from None
+        raise LocalError(f"{path}: a file in it is not UTF-8 text") from None
     except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as error:
         raise refused(f"{path}: cannot be read as a zip file", error) from None
 

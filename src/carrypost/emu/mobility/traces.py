@@ -71,7 +71,7 @@ class Trace:
         kind = _recognised(content, self.file) if self.format == "auto" else self.format
         if kind == "ns-2" and self.max_gap_s is not None:
             raise ConfigError(
-                "mobility.max_gap_s means nothing with ns-2's files: they have orders, not places at times"
+                "mobility.max_gap_s cannot be used with files of ns-2, which have no samples: leave it out"
             )
         stays = kind in _STAYING and self.max_gap_s is None
         if kind == "csv":  # As in all CSV files of the emulator, the header comes first.
@@ -134,8 +134,8 @@ def _recognised(content: str, name: str) -> str:
         if len(line.split()) in _HEADER_NUMBERS and not any(no_number(word, "") for word in line.split()):
             return "one"
         raise Line(name, number).error(
-            "is none of The ONE's header (minTime maxTime minX maxX minY maxY), a CSV header (node,t,x,y), "
-            "an order of ns-2 ($node_(0) set X_ 1) or an event of walkers (6.0 create 2 628 1812 0), "
-            f"but {line.strip()!r}"
+            "must be the header of The ONE (minTime maxTime minX maxX minY maxY), a CSV header (node,t,x,y), "
+            "a command of ns-2 ($node_(0) set X_ 1) or an event of walkers (6.0 create 2 628 1812 0), not "
+            f"{line.strip()!r}"
         )
     raise LocalError(f"{name}, line 1: the file is empty")

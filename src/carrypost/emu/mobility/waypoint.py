@@ -48,9 +48,9 @@ class RandomWaypoint:
 
     def __post_init__(self) -> None:
         if self.side_m is not None and self.nodes_per_km2 is not None:
-            raise ConfigError("mobility: the area follows from side_m or from nodes_per_km2, not from both")
+            raise ConfigError("mobility: give side_m or nodes_per_km2, not both")
         if self.height_m is not None and self.side_m is None:
-            raise ConfigError("mobility: height_m needs side_m, which is the width of the rectangle then")
+            raise ConfigError("mobility: height_m requires side_m, the width of the rectangle")
         check_order(self, "speed_min_m_per_s", "speed_max_m_per_s")
         check_order(self, "pause_min_s", "pause_max_s")
 

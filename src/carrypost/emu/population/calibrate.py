@@ -64,7 +64,7 @@ def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibrati
     if len(contacts) < CONTACTS_MIN or not old or not fresh:
         told = f"{len(contacts):,} contacts, of which {found:,} were found, {old:,} messages that passed in them and "
         told += f"{fresh:,} hops: {CONTACTS_MIN} contacts, a message and a hop are the least; calibrate a longer one"
-        raise LocalError(f"{scenario.name}: this run says too little about delays, with {told}")
+        raise LocalError(f"{scenario.name}: this run has too few events to measure delays: {told}")
     tables = [quantiles(*(each if each.seen.sum() >= HOPS_MIN else together)) for each in hops]
     return Calibration(
         discovery_s=quantiles(*stock),

@@ -98,12 +98,14 @@ def read(path: Path) -> Calibration:
     try:
         found = msgspec.json.decode(text, type=Calibration)
     except msgspec.DecodeError as error:
-        raise FileError(f"population.delays: {path} is no file of delays, or is damaged: {error}; {again}") from None
+        raise FileError(
+            f"population.delays: {path} must be a file of delays, and is not or is damaged: {error}; {again}"
+        ) from None
     if found.digest() != found.sha256:
-        raise FileError(f"population.delays: {path} is damaged: what it holds does not match its hash; {again}")
+        raise FileError(f"population.delays: {path} is damaged: its content does not match its hash; {again}")
     if found.contacts < CONTACTS_MIN:
-        told = f"it is of {found.contacts:,} contacts, and {CONTACTS_MIN} are the least"
-        raise ConfigError(f"population.delays: {path} says too little: {told}; calibrate a longer run")
+        told = f"it is from {found.contacts:,} contacts, and needs at least {CONTACTS_MIN}"
+        raise ConfigError(f"population.delays: {path} has too few events: {told}; calibrate a longer run")
     return found
 
 

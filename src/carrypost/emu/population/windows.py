@@ -40,7 +40,7 @@ def parts(plan: Plan, window_us: int | None) -> list[Part]:
     messages, end_us = plan.messages, plan.end_us
     count = 1 if window_us is None else -(-end_us // window_us)
     if count > PARTS_MAX:
-        raise ConfigError(f"population.window_s makes {count:,} parts of this run; {PARTS_MAX:,} are the most")
+        raise ConfigError(f"population.window_s divides this run into {count:,} parts; the maximum is {PARTS_MAX:,}")
     if window_us is None or not (messages.deadline_us == NEVER_US).any():
         edges_us = np.arange(count) * (window_us or end_us)
         firsts = np.searchsorted(messages.t_us, edges_us)

@@ -79,11 +79,11 @@ def read(path: str | Path) -> pa.Table:
     try:
         table = _read_lines(path) if _is_lines(path) else _read_parquet(path)
     except FileNotFoundError:
-        raise LocalError(f"{path} is no record that can be read: there is no such file") from None
+        raise LocalError(f"{path} cannot be read as a record: there is no such file") from None
     except (OSError, pa.ArrowException, FileError) as error:
-        raise refused(f"{path} is no record that can be read", error) from None
+        raise refused(f"{path} cannot be read as a record", error) from None
     if not table.num_rows:
-        raise FileError(f"{path} is no record that can be read: it is empty")
+        raise FileError(f"{path} cannot be read as a record: it is empty")
     return table
 
 
@@ -101,7 +101,7 @@ def _read_parquet(path: Path) -> pa.Table:
         there = pq.read_schema(path).names
     if missing := [each.name for each in SCHEMA if each.name not in there]:
         known = ", ".join(each.name for each in SCHEMA)
-        raise LocalError(f"{path} is no record that can be read: it has no column {missing[0]!r}; a record has {known}")
+        raise LocalError(f"{path} cannot be read as a record: it has no column {missing[0]!r}; a record has {known}")
     return pq.read_table(path, schema=ARROW_SCHEMA)
 
 
@@ -174,7 +174,7 @@ class Sink:
             return
         # A file that is there is replaced when the run is over; a folder cannot be, and a device must not be.
         if path.exists() and not path.is_file():
-            raise LocalError(f"the record {path} cannot be written: that is no file")
+            raise LocalError(f"the record {path} cannot be written: it is not a regular file")
 
     def __enter__(self) -> Self:
         try:
@@ -215,7 +215,7 @@ class Sink:
 
     @property
     def _open(self) -> _Memory | _LinesWriter | _ParquetWriter:
-        assert self._writer is not None, "rows are taken inside `with`"
+        assert self._writer is not None, "rows can be added only inside the `with` statement"
         return self._writer
 
     def close(self) -> Records:

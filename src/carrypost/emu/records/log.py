@@ -85,10 +85,12 @@ def log_of(record: pa.Table | Record) -> Log:
     table = table_of(record) if isinstance(record, Record) else record
     for column in SCHEMA:
         if column.name not in table.column_names:
-            raise LocalError(f"this is no record: it has no column {column.name!r}")
+            raise LocalError(f"this is not a record: it has no column {column.name!r}")
     names = _texts(table["run"]).unique().to_pylist()
     if len(names) > 1:
-        raise LocalError(f"this record holds {len(names)} runs: {', '.join(map(repr, names[:3]))} …; one is looked at")
+        raise LocalError(
+            f"this record holds {len(names)} runs: {', '.join(map(repr, names[:3]))} …; select one of them"
+        )
     (node, peer, source), nodes = _codes([table["node"], table["peer"], table["source"]])
     (message,), messages = _codes([table["message"]])
     (detail,), details = _codes([table["detail"]])

@@ -35,17 +35,20 @@ class Channel(NamedTuple):
 def mistakes(workload: WorkloadTable, groups: Collection[str], limits: Limits) -> Iterator[tuple[str, str]]:
     """Yield keys of a workload that are wrong, and why, as far as they are about channels."""
     if workload.kind != CHANNEL:
-        yield from ((key, f'goes with kind = "{CHANNEL}"') for key in _OWN if getattr(workload, key))
+        yield from ((key, f'requires kind = "{CHANNEL}"') for key in _OWN if getattr(workload, key))
         return
     for key in _GROUPS:
         if not (named := getattr(workload, key)):
-            yield key, "is missing: a channel names the groups of its producers and consumers"
+            yield key, "is missing: a channel must name the groups of its producers and consumers"
         elif named not in groups:
-            yield key, f"names a group of nodes, and there is no group {named!r}{nearest(named, groups)}"
+            yield key, f"must name a group of nodes, and there is no group {named!r}{nearest(named, groups)}"
     if workload.ordering != "none":
-        yield "ordering", "the events of each producer of a channel come in their order anyway; leave it out"
+        yield (
+            "ordering",
+            "a channel has no ordering, since the events of each producer are always in order; leave it out",
+        )
     if workload.params and not workload.modulator:
-        yield "params", "are those of a modulator, and none is named"
+        yield "params", "requires a modulator"
     if workload.modulator:
         try:
             Instance(modulator_of(workload), limits, limits.modulator_state_bytes_max)
@@ -74,7 +77,7 @@ def channel_of(
         for node in members[getattr(workload, key)]:
             if not settings[node].overlay.enabled:
                 needs = "clients of channels need settings.overlay.enabled = true"
-                raise ConfigError(f"{place}.{key}: {needs}, and the node {node!r} of the group has it not")
+                raise ConfigError(f"{place}.{key}: {needs}, which the node {node!r} of the group lacks")
     producers, consumers = (frozenset(members[getattr(workload, key)]) for key in _GROUPS)
     modulator = modulator_of(workload) if workload.modulator else None
     return Channel(name, producers, consumers, modulator, workload.period_s if workload.spread else 0.0)

@@ -26,32 +26,32 @@ def is_number(value: object) -> bool:
 def microseconds(seconds: float, name: str = "a time") -> int:
     """Seconds as whole microseconds; times are rounded once, here at the edge."""
     if not is_number(seconds) or not 0 <= seconds < math.inf:
-        raise LocalError(f"{name} is a number of seconds, 0 s or more, not {seconds!r}")
+        raise LocalError(f"{name} must be a number of seconds, 0 s or more, not {seconds!r}")
     return round(seconds * MICROSECONDS)
 
 
 def check_name(name: object) -> None:
     """Refuse what cannot be the name of a node."""
     if not isinstance(name, str) or not name:
-        raise LocalError(f"the name of a node is text, 1 character or more, not {name!r}")
+        raise LocalError(f"the name of a node must be text of 1 character or more, not {name!r}")
 
 
 def check_seed(seed: object) -> None:
     """Refuse what cannot be a seed."""
     if isinstance(seed, bool) or not isinstance(seed, int | str):
-        raise LocalError(f"seed is a whole number or text, not {seed!r}")
+        raise LocalError(f"seed must be a whole number or text, not {seed!r}")
 
 
 def check_flag(name: str, value: object) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool):
-        raise LocalError(f"{name} is True or False, not {value!r}")
+        raise LocalError(f"{name} must be True or False, not {value!r}")
 
 
 def check_callable(name: str, value: object) -> None:
     """Refuse what cannot be called."""
     if not callable(value):
-        raise LocalError(f"{name} is a function, not {value!r}")
+        raise LocalError(f"{name} must be a function, not {value!r}")
 
 
 def check_record(record: object) -> None:
@@ -65,6 +65,6 @@ def check_keywords(keywords: Iterable[str]) -> None:
     for name in keywords:
         if name in _EMULATOR_ONLY:
             raise LocalError(
-                f"{name} is for `carrypost.emu.run`; here contacts are made by `net.link(a, b)`, or come from a file "
-                "by `contacts`, and time passes by `net.run`"
+                f"{name} is an argument of `carrypost.emu.run`. Here, make contacts with `net.link(a, b)` or "
+                "`contacts`, and let time pass with `net.run`"
             )

@@ -114,7 +114,7 @@ def read_text(path: str | Path) -> str:
     except (OSError, EOFError, zlib.error) as error:
         raise refused(f"{path}: cannot be read", error) from None
     except UnicodeDecodeError as error:
-        raise LocalError(f"{path}: is not text in UTF-8 (byte {error.start})") from None
+        raise LocalError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
 
 def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[CsvRow]:
@@ -155,5 +155,5 @@ def _header(line: Line, cells: list[str], columns: Sequence[str], optional: Sequ
             raise line.error(f"column {column} is missing; the header must name {wanted}, found {found}")
     for column in cells:
         if column in (*columns, *optional) and cells.count(column) > 1:
-            raise line.error(f"column {column} is there twice")
+            raise line.error(f"column {column} appears twice")
     return {column: cells.index(column) for column in (*columns, *optional) if column in cells}

@@ -45,5 +45,5 @@ def _members(group: Group, members: dict[str, Sequence[str]], seed: int | str) -
             raise ConfigError(f"nodes.group {table.name!r}: there is no node {strange[0]!r} in this scenario")
         return table.names
     if table.count > len(known):
-        raise ConfigError(f"nodes.group {table.name!r} is of {table.count:,} nodes, and there are {len(known):,}")
+        raise ConfigError(f"nodes.group {table.name!r} needs {table.count:,} nodes, and there are only {len(known):,}")
     return sorted(stream(seed, "group", table.name).sample(list(known), table.count))

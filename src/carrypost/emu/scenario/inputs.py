@@ -69,7 +69,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         presences = [Presence(name, 0, None) for name in sorted(named)]
     if not presences:
         raise ConfigError(
-            f"{scenario.name}: there are no nodes; [nodes], [contacts], [mobility] or a script names them"
+            f"{scenario.name}: there are no nodes; name them by [nodes], [contacts], [mobility] or a script"
         )
     there: dict[str, list[Presence]] = {}
     for presence in presences:
@@ -170,8 +170,8 @@ def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> N
     if workload.ordering != "none" and (each := next((each for each in script if each.recipients), None)):
         line = Line(str(scenario.path(workload.file)), each.line)
         raise line.error(
-            f"message {each.message!r} has recipients, and workload.{index} the ordering {workload.ordering!r}: "
-            "leave out one of the two"
+            f"message {each.message!r} has recipients, and workload.{index} has the ordering "
+            f"{workload.ordering!r}: leave out one of them"
         )
 
 
@@ -186,7 +186,7 @@ def _check_time(scenario: Scenario, first_us: int | None) -> None:
     told = f"{file} has no contact from {start_s:,.0f} s on"
     if first_us is not None:
         told = f"the first contact in {file} is at {first_us / MICROSECONDS + start_s:,.0f} s, after the end"
-    raise ConfigError(f"{scenario.name}: {told}; contacts.start_s says at which time of the file the run begins")
+    raise ConfigError(f"{scenario.name}: {told}; set contacts.start_s to the time in the file at which the run begins")
 
 
 def _by_mobility(

@@ -190,7 +190,7 @@ class _ScenarioReader:
         document.check_known("a scenario", top, [*rules_of(tables.RunTable), *_TABLES])
         run = document.value(tables.RunTable, "", top)
         if run.duration_s is None:
-            raise document.error("", "duration_s is missing: a scenario says how long it lasts")
+            raise document.error("", "duration_s is missing: a scenario must say how long it lasts")
         made = Scenario(
             name=run.name or Path(self._file).stem,
             run=run,
@@ -219,16 +219,16 @@ class _ScenarioReader:
         """Refuse tables that contradict each other."""
         error = self._document.error
         if made.mobility is not None and made.contacts.file:
-            raise error("contacts", "contacts come from [contacts] or from [mobility], not from both")
+            raise error("contacts", "[contacts] and [mobility] exclude each other: leave out one of them")
         if made.nodes.file and made.nodes.count is not None:
-            raise error("nodes", "nodes come from nodes.file or from nodes.count, not from both")
+            raise error("nodes", "nodes.file and nodes.count exclude each other: leave out one of them")
         if made.contacts.presence == tables.FROM_CONTACTS:
             self._check_presence(made)
         if made.radio.airtime == "shared" and made.radio.rate_bytes_per_s is None:
-            raise error("radio.airtime", 'radio.airtime = "shared" means nothing without radio.rate_bytes_per_s')
+            raise error("radio.airtime", 'radio.airtime = "shared" requires radio.rate_bytes_per_s')
         if made.radio.routes == "told" and not (made.ideal and made.settings.island):
             told = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
-            raise error("radio.routes", f"{told}: elsewhere hosts find out by themselves")
+            raise error("radio.routes", f"{told}: in other modes hosts find routes by themselves")
         self._check_workloads(made)
         self._check_links(made)
         if made.of_population:
@@ -241,9 +241,12 @@ class _ScenarioReader:
     def _check_presence(self, made: Scenario) -> None:
         told = f'contacts.presence = "{made.contacts.presence}"'
         if not made.contacts.file:
-            raise self._document.error("contacts.presence", f"{told} means nothing without contacts.file")
+            raise self._document.error("contacts.presence", f"{told} requires contacts.file")
         if made.nodes.file or made.nodes.count is not None:
-            raise self._document.error("contacts.presence", f"presences come from {told} or [nodes], not from both")
+            raise self._document.error(
+                "contacts.presence",
+                f"{told} and [nodes] exclude each other: both give the times at which nodes are present",
+            )
 
     def _check_workloads(self, made: Scenario) -> None:
         error, topics = self._document.error, dict[str, int]()
@@ -265,7 +268,7 @@ class _ScenarioReader:
     def _check_addressed(self, name: str, workload: tables.WorkloadTable) -> None:
         error, many = self._document.error, workload.recipients
         if workload.ordering != "none":
-            told = "messages for some hosts have no order, since all others would wait for them in vain"
+            told = "messages with recipients cannot be ordered, since all other hosts would wait for them in vain"
             raise error(f"{name}.ordering", f"{name}.ordering: {told}; leave it out")
         if many > 1 and many != int(many):
             told = "must be a whole number of hosts or, below 1, a share of them"
@@ -290,9 +293,9 @@ class _ScenarioReader:
             if table.name in found:
                 raise document.error(name, f"{name} has the name {table.name!r} of another group")
             if bool(table.names) == (table.count is not None):
-                raise document.error(name, f"{name} has names or a count, and not both")
+                raise document.error(name, f"{name} must have either names or a count")
             if table.of and (table.of not in found or table.names):
-                told = "names a group that stands before it, and goes with a count"
+                told = "must name an earlier group, and requires a count"
                 raise document.error(f"{name}.of", f"{name}.of {told}, not {table.of!r}")
             changes = document.fields(SETTINGS_FIELDS, f"{name}.settings", settings)
             found[table.name] = Group(table, changes, settings)

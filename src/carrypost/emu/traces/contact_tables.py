@@ -48,7 +48,7 @@ def _tables(path: Path) -> Iterator[tuple[Path, pa.Table]]:
             scenarios.update(table[_SCENARIO].unique().to_pylist())
             if len(scenarios) > 1:
                 names = ", ".join(sorted(map(str, scenarios)))
-                raise LocalError(f"{path} has contacts of several scenarios, {names}; one at a time can be played")
+                raise LocalError(f"{path} has contacts of several scenarios, {names}; choose one")
         yield file, table
 
 
@@ -64,4 +64,4 @@ def _read(file: Path) -> pa.Table:
     except FileNotFoundError:
         raise LocalError(f"{file}: there is no such file") from None
     except (OSError, pa.ArrowException) as error:
-        raise refused(f"{file} is no Parquet file that can be read", error) from None
+        raise refused(f"{file} cannot be read as a Parquet file", error) from None

@@ -109,7 +109,7 @@ def _without_overlaps(found: dict[tuple[str, str], list[_Span]]) -> list[Contact
         if (both := _overlap(intervals)) is not None:
             later, (start_us, end_us, earlier) = both
             times = f"[{brief(start_us)}, {brief(end_us)}) s of line {earlier.number}"
-            raise later[2].error(f"this contact of {a} and {b} overlaps {times}; those of one pair must not")
+            raise later[2].error(f"this contact of {a} and {b} overlaps {times}; contacts of one pair must not overlap")
         contacts.extend(Contact(a, b, start_us, end_us) for start_us, end_us, _ in intervals)
     return sorted(contacts, key=_by_start)
 
@@ -131,10 +131,10 @@ def parse_presences(text: str, name: str) -> list[Presence]:
             )
         found.setdefault(node, []).append((join_us, leave_us, row.line))
     if not found:
-        raise LocalError(f"{name}, line 1: there is no node below the header")
+        raise LocalError(f"{name}, line 1: there are no nodes below the header")
     for node, spans in found.items():
         if (both := _overlap(spans)) is not None:
-            raise both[0][2].error(f"{node} is there already, by line {both[1][2].number}")
+            raise both[0][2].error(f"{node} is present already, by line {both[1][2].number}")
     return [
         Presence(node, join_us, None if leave_us == FOREVER_US else leave_us)
         for node, spans in sorted(found.items())

@@ -53,7 +53,7 @@ class Tracks:
         if len(self.node) == 0:
             return
         if self.node.min() < 0 or self.node.max() >= len(self.nodes):
-            raise LocalError("tracks: a sample belongs to no node")
+            raise LocalError("tracks: a sample has an unknown node")
         self._check_order()
         for name, column in (("x", self.x), ("y", self.y)):
             # Written so that nan fails too.

@@ -47,9 +47,9 @@ class Account:
         if event.descriptor.destination != self.topic:
             found.append(f"{name} is of {event.descriptor.destination}, not of {self.topic}")
         if message in self.acknowledged:
-            found.append(f"{name} was acknowledged, and comes again")
+            found.append(f"{name} was acknowledged, and is delivered again")
         if message in self.strange:
-            found.append(f"{name} was acknowledged before the subscription was made, and comes all the same")
+            found.append(f"{name} was acknowledged before the subscription was made, and is delivered nevertheless")
         if event.count <= self.counts.get(message, 0):
             found.append(f"{name} comes with count {event.count}, as it did before")
         self.counts[message] = event.count

@@ -251,7 +251,7 @@ def _steps(
     steps: list[tuple[int, _SweepStep, int, int]] = []
     for a, b, start_us, end_us in contacts:
         if a == b:
-            raise LocalError(f"a contact is between two nodes, not {a!r} and itself")
+            raise LocalError(f"a contact must be between two nodes, not {a!r} and itself")
         if end_us < start_us:
             raise LocalError(f"contact {a}–{b} ends at {_s(end_us)} s, before it starts at {_s(start_us)} s")
         spans = [(start_us, end_us)] if known is None else _together(a, b, (start_us, end_us), known)
@@ -331,7 +331,7 @@ def _indices(bits: int) -> Iterator[int]:
 def _us(seconds: object, what: str) -> int:
     """Return seconds as whole microseconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not 0 <= float(seconds) < math.inf:
-        raise LocalError(f"the {what} is a number of seconds, 0 or more, not {seconds!r}")
+        raise LocalError(f"the {what} must be a number of seconds, 0 or more, not {seconds!r}")
     return round(float(seconds) * MICROSECONDS)
 
 

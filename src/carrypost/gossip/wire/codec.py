@@ -148,13 +148,13 @@ def _parcel_of_open(parcel: f.OpenParcel) -> f.Parcel:
     descriptor, body = parcel.descriptor, parcel.body
     if body is None:
         if descriptor.codec is not PayloadCodec.BLANK and descriptor.length:
-            raise LocalError(f"the payload of {descriptor.shown} has to be read from the store before it is encoded")
+            raise LocalError(f"the payload of {descriptor.shown} must be read from the store before it is encoded")
         body = bytes(descriptor.length)
     return f.Parcel(parcel.handle, parcel.serial, parcel.hops, parcel.age_ms, parcel.last, descriptor.wire, body)
 
 
 def _data_of_stored(stored: f.StoredData) -> f.Data:
-    raise LocalError(f"fragment {stored.index} has to be read from the store before it is encoded")
+    raise LocalError(f"fragment {stored.index} must be read from the store before it is encoded")
 
 
 def _data_size(data: f.BlankData | f.StoredData) -> int:

@@ -178,7 +178,7 @@ class BytesMessage(Message):
         """Return the next bytes: at most `size`, else all that are left. Empty at the end."""
         data = self._readable()
         if size is not None and size < 0:
-            raise MessageFormatException(f"a number of bytes is not less than 0: {size}")
+            raise MessageFormatException(f"a number of bytes must be 0 or more, not {size}")
         part = data[self._at :] if size is None else data[self._at : self._at + size]
         self._at += len(part)
         return part
@@ -204,7 +204,7 @@ class BytesMessage(Message):
     def _check_left(self, nbytes: int) -> None:
         left = len(self._readable()) - self._at
         if left < nbytes:
-            raise MessageEOFException(f"{nbytes} bytes were to be read, and {left} are left")
+            raise MessageEOFException(f"cannot read {nbytes} bytes: only {left} are left")
 
     def _unpack(self, form: struct.Struct) -> object:
         self._check_left(form.size)
@@ -225,7 +225,7 @@ def _modified_utf8(text: str) -> bytes:
         text.encode()
         pairs = _ASTRAL.sub(_surrogates, text)
     except UnicodeEncodeError:
-        raise MessageFormatException("a text is Unicode, without lone surrogates") from None
+        raise MessageFormatException("a text must be Unicode without lone surrogates") from None
     data = pairs.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
     if len(data) > _UTF_BYTES_MAX:
         raise MessageFormatException(f"write_utf takes up to {_UTF_BYTES_MAX} bytes, not {len(data)}: use write_bytes")
@@ -241,4 +241,6 @@ def _from_modified_utf8(data: bytes) -> str:
         units = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError as error:
-        raise MessageFormatException(f"no text in modified UTF-8: {error.reason} at byte {error.start}") from None
+        raise MessageFormatException(
+            f"the bytes are not text in modified UTF-8: {error.reason} at byte {error.start}"
+        ) from None

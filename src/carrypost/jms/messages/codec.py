@@ -52,7 +52,7 @@ def encode_text(text: str | None) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise MessageFormatException("a text is Unicode, without lone surrogates") from None
+        raise MessageFormatException("a text must be Unicode without lone surrogates") from None
 
 
 def decode_text(payload: bytes) -> str | None:
@@ -62,7 +62,9 @@ def decode_text(payload: bytes) -> str | None:
     try:
         return payload.decode()
     except UnicodeDecodeError as error:
-        raise MessageFormatException(f"the payload is no text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise MessageFormatException(
+            f"the payload is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from None
 
 
 def encode_map(values: Mapping[str, Value]) -> bytes:
@@ -101,7 +103,7 @@ def pack(content: object) -> bytes:
     try:
         return VERSION + _ENCODER.encode(content)
     except UnicodeEncodeError:
-        raise MessageFormatException("texts are Unicode, without lone surrogates") from None
+        raise MessageFormatException("texts must be Unicode without lone surrogates") from None
     except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError) as error:
         raise MessageFormatException(f"a value that cannot be encoded: {error}") from error
 
@@ -110,11 +112,11 @@ def unpack(decode: Callable[[Any], T], payload: bytes, what: str) -> T:
     """Return the content after the version; raises `MessageFormatException` for what is none."""
     if not payload.startswith(VERSION):
         how = f"of version {payload[0]}, and this package reads version {VERSION[0]}" if payload else "empty"
-        raise MessageFormatException(f"the payload is no {what}: it is {how}")
+        raise MessageFormatException(f"the payload is not a {what}: it is {how}")
     try:
         return decode(memoryview(payload)[len(VERSION) :])
     except (ValueError, RecursionError, OverflowError) as error:  # ValueError: msgspec's own, and what is not UTF-8
-        raise MessageFormatException(f"the payload is no {what}: {error}") from error
+        raise MessageFormatException(f"the payload is not a {what}: {error}") from error
 
 
 # ------------------------------------------------------------------------------------------------ values

@@ -46,7 +46,7 @@ def read(value: Value, to: ValueType, table: Table, what: str) -> BodyValue | No
         return found
     if to not in table[kind]:
         others = " or ".join(each.text for each in table[kind])
-        raise MessageFormatException(f"{what} is of type {kind.text}, which is read as {others}, not as {to.text}")
+        raise MessageFormatException(f"{what} is of type {kind.text}, which can be read as {others}, not as {to.text}")
     if to is _STRING:
         return texts.text_of(kind, found)
     if isinstance(found, str):
@@ -59,7 +59,7 @@ def _null_as(to: ValueType, what: str) -> BodyValue | None:
     if to is _BOOLEAN:
         return False
     if to in _WHOLE:
-        raise NumberFormatException(f"{what} is null or not there, and no {to.text}")
+        raise NumberFormatException(f"{what} is null or missing, and cannot be read as {to.text}")
     if to in _WITHOUT_NULL:
-        raise NullValueException(f"{what} is null or not there, and no {to.text}")
+        raise NullValueException(f"{what} is null or missing, and cannot be read as {to.text}")
     return None

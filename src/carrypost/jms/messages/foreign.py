@@ -43,12 +43,12 @@ def converted(message: object) -> Message:
         return message
     if not isinstance(message, ForeignMessage):
         raise MessageFormatException(
-            f"a {type(message).__name__} is no message: it lacks properties or jms_… header fields; "
-            "see docs/messaging.md on messages of other implementations"
+            f"a {type(message).__name__} cannot be sent as a message: it lacks properties or jms_… header "
+            "fields; see docs/messaging.md on messages of other implementations"
         )
     bodies = [name for name in _BODIES if hasattr(message, name)]
     if len(bodies) > 1:
-        raise MessageFormatException(f"a message has one body, and this {type(message).__name__} has {bodies}")
+        raise MessageFormatException(f"a message must have one body, and this {type(message).__name__} has {bodies}")
     made = _BODIES[bodies[0]](getattr(message, bodies[0])) if bodies else Message()
     for name, value in message.properties.items():
         if name in SETTABLE or not str(name).startswith(_DEFINED_PREFIXES):  # What its own provider said stays there.

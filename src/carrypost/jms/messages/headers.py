@@ -112,13 +112,13 @@ def text_or_none(name: str, value: object) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str):
-        raise IllegalArgumentException(f"{name} is text, not a {type(value).__name__}")
+        raise IllegalArgumentException(f"{name} must be a str, not {type(value).__name__}")
     if len(found) > TEXT_MAX:
         raise IllegalArgumentException(f"{name} has at most {TEXT_MAX} characters, not {len(found)}")
     try:
         found.encode()
     except UnicodeEncodeError:
-        raise IllegalArgumentException(f"{name} is Unicode text, without lone surrogates") from None
+        raise IllegalArgumentException(f"{name} must be Unicode text without lone surrogates") from None
     return found
 
 
@@ -141,10 +141,13 @@ def destination(name: str, value: object) -> Destination | None:
     if found is None:
         return None
     if not isinstance(found, Destination):
-        raise IllegalArgumentException(f"{name} is a Topic or a Queue, not a {type(value).__name__}: {value!r}"[:200])
+        raise IllegalArgumentException(
+            f"{name} must be a Topic or a Queue, not {type(value).__name__}: {value!r}"[:200]
+        )
     if isinstance(found, NamedQueue):
         raise IllegalArgumentException(
-            f"{name} is read where this node's directory is not known: give the full name, NAME@NODE, not {value!r}"
+            f"{name} must be a full name, NAME@NODE, since other nodes cannot look up {value!r} in this "
+            "node's directory"
         )
     if len(found.address) > DESTINATION_MAX:
         raise IllegalArgumentException(f"{name} has at most {DESTINATION_MAX} characters: {found!r}")
@@ -155,7 +158,7 @@ def whole(name: str, value: object) -> int:
     """Return a whole number, of milliseconds."""
     found = plain(value)
     if type(found) is not int:
-        raise IllegalArgumentException(f"{name} is a whole number of milliseconds, not a {type(value).__name__}")
+        raise IllegalArgumentException(f"{name} must be a whole number of milliseconds, not {type(value).__name__}")
     return found
 
 
@@ -163,7 +166,7 @@ def priority(name: str, value: object) -> int:
     """Return a priority of JMS."""
     found = plain(value)
     if type(found) is not int or not 0 <= found <= PRIORITY_MAX:
-        raise IllegalArgumentException(f"{name} is 0 to {PRIORITY_MAX}, not {value!r}"[:200])
+        raise IllegalArgumentException(f"{name} must be 0 to {PRIORITY_MAX}, not {value!r}"[:200])
     return found
 
 
@@ -172,11 +175,11 @@ def mode(name: str, value: object) -> DeliveryMode:
     try:
         return DeliveryMode(value)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
-        raise IllegalArgumentException(f"{name} is one of DeliveryMode, not {value!r}"[:200]) from None
+        raise IllegalArgumentException(f"{name} must be a DeliveryMode, not {value!r}"[:200]) from None
 
 
 def flag(name: str, value: object) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise IllegalArgumentException(f"{name} is true or false, not a {type(value).__name__}")
+        raise IllegalArgumentException(f"{name} must be True or False, not {type(value).__name__}")
     return value

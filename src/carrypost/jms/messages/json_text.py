@@ -25,7 +25,7 @@ def json_text(value: object) -> str:
     try:
         return json.dumps(checked, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError as error:  # A whole number of thousands of digits.
-        raise MessageFormatException(f"the body has no room in JSON: {error}") from None
+        raise MessageFormatException(f"the body cannot be written as JSON: {error}") from None
 
 
 def read_json(text: str) -> object:
@@ -33,21 +33,21 @@ def read_json(text: str) -> object:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise MessageFormatException(f"the text is no JSON: {error}") from None
+        raise MessageFormatException(f"the text is not JSON: {error}") from None
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"JSON has no number {constant}")
 
 
 def _checked(value: object, where: str, depth: int) -> object:
     """Return the value, made of Python's own types alone; `where` it stands is the way to it, as Python writes that."""
     if depth > _DEPTH_MAX:
-        raise MessageFormatException(f"more than {_DEPTH_MAX} dicts and lists within each other have no room in JSON")
+        raise MessageFormatException(f"a JSON body may nest dicts and lists at most {_DEPTH_MAX} deep")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise _fault(where, f"keys are text in JSON, not {type(key).__name__}", "str(key)")
+                raise _fault(where, f"keys must be str in JSON, not {type(key).__name__}", "str(key)")
         return {str(key): _checked(each, f"{where}[{key!r:.64}]", depth + 1) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_checked(each, f"{where}[{number}]", depth + 1) for number, each in enumerate(value)]

@@ -177,7 +177,7 @@ class Message:
         session = self._acknowledger
         if session is None or session.mode is not SessionMode.INDIVIDUAL_ACKNOWLEDGE:
             raise IllegalStateException(
-                f"{call} is for messages of a context that acknowledges each for itself: create it with "
+                f"{call} requires a context that acknowledges messages individually: create it with "
                 "SessionMode.INDIVIDUAL_ACKNOWLEDGE"
             )
         return session
@@ -231,7 +231,7 @@ class Message:
         Of a text that is what it says as JSON, of a map its entries, of a stream its values. Raises
         `MessageFormatException` for a text that is no JSON, and for other bodies.
         """
-        raise MessageFormatException(f"a {type(self).__name__} is no JSON: its body is read by get_body()")
+        raise MessageFormatException(f"a {type(self).__name__} has no JSON body: read it with get_body()")
 
     def _whole(self) -> object:
         """Return the body for `get_body`; a copy, if it could be changed."""
@@ -244,7 +244,9 @@ class Message:
     def _write(self) -> None:
         """Begin to change the body."""
         if self._read_only:
-            raise MessageNotWriteableException("the body is read-only, as it was received or reset: clear_body() first")
+            raise MessageNotWriteableException(
+                "the body is read-only, since it was received or reset: call clear_body() first"
+            )
         self._payload = None
 
     # --- properties ----------------------------------------------------------------------------------------
@@ -387,5 +389,5 @@ class Bodied(Message, ABC, Generic[B]):
 
 def _is_a(body: object, kind: type) -> bool:
     if not isinstance(kind, type):
-        raise IllegalArgumentException(f"the type of a body is a class, such as str, bytes or dict, not {kind!r}")
+        raise IllegalArgumentException(f"the type of a body must be a class, such as str, bytes or dict, not {kind!r}")
     return isinstance(body, kind)

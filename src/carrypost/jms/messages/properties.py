@@ -98,7 +98,7 @@ class Properties(Mapping[str, PropertyValue | None]):
     def _check_writable(self) -> None:
         if self._read_only:
             raise MessageNotWriteableException(
-                "the properties of a received message are read-only: clear_properties() first"
+                "the properties of a received message are read-only: call clear_properties() first"
             )
 
     def _find(self, name: str) -> Property | None:
@@ -121,7 +121,7 @@ def _property(name: str, value: Value) -> Property:
     check_name(name)
     if value.type is ValueType.BYTES or isinstance(value.value, bytes):
         raise MessageFormatException(
-            f"property {_shown(name)}: a property is a bool, int, float, str or None, no bytes"
+            f"property {_shown(name)}: a property must be a bool, int, float, str or None, not bytes"
         )
     wanted = SETTABLE.get(name, value.type)
     if value.type not in (wanted, ValueType.NULL):
@@ -133,19 +133,22 @@ def check_name(name: object) -> None:
     """Raise `IllegalArgumentException` for what is no name of a property that a program may set."""
     fault = _fault_of(named(name, "the name of a property"))
     if fault:
-        raise IllegalArgumentException(f"{_shown(name)} is no name of a property: {fault}")
+        raise IllegalArgumentException(f"{_shown(name)} cannot be the name of a property: {fault}")
 
 
 @functools.lru_cache(maxsize=1024)
 def _fault_of(name: str) -> str:
     """Return the fault of a name; empty if there is none. Programs have few names, and use them all the time."""
     if name.upper() in RESERVED:
-        return "it is a word of selectors"
+        return "it is a reserved word of selectors"
     at = stranger(name)
     if at is not None:
-        return f"{name[at]!r} may not stand there; names are those of Java: letters, digits, _ and $, no digit first"
+        return (
+            f"{name[at]!r} is not allowed there; names consist of letters, digits, _ and $, and do not begin "
+            "with a digit"
+        )
     if name.startswith(_RESERVED_PREFIX) and name not in SETTABLE:
-        return f"those that begin with JMS are JMS's own, and only {' and '.join(SETTABLE)} are set by programs"
+        return f"names that begin with JMS are reserved, and programs may set only {' and '.join(SETTABLE)}"
     return ""
 
 

@@ -52,7 +52,8 @@ def register(cls: type[T] | None = None, *, name: str | None = None) -> type[T] 
     other = _by_name.get(entry.name)
     if other is not None and not _is_same(other.kind, cls):
         raise IllegalArgumentException(
-            f"{entry.name!r} is the name of {other.kind.__module__}.{other.kind.__qualname__}: choose another (name=)"
+            f"{entry.name!r} is the name of {other.kind.__module__}.{other.kind.__qualname__} already: choose "
+            "another (name=)"
         )
     _check(cls)
     _by_name[entry.name] = _by_class[cls] = entry
@@ -75,7 +76,7 @@ def _check(cls: type) -> None:
     except NameError:
         return  # An annotation names what comes later in its module, maybe this class; it is looked up when needed.
     except TypeError as error:
-        raise IllegalArgumentException(f"{cls.__qualname__} has a field that cannot travel: {error}") from error
+        raise IllegalArgumentException(f"{cls.__qualname__} has a field that cannot be encoded: {error}") from error
 
 
 def encode_object(value: object) -> bytes:
@@ -88,8 +89,8 @@ def encode_object(value: object) -> bytes:
     entry = _by_class.get(type(value))
     if entry is None:
         raise MessageFormatException(
-            f"an object of {type(value).__qualname__!r} cannot travel: only dataclasses and msgspec.Structs do "
-            "that were registered (carrypost.register)"
+            f"an object of {type(value).__qualname__!r} cannot be sent: register its class, a dataclass or "
+            "msgspec.Struct, with carrypost.register"
         )
     payload = pack((entry.name, value))
     decode_object(payload)
@@ -115,7 +116,7 @@ def _made(entry: _Entry, fields: msgspec.Raw) -> Any:  # noqa: ANN401 - whatever
         return msgspec.msgpack.decode(fields, type=entry.kind)
     except Exception as error:  # `__post_init__` is the application's, and may raise anything.
         kind = entry.kind.__qualname__
-        raise MessageFormatException(f"the payload is no {kind} ({entry.name!r}): {error}") from error
+        raise MessageFormatException(f"the payload is not a {kind} ({entry.name!r}): {error}") from error
 
 
 def object_name(payload: bytes) -> str | None:

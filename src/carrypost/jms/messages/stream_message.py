@@ -143,7 +143,7 @@ class StreamMessage(Bodied[list[Value]]):
             self._at += 1
             return None
         if size is not None and size < 1:
-            raise MessageFormatException(f"bytes are read by parts of at least 1, not {size}")
+            raise MessageFormatException(f"bytes must be read in parts of at least 1, not {size}")
         end = len(found) if size is None else self._within + size
         part = found[self._within : end]
         if size is None or len(part) < size:
@@ -169,13 +169,15 @@ class StreamMessage(Bodied[list[Value]]):
             raise MessageNotReadableException("the body is being written: reset() to read it")
         values = self._get()
         if self._at >= len(values):
-            raise MessageEOFException(f"the stream has {len(values)} values, and all were read")
+            raise MessageEOFException(f"the end of the stream was reached: all {len(values)} values were read")
         return values[self._at]
 
     def _whole_current(self) -> Value:
         value = self._current()
         if self._within:
-            raise MessageFormatException("bytes are being read by parts: read_bytes until a part is shorter")
+            raise MessageFormatException(
+                "a bytes value is being read in parts: call read_bytes until a part is shorter than asked for"
+            )
         return value
 
     def _next(self, kind: ValueType) -> BodyValue | None:
@@ -191,7 +193,7 @@ class StreamMessage(Bodied[list[Value]]):
         return self.values
 
     def _whole(self) -> object:
-        raise MessageFormatException("a StreamMessage has no body as a whole: read its values one by one, or `values`")
+        raise MessageFormatException("a StreamMessage has no single body: read its values one by one, or use `values`")
 
     def _shown(self) -> object:
         return self.values

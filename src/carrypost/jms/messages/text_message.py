@@ -36,7 +36,7 @@ class TextMessage(Message):
     def text(self, text: str | None) -> None:
         found = plain(text)
         if found is not None and not isinstance(found, str):
-            raise MessageFormatException(f"the body of a TextMessage is a str or None, not a {type(text).__name__}")
+            raise MessageFormatException(f"the body of a TextMessage must be a str or None, not {type(text).__name__}")
         self._write()
         self._text = found
 

@@ -92,7 +92,7 @@ def _float(kind: ValueType, text: str) -> float:
 
 def _no(kind: ValueType, text: str) -> NumberFormatException:
     shown = repr(text[:64]) + ("…" if len(text) > 64 else "")  # noqa: PLR2004 - enough to know it by
-    return NumberFormatException(f"the text {shown} is no {kind.text}")
+    return NumberFormatException(f"the text {shown} cannot be read as {kind.text}")
 
 
 _PARSERS: dict[ValueType, Callable[[ValueType, str], BodyValue]] = {

@@ -63,7 +63,7 @@ def value_of(kind: ValueType, given: object) -> Value:
         if kind is ValueType.FLOAT and isinstance(found, float):
             found = nearest_float(found)
     if not fits(kind, found):
-        raise MessageFormatException(f"this is no {kind.text}: {_shown(given)}")
+        raise MessageFormatException(f"{_shown(given)} cannot be stored as {kind.text}")
     return Value(kind, found)  # type: ignore[arg-type]  # `fits` has seen that
 
 
@@ -84,7 +84,8 @@ def inferred(given: object, what: str = "a value") -> Value:
     if kind is not None:
         return Value(kind, found)  # type: ignore[arg-type]  # likewise
     raise MessageFormatException(
-        f"{what} is a bool, an int of up to 64 bits, a float, str, bytes or None, not {_shown(given)}{_remedy(given)}"
+        f"{what} must be a bool, an int of up to 64 bits, a float, str, bytes or None, not "
+        f"{_shown(given)}{_remedy(given)}"
     )
 
 
@@ -97,7 +98,11 @@ def _as_float(number: int) -> float:
 
 def _remedy(given: object) -> str:
     """Return advice on what to do instead."""
-    return "; a nested dict or list travels as JSON if it is sent as a whole" if isinstance(given, dict | list) else ""
+    return (
+        "; to send a nested dict or list, make it the whole body, which is sent as JSON"
+        if isinstance(given, dict | list)
+        else ""
+    )
 
 
 def _shown(given: object) -> str:

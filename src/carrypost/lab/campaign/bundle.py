@@ -87,7 +87,7 @@ def contents(files: Sequence[Named]) -> Iterator[tuple[str, bytes]]:
         with refusing(f"{part.path} cannot be read"):
             content = Path(part.path).read_bytes()
         if hashlib.sha256(content).hexdigest() != part.digest:
-            raise LocalError(f"{part.path} changes while the campaign begins; try again when it no longer does")
+            raise LocalError(f"{part.path} changed while the campaign was starting; try again when it is complete")
         yield part.digest, content
 
 

@@ -120,7 +120,7 @@ class _CampaignReader:
         settings = self._settings(scenarios)
         seeds = self._seeds()
         if (count := len(scenarios) * len(settings) * len(seeds)) > RUNS_MAX:
-            raise self._error("", f"these are {count:,} runs; {RUNS_MAX:,} are the most")
+            raise self._error("", f"the campaign has {count:,} runs; the maximum is {RUNS_MAX:,}")
         runs = tuple(self._runs(scenarios, settings, seeds))
         self._check_names(runs)
         return Grid(self._path, tuple(scenarios), settings, seeds, runs)
@@ -130,7 +130,9 @@ class _CampaignReader:
     def _scenarios(self) -> list[str]:
         found = self._document.content.get("scenarios")
         if not isinstance(found, list) or not found or not all(isinstance(each, str) and each for each in found):
-            raise self._error("scenarios", "scenarios is a list of scenario files, one or more, relative to this file")
+            raise self._error(
+                "scenarios", "scenarios must be a list of one or more scenario files, relative to this file"
+            )
         if twice := _twice(found):
             raise self._error("scenarios", f"scenarios names {twice} twice")
         return found
@@ -140,10 +142,10 @@ class _CampaignReader:
         if isinstance(found, dict):
             found = self._span(found)
         if not isinstance(found, list | range) or not found:
-            told = "seeds is a list, one or more, of whole numbers or texts; or {first = 1, last = 9}"
+            told = "seeds must be a list of one or more whole numbers or texts, or {first = 1, last = 9}"
             raise self._error("seeds", told)
         if isinstance(found, range) and len(found) > RUNS_MAX:
-            raise self._error("seeds", f"these are {len(found):,} seeds; {RUNS_MAX:,} runs are the most")
+            raise self._error("seeds", f"there are {len(found):,} seeds; the maximum is {RUNS_MAX:,} runs")
         seeds = tuple(map(self._seed, found))
         if (twice := _twice(seeds)) is not None:
             raise self._error("seeds", f"seeds has {twice!r} twice")
@@ -151,7 +153,7 @@ class _CampaignReader:
 
     def _seed(self, seed: object) -> int | str:
         if isinstance(seed, bool) or not isinstance(seed, int | str):
-            raise self._error("seeds", f"a seed is a whole number or text, not {seed!r}")
+            raise self._error("seeds", f"a seed must be a whole number or text, not {seed!r}")
         if isinstance(seed, int):
             return seed
         self._check_name("a seed", seed, "seeds")
@@ -162,37 +164,42 @@ class _CampaignReader:
         first: Any = table.get("first", 1)
         last: Any = table.get("last")
         if not (_is_whole(first) and _is_whole(last)) or first > last:
-            raise self._error("seeds", "seeds from first to last are whole numbers: {first = 1, last = 30}")
+            raise self._error("seeds", "first and last of seeds must be whole numbers: {first = 1, last = 30}")
         return range(first, last + 1)
 
     def _settings(self, scenarios: Sequence[str]) -> tuple[Setting, ...]:
         found = self._document.rows("settings")
         if not found and "settings" in self._document.content:
-            raise self._error("settings", f"settings is empty; left out, there is one called {DEFAULT}")
+            raise self._error("settings", f"settings must not be empty; leave it out to get one called {DEFAULT}")
         made = tuple(self._setting(f"settings.{index}", each, scenarios) for index, each in enumerate(found))
         if twice := _twice([each.name for each in made]):
             place = next(each.place for each in reversed(made) if each.name == twice)
             raise self._error(place, f'two settings are called "{twice}"')
         unused = [name for name in scenarios if made and not any(each.is_for(name) for each in made)]
         if unused:
-            raise self._error(self._place(unused[0]), f"no settings are for the scenario {unused[0]}: name it in one")
+            raise self._error(
+                self._place(unused[0]), f"no settings apply to the scenario {unused[0]}: name it in one of them"
+            )
         return made or (Setting(DEFAULT, {}, ""),)
 
     def _setting(self, place: str, table: dict[str, Any], scenarios: Sequence[str]) -> Setting:
         self._document.check_known("settings", table, ("name", "set", "scenarios"), place)
         name = table.get("name")
         if not isinstance(name, str):
-            told = "settings have no name" if name is None else f"the name of settings is text, not {name!r}"
+            told = "settings have no name" if name is None else f"the name of settings must be text, not {name!r}"
             raise self._error(place, told)
         self._check_name("the name of settings", name, place)
         changes = table.get("set", {})
         if not isinstance(changes, dict):
-            told = f'set is a table of keys of the scenario, as {{"workload.0.lifetime_s" = 600}}, not {changes!r}'
+            told = (
+                f'set must be a table of keys of the scenario, such as {{"workload.0.lifetime_s" = 600}}, not '
+                f"{changes!r}"
+            )
             raise self._error(f"{place}.set", told)
         chosen = table.get("scenarios", [])
         if not isinstance(chosen, list) or (strange := [each for each in chosen if each not in scenarios]):
             hint = "" if not isinstance(chosen, list) else nearest(str(strange[0]), scenarios)
-            told = f"scenarios is a list of some of those of the campaign, not {chosen!r}{hint}"
+            told = f"scenarios must be a list of scenarios of the campaign, not {chosen!r}{hint}"
             raise self._error(f"{place}.scenarios", told)
         return Setting(name, dict(_flat(changes)), place, tuple(chosen))
 
@@ -250,18 +257,18 @@ class _CampaignReader:
 
     def _check_names(self, runs: Sequence[CampaignRun]) -> None:
         if (twice := _twice([each.name for each in runs])) is not None:
-            told = f"two scenarios have runs that are called {twice}: give one of them another `name`"
+            told = f"two scenarios have runs named {twice}: give one of them another `name`"
             raise self._error("scenarios", told)
         if (twice := _twice([each.stem.casefold() for each in runs])) is not None:
             first, second, *_ = (each.name for each in runs if each.stem.casefold() == twice)
-            told = f"the files of {first} and {second} would both be called {twice}: give one another name"
+            told = f"the files of {first} and {second} would both be named {twice}: rename one"
             raise self._error("", told)
 
     # --- mistakes
 
     def _check_name(self, what: str, name: str, place: str | int) -> None:
         if not name.strip() or "/" in name or not name.isprintable():
-            raise self._error(place, f"{what} is text without / that can be shown, not {name!r}")
+            raise self._error(place, f"{what} must be printable text without /, not {name!r}")
 
     def _place(self, scenario: str) -> str | int:
         """Return the line that names a scenario: their list may have many."""

@@ -32,9 +32,7 @@ def recipe(name: str) -> Recipe:
     """Return the experiment of this name."""
     if name not in RECIPES:
         known = ", ".join(RECIPES)
-        raise LocalError(
-            f"{name!r} cannot be reproduced: there are {known}; others come with the systems they are about"
-        )
+        raise LocalError(f"{name!r} cannot be reproduced; choose one of {known}")
     return RECIPES[name]
 
 
@@ -45,7 +43,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
         match = _SEEDS.fullmatch(each.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last or last - first >= _SEEDS_MAX:
-            raise LocalError(f"--seeds takes whole numbers as 1 or 1,2,5 or 1-10, not {text!r}")
+            raise LocalError(f"--seeds must be whole numbers such as 1, 1,2,5 or 1-10, not {text!r}")
         found += range(first, last + 1)
     return tuple(dict.fromkeys(found))
 
@@ -56,7 +54,7 @@ def scenario_file(name: str) -> Path:
     for folder in (package / "scenarios", package.parents[1] / "scenarios"):
         if (file := folder / f"{name}.toml").is_file():
             return file
-    raise LocalError(f"the scenario {name} is not there: this installation of carrypost is not complete")
+    raise LocalError(f"the scenario {name} is missing: this installation of carrypost is incomplete")
 
 
 def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Path:

@@ -52,8 +52,9 @@ def check(spark: SparkSession, place: Place, token: str) -> None:
 def _judge(answer: Answer, place: Place) -> None:
     if answer.missing:
         raise LabError(
-            f"the executor on {answer.host} cannot run carrypost {carrypost.__version__} ({answer.missing}; Python "
-            f"{answer.python}): install 'carrypost[lab]' there, or send an environment along by --conf spark.archives"
+            f"the executor on {answer.host} cannot run carrypost {carrypost.__version__} ({answer.missing}; "
+            f"Python {answer.python}): install 'carrypost[lab]' there, or ship an environment with --conf "
+            "spark.archives"
         )
     if answer.refused:
         raise LocalError(f"the executor on {answer.host} cannot write to {place.root}: {answer.refused}")
@@ -70,8 +71,8 @@ def _answered(place: Place, answer: Answer, token: str) -> bool:
 
 def _unseen(place: Place, host: str) -> str:
     return (
-        f"the executor on {host} does not see {place.root}: the folder of a campaign must be one that all machines of "
-        "the cluster share, under the same path"
+        f"the executor on {host} does not see {place.root}: all machines of the cluster must share the "
+        "folder of a campaign under the same path"
     )
 
 

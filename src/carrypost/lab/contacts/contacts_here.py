@@ -53,7 +53,7 @@ def nameless(rows: pa.Table) -> None:
     """Refuse samples without a node."""
     for name in ("scenario", "node"):
         if rows[name].null_count:
-            raise LocalError(f"positions: a sample has no {name}; give every row one")
+            raise LocalError(f"positions: every row must have a {name}, and one has none")
 
 
 def timeless(rows: pa.Table, wrong: Flags) -> None:
@@ -61,6 +61,6 @@ def timeless(rows: pa.Table, wrong: Flags) -> None:
     if len(which := np.flatnonzero(wrong)):
         node, scenario = (rows[name][int(which[0])].as_py() for name in ("node", "scenario"))
         raise LocalError(
-            f"positions: node {node} of {scenario} has a sample whose t is missing, or no number of seconds within "
-            f"{SECONDS_MAX:,.0f} of 0"
+            f"positions: node {node} of {scenario} has a sample whose t is missing, or is not a number of "
+            f"seconds within {SECONDS_MAX:,.0f} of 0"
         )

@@ -62,13 +62,13 @@ class IngestRequest:
         usual = Options()
         for each in OPTIONS:
             if each not in takes and getattr(self.options, each) != getattr(usual, each):
-                raise LocalError(f"--{each.replace('_', '-')} means nothing with {self.name}{_whom(each)}")
+                raise LocalError(f"--{each.replace('_', '-')} cannot be used with {self.name}{_whom(each)}")
         if (self.day is None) != (self.name != GTFS):
-            told = "needs --day, as 2014-06-03: which day of service" if self.day is None else "takes no --day"
+            told = "needs a day of service: --day 2014-06-03" if self.day is None else "takes no --day"
             raise LocalError(f"--format {self.name} {told}")
         for option, given in (("--no-shapes", not self.shapes), ("--route-type", self.route_types)):
             if given and self.name != GTFS:
-                raise LocalError(f"{option} means nothing with {self.name}; it is for {GTFS}")
+                raise LocalError(f"{option} cannot be used with {self.name}; it is for {GTFS}")
         _check_numbers(self.options)
         _check_times(self.options)
 
@@ -111,7 +111,7 @@ def _check_times(options: Options) -> None:
     if not options.date:
         return
     if options.time_unit != "s":
-        raise LocalError("--time-unit is for times that are numbers, --date for times of day; there is no use for both")
+        raise LocalError("--time-unit is for numeric times and --date for times of day: leave out one of them")
     try:
         date.fromisoformat(options.date)
     except ValueError:
@@ -126,6 +126,6 @@ def check_file_names(paths: Sequence[Path]) -> None:
         try:
             Identity.plain(plain_name(node))
         except LocalError as error:
-            raise LocalError(f"{path} is of no node, with --node-from-name: {error}") from None
+            raise LocalError(f"{path} does not name a node, as --node-from-name requires: {error}") from None
         if (other := files.setdefault(node, path)) != path:
-            raise LocalError(f"{other} and {path} would both be of node {node}, with --node-from-name; rename one")
+            raise LocalError(f"{other} and {path} would both belong to node {node} with --node-from-name; rename one")

@@ -32,11 +32,11 @@ from carrypost.model.times import MICROSECONDS
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
 _COUNTED = {
-    "joined_rows": "rows that overlap another of their pair, and are one contact with it: {count:,}",
-    "open_contacts": "{contacts} whose end the log does not tell: until its last event",
+    "joined_rows": "rows merged with another one of their pair that they overlap: {count:,}",
+    "open_contacts": "{contacts} without an end in the log: they last until its last event",
     "self_contacts": "left out: {contacts} of nodes with themselves",
-    "overlapping_contacts": "{contacts} whose first row overlaps the row before; to join them: --overlaps",
-    "empty_contacts": "left out: {contacts} without any length",
+    "overlapping_contacts": "{contacts} whose first row overlaps the row before; to merge them: --overlaps",
+    "empty_contacts": "left out: {contacts} of zero length",
 }
 """Sentences about counts that are not 0."""
 
@@ -85,7 +85,7 @@ def _folder(out: Path) -> None:
     """An error if no folder can be there."""
     there = next((each for each in (out, *out.parents) if each.exists()), out)
     if there.exists() and not there.is_dir():
-        raise LocalError(f"{there} is a file, no folder; choose another --out")
+        raise LocalError(f"{there} is a file; choose a folder for --out")
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def _stale(out: Path, table: Table) -> list[str]:
     made_of = Path(source).resolve()
     if not (lost or out.resolve() in (made_of, *made_of.parents)):
         return []
-    return [f"{out / CONTACTS.name} is still of the positions that were here before; run lab contacts again"]
+    return [(f"{out / CONTACTS.name} is out of date, since it was made from earlier positions; run lab contacts again")]
 
 
 def _own(request: IngestRequest, table: Table) -> None:
@@ -209,17 +209,17 @@ def _said(request: IngestRequest, found: Ingested) -> list[str]:
     said += [*_wide(found), *_called(_renamed(found.found))]
     counts = found.counts
     if found.options.both_ways and not request.options.both_ways:
-        said.append("no pair has lines of both directions: each line is taken to stand for both")
+        said.append("no pair has lines of both directions: each line is counted for both")
     if fast := counts.get("fast_moves"):
         said += [*found.warnings, f"moves faster than {SPEED_MAX_M_PER_S:.0f} m/s, in all: {fast:,}"]
     if count := counts.get("one_way_contacts"):
         seconds = counts["one_way_s"]
-        said.append(f"left out: {_many(count)} one way only, {seconds:,} s in which there is but one direction")
+        said.append(f"left out: {_many(count)} one way only, {seconds:,} s with one direction only")
     for name, text in _COUNTED.items():
         if count := counts.get(name):
             said.append(text.format(count=count, contacts=_many(count)))
     if counts.get("empty_contacts") and request.name == "imote":
-        said[-1] += "; to let sightings hold for a while: --interval-s"
+        said[-1] += "; to extend sightings: --interval-s"
     return said
 
 
@@ -230,7 +230,7 @@ def _renamed(found: Sum) -> list[str]:
 
 def _called(names: list[str]) -> list[str]:
     others = f", and {len(names) - 1:,} more likewise" if names[1:] else ""
-    return [f"names of nodes have no colons: {name} is {plain_name(name)}{others}" for name in names[:1]]
+    return [f"names of nodes must not contain colons: {name} becomes {plain_name(name)}{others}" for name in names[:1]]
 
 
 def _wide(found: Ingested) -> list[str]:

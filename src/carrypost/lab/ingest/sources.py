@@ -68,7 +68,9 @@ def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     # Packers of one system leave notes of their own.
     files = [each for each in archive.infolist() if not (each.is_dir() or each.filename.startswith("__MACOSX/"))]
     if len(files) != 1:
-        raise LocalError(f"{path} must hold one text file; it holds {len(files)}: unpack it, and name those you want")
+        raise LocalError(
+            f"{path} must hold one text file, and holds {len(files)}: unpack it, and name the files you want"
+        )
     if files[0].flag_bits & _ENCRYPTED:
         raise LocalError(f"{path} is encrypted: unpack it first")
     return files[0]
@@ -79,11 +81,11 @@ def head(path: Path) -> bytes:
     with opened(path) as stream:
         data = stream.read(HEAD_BYTES)
     if data.startswith(_WIDE) or b"\x00" in data:
-        raise LocalError(f"{path} is no text in UTF-8: it has bytes that no text has")
+        raise LocalError(f"{path} is not UTF-8 text")
     if b"\r" in data.strip() and b"\n" not in data:
         raise LocalError(
-            f"{path}: its lines end with CR alone, as on old Macs; they must end with LF or CR LF: "
-            "tr '\\r' '\\n' < FILE > NEW makes them so"
+            f"{path}: its lines must end with LF or CR LF, not with CR alone; convert it with tr '\\r' '\\n' "
+            "< FILE > NEW"
         )
     whole = len(data) < HEAD_BYTES
     return data if whole else data[: data.rfind(b"\n") + 1] or data
@@ -133,7 +135,9 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, by
 
 def _grown(path: Path, number: int, data: bytes) -> bytes:
     if len(data) > max(LINE_BYTES_MAX, BLOCK_BYTES):
-        raise LocalError(f"{path}, line {number}: is longer than {LINE_BYTES_MAX:,} bytes; this is no text of lines")
+        raise LocalError(
+            f"{path}, line {number}: is longer than {LINE_BYTES_MAX:,} bytes; the file must be text in lines"
+        )
     return data
 
 

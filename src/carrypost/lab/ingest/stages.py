@@ -26,11 +26,11 @@ def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
     format_, options, names = request.form, request.options, request.names
     if found.bad_lines > BAD_SHARE_MAX * found.lines and not request.lenient:
         raise LocalError(
-            f"{found.bad_lines:,} of {found.lines:,} lines cannot be read as {format_.name} ({format_.line}), more "
-            f"than 1 %; if the rest is what you want: --lenient\n{told_bad(found, names)}"
+            f"{found.bad_lines:,} of {found.lines:,} lines cannot be read as {format_.name} ({format_.line}), "
+            f"more than 1 %; to read the rest: --lenient\n{told_bad(found, names)}"
         )
     if not found.made:
-        raise LocalError(f"{names[0]}: there is nothing in it that can be read as {format_.name} ({format_.line})")
+        raise LocalError(f"{names[0]}: no line can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first([*faults, *_same_name(found)])) is not None:
         raise fault.error(names)
@@ -47,8 +47,8 @@ def usable(names: list[str], faults: list[FileFault], counts: dict[str, int], ro
         raise fault.error(names)
     if not rows and (one_way := counts.get("one_way_contacts")):
         raise LocalError(
-            f"{names[0]}: no two nodes hear each other at the same time, all {one_way:,} contacts are one way only; "
-            "if a line stands for both directions: --both-ways"
+            f"{names[0]}: all {one_way:,} contacts are one way only, so no two nodes hear each other; if each "
+            "line counts for both directions: --both-ways"
         )
 
 
@@ -70,7 +70,7 @@ def _mixed(found: Sum) -> list[FileFault]:
     if not {"absolute", "relative"} <= found.least.keys():
         return []
     one, two = sorted(int(found.least[each]) for each in ("absolute", "relative"))
-    message = "relative and absolute times are mixed, see {other}: nothing says when the relative ones begin"
+    message = "relative and absolute times are mixed, see {other}: the start of the relative ones is unknown"
     return [FileFault(two, message, one)]
 
 
@@ -81,9 +81,7 @@ def _same_name(found: Sum) -> list[FileFault]:
     for place, name in sorted((place, name) for name, place in found.spelt.items()):
         other = homes.setdefault(plain_name(name), name)
         if other != name:
-            message = (
-                f"{name} and {other} of {{other}} would be one node: names have no colons, and these become hyphens"
-            )
+            message = f"{name} and {other} of {{other}} would be the same node, since colons in names become hyphens"
             faults.append(FileFault(place, message, found.spelt[other]))
     return faults
 

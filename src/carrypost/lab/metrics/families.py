@@ -106,8 +106,8 @@ BARRIERS = _family(
 )
 DELIVERY = _family(
     "delivery",
-    "of each message, who got it of those who could: the nodes that it lists or, where it lists none, all other than "
-    "its author that were there while it lived",
+    "for each message, the share of its recipients that got it: the nodes that it lists or, if it "
+    "lists none, all nodes other than its author that were present during its lifetime",
     _MESSAGE,
     Column("source", "string", "author"),
     Column("published", "float64", "when"),
@@ -149,7 +149,7 @@ FLOOD = _family(
 )
 HOPS = _family(
     "hops",
-    "over how many hops messages came to each node (JOMS)",
+    "hops of messages to each node (JOMS)",
     _NODE,
     Column("received", "int64", "messages"),
     Column("direct", "int64", "of these, from their author"),
@@ -185,7 +185,7 @@ TRAFFIC = _family(
 )
 TIMELINE = _family(
     "timeline",
-    "how often what happened, by time",
+    "number of events of each kind, over time",
     _WINDOW,
     Column("kind", "string", "kind of row in the record"),
     Column("count", "int64", "rows"),
@@ -214,14 +214,14 @@ NEIGHBOURS = _family(
 )
 NEIGHBOURS_TIMELINE = _family(
     "neighbours_timeline",
-    "how many were there and how many neighbours they had, by time (JOMS)",
+    "number of nodes present, and of their neighbours, over time (JOMS)",
     _WINDOW,
     Column("active", "float64", "mean number of nodes that were there"),
     Column("neighbours", "float64", "mean number of neighbours of a node that was there", nullable=True),
 )
 ACTIVITY = _family(
     "activity",
-    "when nodes were there (CAUSAL, figures 3 and 8)",
+    "times at which nodes were present (CAUSAL, figures 3 and 8)",
     _NODE,
     Column("start", "float64", "first instant, in seconds"),
     Column("end", "float64", "first instant after, in seconds"),
@@ -242,7 +242,7 @@ PATH_LENGTHS = _family(
 )
 BROKER_TRAFFIC = _family(
     "broker_traffic",
-    "what brokers told each other to keep the overlay (OVERLAY, figure 9)",
+    "control traffic of brokers to maintain the overlay (OVERLAY, figure 9)",
     _NODE,
     Column("bytes", "int64", "of messages: descriptors and signatures"),
     Column("bits_per_s", "float64", "mean over the run, up to the last sample", nullable=True),
@@ -283,7 +283,7 @@ EVENT_LATENCY = _family(
 )
 ACTIVITY_SUMMARY = _family(
     "activity_summary",
-    "how long nodes were there in all (CAUSAL, Tables I and IV)",
+    "total time that nodes were present (CAUSAL, Tables I and IV)",
     Column("nodes", "int64", "that were ever there"),
     Column("active_max", "int64", "at most at the same time"),
     *_SPREAD,

@@ -49,7 +49,7 @@ def first_row(record: Path) -> dict[str, str]:
     except FileNotFoundError:  # Metrics may have been taken elsewhere without the records.
         return {}
     except (OSError, pa.ArrowException) as error:
-        raise refused(f"{record} is no record that can be read", error) from None
+        raise refused(f"{record} cannot be read as a record", error) from None
     return {} if batch is None or not batch.num_rows else dict(batch["attrs"][0].as_py() or ())
 
 
@@ -71,8 +71,8 @@ def remarks(origins: Iterable[Origin], wanted: Iterable[Table]) -> list[str]:
     named = "; ".join(dict.fromkeys(each.calibration for each in found))
     told = [f"{many} of population mode, calibrated by: {named}"]
     if lacking := [f"{table.name} (rows `{NEEDS[table]}`)" for table in wanted if table in NEEDS]:
-        told.append(f'nothing of them is known to {", ".join(lacking)}: mode = "faithful" has such rows')
+        told.append(f'{", ".join(lacking)} need rows that only mode = "faithful" has')
     if counted := sum(each.counted for each in found):
         many = f"{counted:,} of them have" if counted > 1 else "one of them has"
-        told.append(f'{many} counts only (population.rows = "none"): `carrypost emu show` tells them')
+        told.append(f'{many} counts only (population.rows = "none"): see `carrypost emu show`')
     return told

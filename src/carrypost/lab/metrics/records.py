@@ -76,7 +76,7 @@ class RowGroup(NamedTuple):
 
 def _readable(path: str | Path) -> AbstractContextManager[None]:
     """Refuse a file that is no record, or cannot be read, while the block lasts."""
-    return refusing(f"{path} is no record that can be read", pa.ArrowException)
+    return refusing(f"{path} cannot be read as a record", pa.ArrowException)
 
 
 def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no types

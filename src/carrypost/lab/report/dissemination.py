@@ -145,7 +145,7 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
             ([each[2] for each in hops if each], count),
         ]
         lines.append(TableRow(series.settings, [over_seeds(values, show) for values, show in figures]))
-    return table("What spreading costs", heads, [lines])
+    return table("Cost of dissemination", heads, [lines])
 
 
 def _payload(study: Study, run: FinishedRun) -> float:

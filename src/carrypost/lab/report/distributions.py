@@ -91,8 +91,8 @@ def figure(study: Study, all_series: Sequence[Series], of: Distribution) -> list
     texts = [f"Distribution of the {of.title}.", _cut(every, most_s)]
     if (by_logarithm := _above(found, of)) is not None:
         pictures.append(by_logarithm)
-        texts[0] = f"Distribution of the {of.title}: (a) the share that is not above it, (b) the share that is, both "
-        texts[0] += "axes by logarithms, down to a thousandth."
+        texts[0] = f"Distribution of the {of.title}: (a) CDF, (b) complementary CDF, log–log "
+        texts[0] += "axes, down to 0.1 %."
     return [captioned(pictures, all_series, *texts)]
 
 
@@ -114,7 +114,7 @@ def _above(found: dict[str, list[Steps]], of: Distribution) -> Picture | None:
         plots.log_time(of.title, extent.x_least, extent.x_most),
         plots.log_share(f"share of {of.what} above", _THOUSANDTH),
     )
-    title = f"{of.title}, by logarithms"
+    title = f"{of.title}, log scale"
     return plots.curves(curves.merged(lines), axes, title, steps=False, legend="settings")
 
 

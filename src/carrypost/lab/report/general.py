@@ -63,7 +63,7 @@ def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
         ("neither", families.PROCESSING, "left", count),
         ("delivery ratio", families.DELIVERY_RATIO, "ratio", share),
     )
-    made = _by_settings(study, all_series, "What became of messages", columns)
+    made = _by_settings(study, all_series, "Outcome of messages", columns)
     return tag("div", made, paragraph(prose.GENERAL, kind="note"))
 
 

@@ -62,7 +62,7 @@ def seconds(text: str) -> float:
         return float(match[1]) / 1_000
     match = _TEXT.fullmatch(told)
     if not told or match is None:
-        raise LocalError(f"{text!r} is no length of time as 4 ms, 13\", 43'50\" or 1h22'")
+        raise LocalError(f"{text!r} must be a length of time such as 4 ms, 13\", 43'50\" or 1h22'")
     hours, minutes, rest = (float(each or 0) for each in match.groups())
     return hours * _HOUR + minutes * _MINUTE + rest
 

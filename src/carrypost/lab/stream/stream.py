@@ -280,7 +280,8 @@ def begin(source: Path, out: Path, options: StreamOptions) -> None:
             if before.get(name) != value:
                 option = "the records in" if name == "source" else f"--{name.replace('_', '-')}"
                 raise LocalError(
-                    f"{out} was begun with {option} {before.get(name)}; go on with that, or choose another --out"
+                    f"{out} was started with {option} {before.get(name)}; continue with the same, or choose another "
+                    "--out"
                 )
     elif (out / CHECKPOINT).exists():
         raise LocalError(f"{out} has a checkpoint and no manifest: remove it to begin again")

@@ -23,7 +23,7 @@ def identifier(name: str, at: int) -> Identifier:
     if name.startswith(HEADER_PREFIX) and name not in HEADERS and not name.startswith(_OPEN_PREFIXES):
         fields = tuple(HEADERS)
         hint = "" if name in _OTHER_HEADERS else nearest(name, fields, cutoff=NEAR)
-        allowed = f"no header field that a selector may name; those are {listed(fields, 'and')}"
+        allowed = f"not a header field that a selector may use; those are {listed(fields, 'and')}"
         raise Fault(at, f"{shortened(name)} is {allowed}{hint}")
     return Identifier(name)
 
@@ -54,7 +54,11 @@ def comparison(symbol: str, left: Node, right: Node, places: tuple[int, int]) ->
         for node, at in zip((left, right), places, strict=True):
             need(Kind.NUMBER, node, at, f"{symbol!r}")
     elif kind(left) is not kind(right) and _ANY not in (kind(left), kind(right)):
-        raise Fault(places[1], f"{symbol!r} compares like with like; {_described(left)}, and {_described(right)}", TYPE)
+        raise Fault(
+            places[1],
+            f"{symbol!r} must compare values of the same type; {_described(left)}, and {_described(right)}",
+            TYPE,
+        )
 
 
 def _described(node: Node) -> str:

@@ -65,7 +65,7 @@ def _pattern(digits: str, base: int) -> int:
     try:
         number = int(digits, base)
     except ValueError:  # The other bases have no digits that are none.
-        raise ValueError("no octal number, as which a 0 begins it") from None
+        raise ValueError("not an octal number, which a leading 0 means") from None
     if number > _MASK:
         raise ValueError(f"more than {_BITS} bits")
     return wrapped(number)

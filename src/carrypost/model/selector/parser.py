@@ -166,7 +166,7 @@ class _Parser:
             self._advance()
             escape_at, escape = self.at, self._string()
             if len(escape) != 1:
-                raise Fault(escape_at, "ESCAPE needs a string of one character")
+                raise Fault(escape_at, "ESCAPE requires a string of one character")
         try:
             return tree.Like(identifier, like.read(text, escape), negated)
         except ValueError as error:
@@ -268,12 +268,12 @@ class _Parser:
     def refuse_more(self, end: str) -> NoReturn:
         """Raise a fault that lists what can follow a complete expression."""
         if self.kind in RELATIONS:
-            raise Fault(self.at, f"a second {self.kind!r}: join comparisons by AND, or put one into parentheses")
+            raise Fault(self.at, f"a second {self.kind!r}: join comparisons with AND, or put one into parentheses")
         self._refuse("AND", "OR", "an operator", end, words=_MORE)
 
     def _refuse_operand(self) -> NoReturn:
         if self.kind == "NULL":
-            raise Fault(self.at, "NULL stands only in IS NULL and IS NOT NULL; no value is equal to it")
+            raise Fault(self.at, "NULL can only be used in IS NULL and IS NOT NULL")
         self._refuse("an identifier", "a literal", "(")
 
     def _refuse(self, *expected: str, words: tuple[str, ...] = ()) -> NoReturn:

@@ -37,7 +37,7 @@ class Selector:
         """Largest number of steps of an evaluation."""
         if self.weight > bounds.STEPS_MAX:
             reason = f"an evaluation could take {self.weight:,} steps; {bounds.STEPS_MAX:,} are allowed"
-            raise Fault(None, f"{reason}; LIKE with '_' between two '%' weighs most", BOUND).exception(text)
+            raise Fault(None, f"{reason}; LIKE with '_' between two '%' costs most", BOUND).exception(text)
         self._condition: Final = closures.everything if tree is None else closures.condition(tree)
         self._normal_form: str | None = None
 
@@ -82,7 +82,7 @@ class Selector:
 
 def _parsed(text: str) -> Node | None:
     if not isinstance(text, str):
-        raise Fault(None, f"a selector is text, not a {type(text).__name__}", TYPE)
+        raise Fault(None, f"a selector must be a str, not {type(text).__name__}", TYPE)
     if len(text) > bounds.TEXT_MAX:
         raise Fault(None, f"a text of {len(text):,} characters; {bounds.TEXT_MAX:,} are allowed", BOUND)
     return parse(text) if text.strip(_WHITESPACE) else None

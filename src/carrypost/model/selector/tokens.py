@@ -90,6 +90,6 @@ def _stray(text: str, index: int, offset: int = 0) -> Fault:
         return Fault(at, f"{run!r} is neither a number nor part of an identifier")
     for foreign in (text[index : index + 2], character):
         if foreign in _FOREIGN:
-            return Fault(at, f"{foreign!r} is not of this language; write {_FOREIGN[foreign]!r}")
+            return Fault(at, f"{foreign!r} is not an operator of selectors; write {_FOREIGN[foreign]!r}")
     name = "" if character.isascii() else f" ({unicodedata.name(character, 'no character')})"
-    return Fault(at, f"{character!r}{name} begins no identifier, literal or operator")
+    return Fault(at, f"{character!r}{name} cannot begin an identifier, literal or operator")

@@ -340,8 +340,8 @@ class Directory:
         known = [each for each in self.names.of_others(destination) if not each.hidden]
         if known and all(each.receivers is not None and self._here not in each.receivers for each in known):
             raise JMSSecurityException(
-                f"the queue {address.name_of(destination)!r} names its receivers, and this node, {self._here!r}, is "
-                "none of them: ask its owner to declare it with this node among `receivers`"
+                f"this node, {self._here!r}, is not among the receivers of the queue "
+                f"{address.name_of(destination)!r}: ask its owner to add this node to `receivers`"
             )
 
     # --- commands ------------------------------------------------------------------------------------------
@@ -366,9 +366,11 @@ class Directory:
         self.names.check_bindable(asked)
         over = len(address.directory(self._here, asked.name).encode()) - self._limits.destination_bytes_max
         if over > 0:
-            raise InvalidNameException(f"{asked.name!r} is too long for a name: by {over} bytes")
+            raise InvalidNameException(f"{asked.name!r} is too long for a name, by {over} bytes")
         if asked.destination and not _can_be_named(asked.destination):
-            raise InvalidDestinationException(f"names stand for topics and queues, not for {asked.destination!r}"[:200])
+            raise InvalidDestinationException(
+                f"a name must be bound to a topic or a queue, not to {asked.destination!r}"[:200]
+            )
         if asked.name not in self.names.bound and len(self.names.bound) >= OWNER_MAX:
             raise ResourceAllocationException(f"this node has {OWNER_MAX} names already: unbind some of them first")
 

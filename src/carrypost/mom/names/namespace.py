@@ -116,11 +116,11 @@ def fault_of(name: str) -> str | None:
     """Return the fault of a text as a name, or None."""
     components = name.split(SEPARATOR)
     if not name.isprintable() or not all(components):
-        return "is no name: that is text without control characters, with single slashes between its components"
+        return "cannot be a name: a name is text without control characters, with single slashes between its components"
     if _AT in name:
-        return "is no name that can be bound: after an '@' stands a node, which needs no binding"
+        return "cannot be bound: a name with '@' is a full name already"
     if components[0] in _BY_KIND:
-        return f"is no name that can be bound: in {components[0]!r} each has the name that it has by itself"
+        return f"cannot be bound: names below {components[0]!r} are reserved for destinations themselves"
     return None
 
 
@@ -309,7 +309,7 @@ class Namespace:
         if not name or (own is not None and own.is_context) or (own is None and self._has_below(name)):
             return
         if own is not None or self.find(name):
-            raise NotContextException(f"{name!r} is a name of something, and no context")
+            raise NotContextException(f"{name!r} is bound to a destination, and is not a context")
         raise self.missing(name, "context")
 
     def check_bindable(self, asked: Bind) -> None:
@@ -323,18 +323,18 @@ class Namespace:
             raise NameAlreadyBoundException(f"{asked.name!r} is a context: choose another name, or destroy it first")
         if own is not None and not asked.replace:
             raise NameAlreadyBoundException(
-                f"{asked.name!r} stands for {own.destination!r} on this node: rebind it, or unbind it first"
+                f"{asked.name!r} is bound to {own.destination!r} on this node: rebind it, or unbind it first"
             )
 
     def destructible(self, name: str) -> Entry:
         """Return the context of this name, which may be removed; raises otherwise."""
         own = self._bound.get(name)
         if own is not None and not own.is_context:
-            raise NotContextException(f"{name!r} stands for {own.destination!r}, and is no context: unbind it")
+            raise NotContextException(f"{name!r} is bound to {own.destination!r}, and is not a context: unbind it")
         if own is None:
             raise self.missing(name, "context that was created here")
         if below := self._own_below(name):
-            raise ContextNotEmptyException(f"the context {name!r} has names: {_some(below)}; unbind them first")
+            raise ContextNotEmptyException(f"the context {name!r} is not empty: unbind {_some(below)} first")
         return own
 
     def _own_below(self, name: str) -> list[str]:
@@ -345,7 +345,7 @@ class Namespace:
         """Return the bindings of a name to be unbound: the local one, or those of others."""
         own = self._bound.get(name)
         if own is not None and own.is_context:
-            raise NamingException(f"{name!r} is a context: destroy_subcontext ends it")
+            raise NamingException(f"{name!r} is a context: remove it with destroy_subcontext")
         if own is not None:
             return [own]
         found = self.find(name)
@@ -364,12 +364,12 @@ class Namespace:
         if near := self._hints.near(name):
             hint = f"near it: {_some(near)}"
         else:
-            hint = f"there are {_some(known)}" if known else "nothing is bound, and nothing was advertised so far"
+            hint = f"there are {_some(known)}" if known else "no names are bound or were advertised so far"
         return NameNotFoundException(f"there is no {what} {name!r} on this node; {hint}")
 
     def _ambiguous(self, name: str, found: Iterable[Entry]) -> AmbiguousNameException:
         names = sorted({each.full_name for each in found})
-        return AmbiguousNameException(f"several nodes have something called {name!r}: {_some(names)}; say which")
+        return AmbiguousNameException(f"{name!r} is ambiguous: use one of {_some(names)}")
 
 
 def _remove_from(index: dict[A, dict[B, Any]], key: A, inner: B) -> None:

@@ -271,6 +271,6 @@ def _length(draft: Draft) -> int:
 
 def _full(whose: str, room: Room, limit: str) -> ResourceAllocationException:
     return ResourceAllocationException(
-        f"{whose} {room.messages:,} messages of {room.bytes:,} bytes, and no more fit (limits.{limit}): "
-        "let them be consumed first"
+        f"{whose} {room.messages:,} messages of {room.bytes:,} bytes, and no room for more "
+        f"(limits.{limit}): consume some of them first"
     )

@@ -90,8 +90,8 @@ class DeclaredQueues:
         if known is not None:
             if known.asked != asked:
                 raise JMSException(
-                    f"the queue {asked.name!r} is here with other options ({_options(known.asked)}): "
-                    "declare it with the same, or end it first"
+                    f"the queue {asked.name!r} exists with other options ({_options(known.asked)}): declare it with "
+                    "the same, or end it first"
                 )
             return known, False
         self._number += 1

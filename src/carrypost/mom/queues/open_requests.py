@@ -51,7 +51,7 @@ class OpenRequests(Deadlines):
             )
         if len(self._until_us) >= CALLS_MAX:
             raise ResourceAllocationException(
-                f"{len(self._until_us):,} requests are open on this node: take their replies first"
+                f"{len(self._until_us):,} requests are open on this node: receive their replies first"
             )
         self._put(correlation, deadline_us)
         self._undo.note(partial(self.forget, correlation))

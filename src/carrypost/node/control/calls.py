@@ -225,4 +225,4 @@ def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise LocalError(f"not understood at the control socket: {error}") from None
+        raise LocalError(f"the control socket received a malformed frame: {error}") from None

@@ -178,7 +178,7 @@ class Client:
         try:
             return msgspec.msgpack.decode(await self._caller.expect(call.number, call))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise LocalError(f"this cannot be told to a node: {error}") from None
+            raise LocalError(f"the call cannot be encoded for the node: {error}") from None
 
 
 def _error(refusal: calls.Refusal) -> CarrypostError:

@@ -147,7 +147,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise NodeError(f"{path} is no socket: it was left as it is; choose another path in [node] control")
+        raise NodeError(f"{path} is not a socket, and was left unchanged; choose another path in [node] control")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -190,7 +190,7 @@ class Program(Line):
         lines = self._control.lines
         lines.add(self)
         if len(lines) > _PROGRAMS_MAX:
-            self.wrong(LocalError(f"{_PROGRAMS_MAX:,} programs are connected to this node: end some of them first"))
+            self.wrong(LocalError(f"{_PROGRAMS_MAX:,} programs are connected to this node: close some of them first"))
 
     def lost(self) -> None:
         """Forget the program."""
@@ -220,7 +220,7 @@ class Program(Line):
         elif isinstance(frame, calls.Refusal):
             self.write(frame)
         elif isinstance(frame, calls.Hello | calls.CallPart):
-            raise LocalError("a program says hello once, before all else")
+            raise LocalError("a program must send hello once, before all other calls")
         else:
             self.write(self._answer(frame))
             if self.unwritten_bytes > UNWRITTEN_BYTES_MAX:
@@ -229,12 +229,13 @@ class Program(Line):
     def _greet(self, frame: object) -> None:
         if not isinstance(frame, calls.Hello):
             raise LocalError(
-                f"a program says hello first: this node is of carrypost {__version__}, use the same for its commands"
+                f"a program must send hello first: this node runs carrypost {__version__}, use the same version "
+                "for its commands"
             )
         if calls.VERSION not in frame.versions:
             raise LocalError(
-                f"this node, of carrypost {__version__}, speaks version {calls.VERSION} with programs, and "
-                f"{frame.program[:80] or 'the program'} does not: use the same carrypost for both"
+                f"this node, carrypost {__version__}, speaks version {calls.VERSION} of the protocol, and "
+                f"{frame.program[:80] or 'the program'} does not: use the same version of carrypost for both"
             )
         self._greeted = True
         programs = self._control.programs
@@ -349,5 +350,5 @@ class Program(Line):
 
     def _stop(self, _call: calls.Stop) -> None:
         if self._control.stopping is None:
-            raise StateError(f"this node runs inside a program, and ends with it: end the process {os.getpid()}")
+            raise StateError(f"this node runs inside a program and stops with it: stop the process {os.getpid()}")
         self._control.stopping.set()

@@ -43,7 +43,7 @@ class Frames:
         while end - at >= LENGTH_BYTES:
             length = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
             if length > FRAME_BYTES_MAX:
-                raise LocalError(f"a frame of {length:,} bytes; at most {FRAME_BYTES_MAX:,} are taken")
+                raise LocalError(f"a frame of {length:,} bytes; at most {FRAME_BYTES_MAX:,} are accepted")
             if end - at - LENGTH_BYTES < length:
                 break
             at += LENGTH_BYTES

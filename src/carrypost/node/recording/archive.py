@@ -119,7 +119,7 @@ class Archive:
         self._bytes += len(lines)
         if self._failed:
             self._failed = False
-            _log.warning("the record in %s is written again; %d rows are missing in it", self._folder, self.lost)
+            _log.warning("the record in %s can be written again; %d rows are missing", self._folder, self.lost)
 
     def _rotate(self, *, final: bool) -> None:
         part, settings = self._part, self._settings
@@ -139,5 +139,5 @@ class Archive:
     def _warn(self, error: OSError) -> None:
         if not self._failed:
             path = error.filename or self._folder
-            _log.warning("the record at %s cannot be written: %s; the node goes on without", path, reason(error))
+            _log.warning("the record at %s cannot be written: %s; the node continues without it", path, reason(error))
         self._failed = True

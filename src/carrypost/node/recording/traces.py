@@ -100,7 +100,7 @@ class Traces:
             self.lost -= rows
             if self._failed:
                 self._failed = False
-                _log.warning("the history %s is written again; %d rows are missing in it", self._file, self.lost)
+                _log.warning("the history %s can be written again; %d rows are missing", self._file, self.lost)
 
     def find(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of the message with this id, or of those with this label, in order of time."""
@@ -135,7 +135,7 @@ class Traces:
             if not self._failed and not (damaged and self._set_aside(error)):
                 self._failed = True
                 why = reason(error)
-                _log.warning("the history %s cannot be written: %s; the node goes on without", self._file, why)
+                _log.warning("the history %s cannot be written: %s; the node continues without it", self._file, why)
 
     def _set_aside(self, error: Exception) -> bool:
         """Rename a damaged file; return False if that fails."""
@@ -147,7 +147,10 @@ class Traces:
         except OSError:
             return False
         _log.warning(
-            "the history %s is damaged (%s): it is called %s now, and a new one begins", self._file, error, aside.name
+            "the history %s is damaged (%s): it was renamed to %s, and a new one was started",
+            self._file,
+            error,
+            aside.name,
         )
         return True
 

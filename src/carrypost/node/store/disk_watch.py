@@ -33,7 +33,7 @@ class DiskWatch:
                 continue
             self._failures += 1
             if self._timer is None:
-                _log.warning("%s; meanwhile sends fail, and what is carried for others gives way", reason)
+                _log.warning("%s; until then sends fail, and messages carried for others are evicted", reason)
                 self._look_later()
 
     def close(self) -> None:
@@ -51,4 +51,4 @@ class DiskWatch:
             self._look_later()
             return
         self._timer = None
-        _log.warning("the store %s can be written again, and messages are taken as before", self._store.path)
+        _log.warning("the store %s can be written again, and messages are accepted again", self._store.path)

@@ -80,9 +80,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
     except OSError as error:
         if error.errno in FULL:
             raise NodeError(f"the disk is full: the store {path} cannot be made; free some space") from error
-        raise NodeError(
-            f"the store {path} cannot be opened: {error.strerror}; see who may read and write it"
-        ) from error
+        raise NodeError(f"the store {path} cannot be opened: {error.strerror}; check its permissions") from error
     return connection
 
 
@@ -180,13 +178,13 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     queries = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
     application, version, tables = (int(connection.execute(query).fetchone()[0]) for query in queries)
     if application != APPLICATION_ID and (application or version or tables):
-        raise NodeError(f"{path} is a database, but not a carrypost store: choose another folder, or move it away")
+        raise NodeError(f"{path} is a database, but not a store of carrypost: choose another folder, or move it away")
     if version < 1:
-        raise NodeError(damaged(path, "it is a database with nothing in it"))
+        raise NodeError(damaged(path, "it is an empty database"))
     if version > len(MIGRATIONS):
         raise NodeError(
-            f"the store {path} has version {version}, and this carrypost knows versions up to {len(MIGRATIONS)}: "
-            "a newer carrypost wrote it; install that one, or choose another folder"
+            f"the store {path} has version {version}, and this carrypost supports versions up to "
+            f"{len(MIGRATIONS)}: install the newer carrypost that wrote it, or choose another folder"
         )
     return version
 
@@ -242,8 +240,8 @@ def _check(connection: sqlite3.Connection, path: Path, limit_s: float) -> None:
 def damaged(path: Path, why: str) -> str:
     """Return the message about a store that is not as it was written."""
     return (
-        f"the store {path} is damaged ({why}): nothing was changed in it; put a copy in its place, or move it and the "
-        "files beside it away, and the node begins with an empty store"
+        f"the store {path} is damaged ({why}) and was left unchanged: restore a copy, or move it and the "
+        "files beside it away to start with an empty store"
     )
 
 
@@ -267,7 +265,7 @@ def free_bytes(path: Path) -> int:
 def explained(error: BaseException, path: Path) -> str:
     """Return a sentence that says what went wrong with a store, and what to do."""
     if isinstance(error, FileNotFoundError):
-        return f"the store {path} is gone: put it back, or start the node again"
+        return f"the store {path} is gone: restore it, or restart the node"
     if is_full(error, path):
         return f"the disk is full: the store {path} cannot grow; free some space"
     if not isinstance(error, sqlite3.Error):
@@ -275,11 +273,11 @@ def explained(error: BaseException, path: Path) -> str:
     code = getattr(error, "sqlite_errorcode", 0)
     name = getattr(error, "sqlite_errorname", "no code")
     sentences = {
-        sqlite3.SQLITE_BUSY: f"the store {path} is in use by another process: end that one first",
-        sqlite3.SQLITE_LOCKED: f"the store {path} is in use by another process: end that one first",
-        sqlite3.SQLITE_READONLY: f"the store {path} is read-only: see how its disk is mounted and who may write there",
-        sqlite3.SQLITE_PERM: f"the store {path} may not be used: see who may read and write it",
-        sqlite3.SQLITE_CANTOPEN: f"the store {path} or a file beside it cannot be opened: see who may write there",
+        sqlite3.SQLITE_BUSY: f"the store {path} is in use by another process: stop that process first",
+        sqlite3.SQLITE_LOCKED: f"the store {path} is in use by another process: stop that process first",
+        sqlite3.SQLITE_READONLY: f"the store {path} is read-only: check how its disk is mounted, and its permissions",
+        sqlite3.SQLITE_PERM: f"the store {path} may not be used: check its permissions",
+        sqlite3.SQLITE_CANTOPEN: f"the store {path} or a file beside it cannot be opened: check their permissions",
         sqlite3.SQLITE_IOERR: f"the disk under the store {path} failed ({name}): see the system's log",
         sqlite3.SQLITE_CORRUPT: damaged(path, str(error)),
         sqlite3.SQLITE_NOTADB: damaged(path, str(error)),

@@ -174,7 +174,9 @@ class Writer:
         self._full = False
         try:
             if self._look() != self._files:
-                return f"the store {self._path} was replaced while the node runs: put it back, or start the node again"
+                return (
+                    f"the store {self._path} was replaced while the node was running: restore it, or restart the node"
+                )
             transaction = Transaction(merged(item.batch for item in items), self._directory)
             if transaction:
                 if self._wal_bytes > RESERVE_BYTES:

@@ -229,11 +229,11 @@ def _refused(error: OSError, port: int, setting: str) -> NodeError:
         return NodeError(f"no permission for {what}: {error.strerror}; choose another one, or ask the administrator")
     if error.errno == errno.EADDRINUSE and setting == "port":
         return NodeError(
-            f"{what} is taken by a program that does not share it: end that program, "
-            "or give all nodes of this network another udp.port"
+            f"{what} is in use by a program that does not share it: stop that program, or give all nodes of "
+            "this network another udp.port"
         )
     if error.errno == errno.EADDRINUSE:
         return NodeError(
-            f"{what} is taken by another program or node: end it, or choose another port; 0 takes any that is free"
+            f"{what} is in use by another program or node: stop it, or choose another port; 0 takes any free one"
         )
     return NodeError(f"{what} cannot be opened: {error.strerror or error}; see `carrypost doctor`")

@@ -74,7 +74,7 @@ class StaticPeers:
         except (OSError, ValueError) as error:  # ValueError: what cannot be a name at all
             self._errors["resolve"] += 1
             if not peer.troubled:
-                _log.warning("static peer %s cannot be found, trying again: %s", peer.text, error)
+                _log.warning("static peer %s cannot be resolved, trying again: %s", peer.text, error)
                 peer.troubled = True
         if peer.address != before:
             changed()
@@ -84,7 +84,7 @@ def _written(peer: StaticPeer, families: Collection[int]) -> SocketAddress | Non
     """Return the address, if it is written as a number."""
     address = literal(peer.host, peer.port)
     if address is not None and family(address) not in families:
-        raise OSError("this machine does not speak that version of IP")
+        raise OSError("this machine does not support that version of IP")
     return address
 
 

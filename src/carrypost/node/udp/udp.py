@@ -144,7 +144,7 @@ class Udp:
     def _check(self, statics: StaticPeers) -> None:
         if not ch.enabled(self.settings) and not statics.peers:
             raise ConfigError(
-                "udp: all means are switched off and there are no peers: this node would be alone for ever"
+                "udp: all means of discovery are off and there are no peers: switch one on, or name peers in udp.peers"
             )
 
     # --- what others ask -----------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def read_whole(format_: Format, content: str, name: str, options: Options) -> tu
     if (fault := first(parsed.faults)) is not None and not (format_.log and options.unsorted):
         raise fault.error([name])
     if not parsed.made:
-        raise LocalError(f"{name}, line 1: the file says nothing about any node")
+        raise LocalError(f"{name}, line 1: the file names no nodes")
     found = format_.assemble(parsed.rows, options)
     if (fault := first(found.faults)) is not None:
         raise fault.error([name])

@@ -77,7 +77,7 @@ class OneConnections:
 
 def back(place: int, before_us: int, after_us: int) -> FileFault:
     """Return the fault of a log of events in which time goes back."""
-    hint = "; if lines may come in any order: --unsorted"
+    hint = "; to accept lines in any order: --unsorted"
     return FileFault(place, f"time goes back, from {brief(before_us)} s to {brief(after_us)} s{hint}")
 
 
@@ -166,7 +166,7 @@ class Ns2(Headless):
 
 def _why_setdest(text: str, words: dict[str, str]) -> str:
     wrong = next(filter(None, (no_number(words[each], "setdest's argument") for each in "txyv")), "")
-    return wrong or f"neither time nor speed of setdest may be negative, nor anything beyond bounds: {text!r}"
+    return wrong or f"time and speed of setdest must not be negative, and all values must be within bounds: {text!r}"
 
 
 def _why_place(text: str, words: dict[str, str]) -> str:
@@ -222,7 +222,7 @@ def _plan_times(cells: Cells, index: int) -> tuple[Ints, Flags]:
         each = np.array([_epoch_s(date) for date in encoded.dictionary.to_pylist()])
         found[dated] = each[encoded.indices.to_numpy()]
     wrong = ~((found >= 0) & (found <= TIME_S_MAX))
-    cells.mark(wrong & dated, lambda _: "a date that is in no calendar")
+    cells.mark(wrong & dated, lambda _: "a date that does not exist")
     cells.mark(wrong, lambda row: SECONDS.wrong(cells.word(index, row).removeprefix("+"), "the time", 0.0))
     return microseconds(found), dated
 

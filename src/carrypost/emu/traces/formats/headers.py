@@ -52,7 +52,7 @@ _OTHER_UNITS = {
 }  # fmt: skip
 """Units of other quantities: a column with one of them is not the column that its name alone would suggest."""
 _HEADER_SHOWN = 400
-_HINT = "; if columns have other names, tell all of them in the order of the file: --columns"
+_HINT = "; if columns have other names, list all of them in the order of the file: --columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def find(
     order = dict(zip(wanted[0], range(len(wanted[0])), strict=True))
     if usual and len(cells) >= len(order) and _is_data(cells, order):
         # Where there is but one way to read it, a header is not missed.
-        said = f"{name}: there is no header; columns are taken to be {', '.join(order)}" if wanted[1:] else ""
+        said = f"{name}: there is no header; assuming the columns {', '.join(order)}" if wanted[1:] else ""
         return Header(separator, order, len(cells), f"the first one {len(cells)}", 0, said, open_ended=not cells[-1])
     if usual and (len(cells) < len(order) or is_number(cells[0])):
         form = f"a header that names {_or(wanted)}, or a row of {' '.join(wanted[0])}"
@@ -114,7 +114,7 @@ def _as_told(options: Options, wanted: Sequence[Sequence[str]], first: Line, lin
     cells = words_of(line, separator)
     if any(is_time(cells[index]) for index in named.values() if index < len(cells)):
         return Header(separator, named, width, told, 0)
-    said = f"{first.name}, line {first.number}: is taken for a header: {shortened(line)}"
+    said = f"{first.name}, line {first.number}: treated as a header: {shortened(line)}"
     return Header(separator, named, width, told, first.number, said)
 
 
@@ -174,7 +174,7 @@ def _positions(
             for column, found in places.items():
                 if len(found) > 1:
                     both = ", ".join(cells[index] for index in found)
-                    raise LocalError(f"{where}: column {column} is there twice: {both}{hint}")
+                    raise LocalError(f"{where}: column {column} appears twice: {both}{hint}")
             return {column: found[0] for column, found in places.items()}
     return None
 

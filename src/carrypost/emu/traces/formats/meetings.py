@@ -106,7 +106,7 @@ def _overlap(pairs: Pairs, intervals: tuple[Ints, Ints, Ints], at: Ints) -> list
     for index in np.argsort(at[later])[:1]:
         one, two = later[index], 2 * over[index] + 1 - later[index]
         times = f"[{brief(int(start_us[two]))}, {brief(int(end_us[two]))}) s of {{other}}"
-        message = f"this contact of {pairs.label(int(key[one]))} overlaps {times}; to make one of both: --overlaps"
+        message = f"this contact of {pairs.label(int(key[one]))} overlaps {times}; to merge them: --overlaps"
         return [FileFault(int(at[one]), message, int(at[two]))]
     return []
 

@@ -89,7 +89,7 @@ def ns2(rows: pa.Table, options: Options) -> Assembled:
     for axis, value, start in ((PLACE_X, x, start_x), (PLACE_Y, y, start_y)):
         placed = by_line[kind[by_line] == axis]
         start[node[placed]] = value[placed]
-    told = "node {} has no first place: X_ and Y_ must both be set"
+    told = "node {} has no initial position: X_ and Y_ must both be set"
     faults = first_fault(np.isnan(start_x) | np.isnan(start_y), line, lambda row: told.format(names[row]))
     order = np.lexsort((at, t_us, node))
     order = order[kind[order] == ORDER]
@@ -176,8 +176,8 @@ def _walkers_wrong(
 
     def told(row: int) -> str:
         after, before = brief(int(t_us[row])), brief(int(t_us[row - 1]))
-        what = f"node {names[int(node[row])]} is told at {after} s what to do, after it was told at {before} s"
-        return f"{what}; if lines may come in any order: --unsorted"
+        what = f"node {names[int(node[row])]} has a command at {after} s after one at {before} s"
+        return f"{what}; to accept lines in any order: --unsorted"
 
     return [
         *first_fault(again, at, lambda row: f"node {names[int(node[row])]} is created a second time"),

@@ -24,7 +24,7 @@ SPEED_MAX_M_PER_S = 150.0
 """Beyond, two devices may share an id."""
 EARTH_M = 6_371_000.0
 _WARNED = 3
-_SAME_TIME = " If one of the places is to count: --same-time first, or last"
+_SAME_TIME = " To keep one of the places: --same-time first, or last"
 
 
 class Samples(NamedTuple):
@@ -59,7 +59,7 @@ def places(rows: pa.Table, options: Options) -> Assembled:
     def told(row: int) -> str:
         before, after = (brief(int(samples.t_us[each])) for each in (row - 1, row))
         what = f"the time of node {names[int(samples.node[row])]} goes back, from {before} s to {after} s"
-        return f"{what}; if rows may come in any order: --unsorted"
+        return f"{what}; to accept rows in any order: --unsorted"
 
     faults = first_fault(back[: len(node)], samples.at, told)
     return assembled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)

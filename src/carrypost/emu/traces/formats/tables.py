@@ -109,7 +109,7 @@ class Positions(_TableRule):
         node = cells.named(self.node) if self.node else cells.name(index["node"], "node")
         if self.geographic:
             y, east = (cells.number(index[each], each, most, "degrees") for each, most in _DEGREES.items())
-            cells.mark((y == 0.0) & (east == 0.0), lambda _: "0, 0 is no fix of a receiver")
+            cells.mark((y == 0.0) & (east == 0.0), lambda _: "0, 0 means that the receiver had no fix")
             x = (east - self.east_of + 180.0) % 360.0 - 180.0
         else:
             x, y = (cells.number(index[each], each, COORDINATE_M_MAX, "m") for each in "xy")

@@ -81,9 +81,9 @@ class Clock:
         if not word:
             return f"{what} must not be empty"
         if self.date:
-            return f"{what} must be a time of day such as 08:15:30, as there is --date, not {word!r}"
+            return f"{what} must be a time of day such as 08:15:30, because of --date, not {word!r}"
         if self.optional and is_time_of_day(word):
-            return f"{what} is a time of day, {word}; of which day is told by --date, as 2014-06-03"
+            return f"{what} is a time of day, {word}: give its day with --date, such as 2014-06-03"
         a_second = MICROSECONDS / UNITS[self.unit].us
         told = out_of_bounds(word, what, least_s * a_second, TIME_S_MAX * a_second, self.unit)
         return told + ("" if no_number(word, what) else self._finer(float(word) / a_second))
