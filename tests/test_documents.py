@@ -262,13 +262,13 @@ def as_told(name: str, member: object) -> str:
 
 def test_every_call_of_a_host_is_told_with_its_parameters() -> None:
     taken = re.findall(r"^\d\. \*\*`(.+?)`\*\*", text_of("host.md"), re.MULTILINE)
-    told = [*codes("Telling the host"), *codes("Asking the host"), *taken]
+    told = [*codes("Calls to the host"), *codes("Queries"), *taken]
     public = {name: member for name, member in vars(Host).items() if not name.startswith("_")}
     assert sorted(told) == sorted(as_told(*each) for each in [*public.items(), ("Host", Host.__init__)])
 
 
 def test_every_event_of_a_host_is_told_once() -> None:
-    assert sorted(codes("Taking from the host")) == sorted(event.__name__ for event in get_args(Event))
+    assert sorted(codes("Outputs: batches, datagrams, events")) == sorted(event.__name__ for event in get_args(Event))
 
 
 def test_every_kind_of_key_in_the_store_is_told_once() -> None:

@@ -233,10 +233,10 @@ def test_what_is_no_record_is_not_read_as_one(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"foreign.parquet cannot be read as a record: it has no column 'run'"):
         records.read(tmp_path / "foreign.parquet")
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(FileError, match=r"empty.jsonl is no record .* it is empty"):
+    with pytest.raises(FileError, match=r"empty.jsonl cannot be read as a record: it is empty"):
         records.read(tmp_path / "empty.jsonl")
     (tmp_path / "torn.jsonl").write_text('{"run":"x","t":0.0,"ki')
-    with pytest.raises(FileError, match=r"torn.jsonl is no record .* line 1"):
+    with pytest.raises(FileError, match=r"torn.jsonl cannot be read as a record: line 1"):
         records.read(tmp_path / "torn.jsonl")
     with pytest.raises(LocalError, match="cannot be read as a record"):
         records.read(tmp_path)

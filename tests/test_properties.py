@@ -94,7 +94,8 @@ def test_a_type_of_a_later_version_counts_as_not_said() -> None:
         (Property(FLOAT, 1), "of type float"),
         (Property(DOUBLE, 1), "of type double, not 1"), (Property(STRING, 1), "of type String, not 1"),
         (Property(STRING, None), "of type String"),
-        (Property(ValueType.NULL, 0), "of type null, not 0"), (Property(STRING, "x" * 1025), "1025 bytes; 1024 are allowed"),
+        (Property(ValueType.NULL, 0), "of type null, not 0"),
+        (Property(STRING, "x" * 1025), "1025 bytes; 1024 are allowed"),
         (Property(STRING, "ä" * 513), "1026 bytes; 1024 are allowed"), (Property(STRING, "\ud800"), "surrogates"),
     ],
 )  # fmt: skip
