@@ -509,7 +509,7 @@ async def test_misuse_raises_and_says_what_to_do(net: testing.Network) -> None:
         with pytest.raises(IllegalArgumentException, match="leave ordering='causal' out"):
             c.create_topic("flood", model="channel", ordering="causal")
         plain, chosen = await c.create_consumer("topic/news"), await c.create_consumer(FLOOD, "a = 1")
-        with pytest.raises(IllegalStateException, match="overlay is for consumers of channels"):
+        with pytest.raises(IllegalStateException, match="overlay requires a consumer of a channel"):
             _ = plain.overlay
         with pytest.raises(IllegalStateException, match='model="channel"'):
             await plain.set_modulator(BOX)
