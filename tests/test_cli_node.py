@@ -348,7 +348,7 @@ def test_a_damaged_store_is_told_and_left_as_it_is(shell: Shell) -> None:
     store = shell.data / "store.sqlite"
     whole = store.read_bytes()
     for content, told in (
-        (b"hello" * 1_000, "is damaged (it does not begin like a database): nothing was changed in it"),
+        (b"hello" * 1_000, "is damaged (it does not begin like a database) and was left unchanged"),
         (whole[:4_096] + bytes(len(whole) - 4_096), "is damaged"),
     ):
         store.write_bytes(content)
@@ -380,7 +380,7 @@ def test_a_damaged_or_missing_key_is_told_and_left_as_it_is(shell: Shell) -> Non
     key.unlink()
     code, told = shell.refusal("node", apart=True)
     assert code == 1
-    assert "is missing, but the node's store is there: put the key back from its backup" in told
+    assert "is missing, but the node's store is there: restore the key from its backup" in told
     key.mkdir()
     code, told = shell.refusal("node", apart=True)
     assert (code, told) == (
@@ -403,7 +403,9 @@ def test_a_port_that_another_program_has_is_told(shell: Shell) -> None:
         )
     assert shared[0] == own[0] == stomp[0] == 1
     assert stomp[1].startswith(f"cannot listen for STOMP clients at 127.0.0.1:{tcp_port}: Address already in use;")
-    assert shared[1].startswith(f"UDP port {port} (setting udp.port) is taken by a program that does not share it: end")
+    assert shared[1].startswith(
+        f"UDP port {port} (setting udp.port) is in use by a program that does not share it: stop"
+    )
     assert own[1].startswith(f"UDP port {port} (setting udp.unicast_port) is in use by another program or node: end it")
     after = shell.contents()
     assert {name: after[name] for name in ("node.key", "node.id")} == {

@@ -347,7 +347,7 @@ def test_contacts_of_another_time_are_told(tmp_path: Path) -> None:
     ):
         read_inputs(Scenario.parse(text, tmp_path), 1)
     with pytest.raises(
-        LocalError, match=r"contacts\.csv has no contact from 2,000,000,000 s on; contacts\.start_s says"
+        LocalError, match=r"contacts\.csv has no contact from 2,000,000,000 s on; set contacts\.start_s"
     ):
         read_inputs(Scenario.parse(text + "start_s = 2e9\n", tmp_path), 1)
     assert len(read_inputs(Scenario.parse(text + "start_s = 1.79e9\n", tmp_path), 1).contacts) == 1

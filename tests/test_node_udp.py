@@ -379,7 +379,7 @@ def test_several_nodes_may_have_the_shared_port_as_their_own_only_one_after_the_
             assert a.came == [(b.address, b"hello"), (b.address, b"to you")]
             assert b.came == [(f"127.0.0.1:{port}", b"hello from a")]
             third = Node(port=port, unicast_port=port)
-            with pytest.raises(NodeError, match=f"UDP port {port} .*unicast_port.* is taken"):
+            with pytest.raises(NodeError, match=f"UDP port {port} .*unicast_port.* is in use"):
                 await third.open()
 
     run(scene())
@@ -404,7 +404,7 @@ def test_an_own_port_that_is_taken_is_an_error_that_says_which_and_what_to_do() 
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
-        with pytest.raises(NodeError, match=rf"UDP port {port} \(setting udp.unicast_port\) is taken.*choose another"):
+        with pytest.raises(NodeError, match=rf"UDP port {port} \(setting udp.unicast_port\) is in use.*choose another"):
             opened(port=free_port(), unicast_port=port)
 
 
@@ -412,7 +412,7 @@ def test_a_shared_port_that_somebody_does_not_share_is_an_error_that_says_which_
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("", 0))
         port = other.getsockname()[1]
-        with pytest.raises(NodeError, match=rf"UDP port {port} \(setting udp.port\) is taken.*end that program"):
+        with pytest.raises(NodeError, match=rf"UDP port {port} \(setting udp.port\) is in use.*stop that program"):
             opened(port=port)
 
 

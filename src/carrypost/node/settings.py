@@ -197,7 +197,7 @@ class NodeSettings:
         try:
             return self.base / Path(given).expanduser()
         except RuntimeError:
-            raise ConfigError(f"there is no such user's folder: {given}") from None
+            raise ConfigError(f"there is no home folder of that user: {given}") from None
 
 
 def _utf8(path: Path) -> Path:
