@@ -73,7 +73,7 @@ class Consumer:
 
     @property
     def closed(self) -> bool:
-        """True if it is closed, by itself, with its context, or because the node is gone."""
+        """True if the consumer is closed: by the program, with its context, or because the node is gone."""
         return bool(self._intake.closed)
 
     # --- receiving -----------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ class ProgramOutbox:
             self._rounds.add(self)
 
     def now(self) -> None:
-        """Write the frames that wait for the program now."""
+        """Write the waiting frames to the program at once."""
         self._is_behind = False
         if self._waiting or self._receipts:
             self._wake.set()

@@ -128,7 +128,7 @@ class Group:
 
     @property
     def due_us(self) -> int:
-        """Time at which `expire` is due: not after the deadline of any missing predecessor."""
+        """Time at which `expire` has to be called: no later than the deadline of any missing predecessor."""
         return self._watch.due_us
 
     # --- publication ---------------------------------------------------------------------------------------

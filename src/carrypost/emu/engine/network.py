@@ -5,6 +5,10 @@ What is told happens at once, at the present instant; time passes only by `run` 
 virtual event loop, in step with it. A network is opened once; after it is closed it still answers questions
 and takes no commands. Mistakes raise `LocalError`, and then nothing was changed.
 """
+# This is the public face of the emulator for tests. Commands act at once and time passes only when
+# it is told to, so that a test reads as a list of what happens. The same object works with and
+# without an event loop: in a virtual loop (`testing.run`) time passes with the loop's, so that
+# programs of the API and hosts share one clock.
 
 from __future__ import annotations
 

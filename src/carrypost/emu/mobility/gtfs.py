@@ -9,6 +9,10 @@ vehicle. Shapes have no influence on that. Vehicles are named after the route of
 Nothing is random: every seed gives the same day. Hours go on after midnight, as in the feed. Errors are `LocalError`
 with file and line. Trips with one stop, or without duration, are left out.
 """
+# Why vehicles and not trips are nodes. A trip lasts an hour, and the device in the bus goes on to
+# the next trip with all that it carries. Feeds name the vehicle by blocks, which are optional, so
+# that trips without a block are chained by place and time. A chain that is too eager joins trips
+# that two buses drove; hence bounds on distance and waiting time.
 
 from __future__ import annotations
 

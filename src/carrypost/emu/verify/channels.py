@@ -4,6 +4,11 @@ They are judged by the results that a consumer was given, in that order, by what
 the rows `failure` with the detail `events-lost`. A result that is for nobody, because its events gave none, is received
 and not delivered; it counts if its number is before that of a result that was delivered.
 """
+# Why results carry what they cover. A modulator may make one result of many events, or none. From
+# the results alone nobody could tell an event that gave no result from one that was lost, neither
+# the consumer nor this check. So each result names the runs of events that it stands for, and a gap
+# between two runs is either covered by a result that came and had nothing for the program
+# (`muted`), or has to be told as lost. Losses are counted, not named: rows tell how many.
 
 from __future__ import annotations
 

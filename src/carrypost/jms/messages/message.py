@@ -266,7 +266,7 @@ class Message:
         return name in self._properties
 
     def clear_properties(self) -> None:
-        """Remove all properties, and let new ones be set. Body and header fields stay."""
+        """Remove all properties, so that new ones can be set. Body and header fields stay."""
         self._properties.clear()
 
     def set_boolean_property(self, name: str, value: bool) -> None:

@@ -238,7 +238,7 @@ class Correlated:
     # --- assignment ----------------------------------------------------------------------------------------
 
     def first(self, is_able: Callable[[Demand], bool]) -> tuple[QueueEntry, list[Demand]] | None:
-        """Return the first waiting message whose id an able demand asks for, and all such demands."""
+        """Return the first waiting message whose correlation id is demanded, and its demands that `is_able` accepts."""
         heap, passed_over, found = self._heap, [], None
         while heap and found is None:
             rank, correlation = heap[0]
