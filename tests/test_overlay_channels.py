@@ -9,6 +9,7 @@ from tests.channels import LINKS, Storm, World
 from tests.examples import soaked
 
 from carrypost.errors import LocalError
+from carrypost.events import Event, Published
 from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import node_bytes
 from carrypost.overlay.items import ITEMS, Gone, Item, Replay, Sent, Start
@@ -81,6 +82,27 @@ def test_events_that_nobody_has_any_more_are_told_as_lost() -> None:
         net.advance(30)
         assert world.seen("results/y/1") == {"p": [1, 5]}
         assert world.lost == [("results/y/1", "p", 3)]
+
+
+def test_a_producer_is_asked_once_for_all_seats_of_a_broker() -> None:
+    world = World("Apxyz")
+    asked = ITEMS.encode([Replay("flood", 1, 9)])
+    questions: list[str] = []
+
+    def hear(_: float, node: str, event: Event) -> None:
+        if isinstance(event, Published) and event.descriptor.headers == Headers(control=asked):
+            questions.append(node)
+
+    with world.net as net:
+        world.begin("pA xA yA zA", "xyz")
+        net.watch(hear)
+        world.emit("p")
+        net.advance(5)
+        say(world, "p", "A", Sent("flood", (("p", 9),)))  # A lie, which it takes back when it is asked.
+        world.emit("p")
+        net.advance(5)
+        assert world.faults() == []
+        assert questions == ["A"]
 
 
 @pytest.mark.parametrize("seed", [*range(1, 4), *soaked(range(4, 300))])

@@ -40,9 +40,9 @@ class Gaps:
         self._started = True
 
     def said(self) -> list[tuple[NodeId, Item]]:
-        """Return the items for producers, once."""
+        """Return the items for producers, each once, and forget them: several seats may ask for the same events."""
         said, self._said = self._said, []
-        return said
+        return list(dict.fromkeys(said))
 
     # --- lanes ---------------------------------------------------------------------------------------------
 
