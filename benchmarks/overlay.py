@@ -21,6 +21,10 @@ Five seconds count, with what hosts do in any case.
 out; the runoff of the flood watch beside the same in Python; the latency of messages while modules are compiled; a busy
 seat beside 255 idle ones.
 
+*Control*: bytes of the messages by which brokers and clients keep channels going, apart from events and results, per
+broker and hour. Four brokers in a line have so many clients, all of them consumers and some of them producers, each on
+a node of its own. An event is sent every minute. Messages by which clients come do not count.
+
 *Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, which has brokers alone, and of
 `scenarios/overlay_clients.toml`, each beside the same scenario without overlay.
 
@@ -38,7 +42,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import _modules, _report
+from benchmarks import _control, _modules, _report
 from benchmarks._line import message_us, relocation_us
 
 from carrypost.config import Limits
@@ -233,11 +237,14 @@ def main(argv: Sequence[str]) -> int:
     _report.show("Relocations: a seat with 1,000 bytes of state, and one leg", moved, json=given.json)
     modulated = [modulators(max(5, repeats))]
     _report.show("Modulators: an event at a seat, with a named modulator", modulated, json=given.json)
+    counts = {"one": (1, 10)} if given.quick else _control.CLIENTS
+    said = [row for which, clients in counts.items() for row in _control.rows(300, which, clients)]
+    _report.show("Control: bytes that keep channels going, per broker and hour", said, json=given.json)
     compiled = _modules.show(repeats, quick=given.quick, json=given.json) if programs.is_installed() else []
     walked = [] if given.walkers is None else list(walkers(given.walkers))
     if walked:
         _report.show("Walkers: nodes that walk, with overlay and without", walked, json=given.json)
-    rows = [*found, *passed, *emitted, *moved, *modulated, *compiled, *walked]
+    rows = [*found, *passed, *emitted, *moved, *modulated, *said, *compiled, *walked]
     return 1 if given.strict and not all(row["met"] for row in rows) else 0
 
 

@@ -13,7 +13,7 @@ from carrypost.overlay import programs
 def test_legs_and_events_are_weighed_against_gossip_routes_and_modulators_by_the_clock(tmp_path: Path) -> None:
     shown = Bench("overlay").tables(tmp_path, "--quick", "--json")
     modules = ["Modules", "Runoff"] if programs.is_installed() else []
-    assert list(shown) == ["Routes", "Legs", "Events", "Relocations", "Modulators", *modules]
+    assert list(shown) == ["Routes", "Legs", "Events", "Relocations", "Modulators", "Control", *modules]
     assert all(row["times"] > 1 for name in modules for row in shown[name])
     assert [(row["brokers"], row["reached"]) for row in shown["Routes"]] == [(40, 39), (256, 255)]
     assert all(row["median ms"] > 0 for row in shown["Routes"])
@@ -27,5 +27,7 @@ def test_legs_and_events_are_weighed_against_gossip_routes_and_modulators_by_the
             assert row["met"] == (row["times"] <= row["goal"])
     assert [row["security"] for row in shown["Relocations"]] == ["off", "signed"]
     assert all(row["times"] > 1 for row in shown["Relocations"])
+    one, ten = shown["Control"]
+    assert 0 < one["bytes per broker and hour"] < ten["bytes per broker and hour"]
     (modulated,) = shown["Modulators"]
     assert modulated["with it µs"] > modulated["without it µs"] > 0
