@@ -27,7 +27,7 @@ from carrypost.model.ids import NodeId
 from carrypost.node.runtime import Node
 from carrypost.node.settings import load
 from carrypost.overlay.items import Role
-from carrypost.overlay.kept import EventsLost
+from carrypost.overlay.kept_checkpoints import EventsLost
 
 CHANNEL, EVENT_BYTES = "weather", 1_000
 

@@ -282,7 +282,7 @@ class Broker:
             self.counter += 1
             handoff = HandoffId(NodeId(self.name), self.seat.epoch, self.counter)
             self.source = Source(handoff, NodeId(to), VARIANTS[self.seat.variant], Settings(), self.net.now)
-            self.act(self.source, self.source.take(SourceInput.MIGRATE, self.net.now))
+            self.act(self.source, self.source.handle(SourceInput.MIGRATE, self.net.now))
 
     def act(self, source: Source, actions: Actions | None) -> None:
         """Do what the table of the source says."""
@@ -426,11 +426,11 @@ class Broker:
         self.up = True
         if self.source is not None:
             source, self.source = self.source, None
-            self.act(source, source.take(SourceInput.RESTART, self.net.now))
+            self.act(source, source.handle(SourceInput.RESTART, self.net.now))
         for source, _ in list(self.copies.values()):
-            self.act(source, source.take(SourceInput.RESTART, self.net.now))
+            self.act(source, source.handle(SourceInput.RESTART, self.net.now))
         if self.expected is not None:
-            self.obey(self.expected.take(DestinationInput.RESTART, self.net.now))
+            self.obey(self.expected.handle(DestinationInput.RESTART, self.net.now))
         self.work()
 
     def receive(self, author: str, message: object) -> None:
@@ -449,7 +449,8 @@ class Broker:
                 self.unlisted += 1
             else:
                 self.obey(
-                    self.expected.told(NodeId(author), what, now), message if isinstance(message, State) else None
+                    self.expected.handle_source(NodeId(author), what, now),
+                    message if isinstance(message, State) else None,
                 )
         elif isinstance(message, Adopt):
             self.adopt(message)
@@ -467,7 +468,7 @@ class Broker:
             self.seat, self.source, self.runs = None, None, []
             self.expected = Destination(handoff, Settings(), self.net.now)
         if self.expected is not None and handoff == self.expected.handoff:
-            self.obey(self.expected.told(author, DestinationInput.HANDOFF, self.net.now))
+            self.obey(self.expected.handle_source(author, DestinationInput.HANDOFF, self.net.now))
 
     def answered(self, author: NodeId, message: Ready | Detoured | Seated) -> None:
         now, source = self.net.now, self.source
@@ -491,18 +492,18 @@ class Broker:
         if self.expected is None or self.expected.handoff != handoff:
             self.seat, self.source, self.runs = None, None, []
             self.expected = Destination(handoff, Settings(), self.net.now)
-        self.obey(self.expected.take(DestinationInput.ADOPT, self.net.now), message)
+        self.obey(self.expected.handle(DestinationInput.ADOPT, self.net.now), message)
 
     def confirmed(self, message: Progress) -> None:
         now = self.net.now
         if message.home != self.name:
             for source, _ in list(self.copies.values()):
                 if message.epoch > source.handoff.epoch:
-                    self.act(source, source.take(SourceInput.ELSEWHERE, now))
+                    self.act(source, source.handle(SourceInput.ELSEWHERE, now))
             if self.seat is not None and message.epoch > self.seat.epoch:
                 self.seat, self.source, self.expected, self.runs = None, None, None, []
         if self.seat is not None and message == (self.seat.epoch, self.name, message.number) and self.expected:
-            self.obey(self.expected.take(DestinationInput.CONFIRMED, now))
+            self.obey(self.expected.handle(DestinationInput.CONFIRMED, now))
         if self.seat is not None and message.epoch <= self.seat.epoch:
             self.seat.results = {each: result for each, result in self.seat.results.items() if each > message.number}
             self.send("consumer", Alive(self.seat.epoch))

@@ -45,7 +45,7 @@ def carry(net: testing.Network, *nodes: str) -> None:
 
 def want(net: testing.Network, node: str, pattern: str, *, told: bool = False) -> int:
     with at(net, node) as deliveries:
-        return deliveries.want(entry(pattern), told=told)
+        return deliveries.want(entry(pattern), advertised=told)
 
 
 class Receptions:
@@ -71,7 +71,7 @@ def test_what_is_not_told_takes_no_room_in_the_profile_and_makes_it_no_other() -
     for name in "ab":
         own.add(entry(name))
     revision = own.revision
-    numbers = [own.add(entry(f"queue/{number}"), told=False) for number in range(100)]
+    numbers = [own.add(entry(f"queue/{number}"), advertised=False) for number in range(100)]
     assert own.revision == revision
     assert own.entries == (entry("a"), entry("b"))
     with pytest.raises(LocalError, match="more than 2 subscriptions"):

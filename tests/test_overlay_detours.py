@@ -24,8 +24,8 @@ class Home:
         settings = Settings.emulated(limits={"handoffs_max": handoffs_max})
         self.seated = set(seated)
         rosters = SimpleNamespace(serving=lambda _: {node_prefix(NodeId(each)): Served(0, 1) for each in self.seated})
-        ground = SimpleNamespace(settings=settings, limits=settings.limits)
-        self.detours = Detours(cast("HostContext", ground), cast("Topology", SimpleNamespace(rosters=rosters)))
+        context = SimpleNamespace(settings=settings, limits=settings.limits)
+        self.detours = Detours(cast("HostContext", context), cast("Topology", SimpleNamespace(rosters=rosters)))
 
     def ask(self, source: str, counter: int, to: str, last: int = 1) -> int | None:
         """Return the number of the last event that the answer names; None if there is no answer."""

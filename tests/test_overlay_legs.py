@@ -15,7 +15,7 @@ from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire.frames import Offer, OfferEntry
 from carrypost.journal import Journal
 from carrypost.model.ids import MessageId, NodeId, node_prefix
-from carrypost.overlay.arrivals import Arrivals, LegArrived
+from carrypost.overlay.leg_arrivals import LegArrivals, LegArrived
 from carrypost.security.identity import Identity
 from carrypost.testing import Event, Network, network
 
@@ -249,21 +249,21 @@ def test_a_crash_loses_no_leg_and_repeats_none(victim: str, after_s: float) -> N
 
 
 def test_messages_that_were_told_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.overlay.arrivals.TOLD_MAX", 100)
+    monkeypatch.setattr("carrypost.overlay.leg_arrivals.TOLD_MAX", 100)
     told: list[events.Event] = []
     journal, author = Journal(told), Identity.plain("a")
-    arrivals = Arrivals(journal)
+    arrivals = LegArrivals(journal)
     for number in (*range(1, 111), 100):
-        arrivals.tell(LegArrived(hostile.message(author, b"", sequence=number).descriptor, "", 1), now=0)
+        arrivals.report(LegArrived(hostile.message(author, b"", sequence=number).descriptor, "", 1), now=0)
     rows = dict(journal.puts)
     assert len(rows) == 100
     batch = journal.pop_batch()
     assert batch is not None
     journal.durable(batch.serial)
     assert len(told) == 110, "the last one was told before"
-    again = Arrivals(Journal(told))
+    again = LegArrivals(Journal(told))
     again.restore([(name, value) for (_, name, _), value in rows.items() if isinstance(value, bytes)])
-    again.tell(LegArrived(hostile.message(author, b"", sequence=100).descriptor, "", 1), now=0)
+    again.report(LegArrived(hostile.message(author, b"", sequence=100).descriptor, "", 1), now=0)
     assert len(told) == 110, "nor does a later life tell it"
 
 

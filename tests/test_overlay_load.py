@@ -14,11 +14,11 @@ from carrypost.events import Event
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events
+from carrypost.overlay.compute_budget import ComputeBudget
 from carrypost.overlay.items import Handoff
 from carrypost.overlay.load import PERCENT_MAX, Load
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.notices import LoadChanged, Notice
-from carrypost.overlay.pace import Pace
 from carrypost.overlay.relocation import HandoffId
 from carrypost.testing import Network, network
 
@@ -130,7 +130,7 @@ def test_booked_work_takes_its_time_within_the_capacity() -> None:
 
 def test_a_step_begins_no_event_after_20_ms() -> None:
     clock = iter(range(0, 10**6, 15_000))
-    pace = Pace(Settings().limits, 0.5, lambda: next(clock))
+    pace = ComputeBudget(Settings().limits, 0.5, lambda: next(clock))
     over = []
     for _ in range(3):
         over.append(pace.is_over)

@@ -7,7 +7,7 @@ from tests.channels import World
 
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
-from carrypost.overlay.marks import Mark, before, thinned
+from carrypost.overlay.event_times import EventTime, before, thinned
 
 
 def emit_short(world: World, events: int) -> None:
@@ -95,9 +95,9 @@ def test_a_seat_skips_no_more_gaps_than_a_result_can_tell_of() -> None:
 
 
 def test_marks_tell_the_last_event_before_a_time_or_an_earlier_one() -> None:
-    marks: list[Mark] = []
+    marks: list[EventTime] = []
     for number in range(1, 3_001):
-        marks = thinned([*marks, Mark(number, 10 * number)])
+        marks = thinned([*marks, EventTime(number, 10 * number)])
     assert len(marks) < 64
     for first in (*range(1, 3_001, 7), *range(2_986, 3_002)):
         found = before(marks, 10 * first, 3_000)

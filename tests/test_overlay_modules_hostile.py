@@ -18,10 +18,10 @@ from carrypost.gossip.layer import Draft
 from carrypost.host.driving import ProgramDriver
 from carrypost.model import address
 from carrypost.node.compiler import Compiler
-from carrypost.overlay import modules, seat
+from carrypost.overlay import modules, seats
+from carrypost.overlay.compute_budget import ComputeBudget
 from carrypost.overlay.items import ModuleWanted
 from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.pace import Pace
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
 
@@ -34,20 +34,20 @@ def honest_results(hostile: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> t
     """Return the results that an honest client gets in time, and CPU seconds of modules, in all and in one step."""
     with monkeypatch.context() as patched:
         steps_s: list[float] = []
-        work = seat.Seats.work
+        work = seats.Seats.work
 
-        def measured(self: seat.Seats, now: int) -> list[Draft]:
+        def measured(self: seats.Seats, now: int) -> list[Draft]:
             before_s = time.thread_time()
             made = work(self, now)
             steps_s.append(time.thread_time() - before_s)
             return made
 
-        def charged(self: Pace, *_: object) -> int:
+        def charged(self: ComputeBudget, *_: object) -> int:
             assert self is not None
             return time.thread_time_ns() // 1_000
 
-        patched.setattr(seat.Seats, "work", measured)
-        patched.setattr(Pace, "_busy_us", charged)  # As on a node, which measures.
+        patched.setattr(seats.Seats, "work", measured)
+        patched.setattr(ComputeBudget, "_busy_us", charged)  # As on a node, which measures.
         clients = "abcdefghij"[: len(hostile)]
         world = Modular("Apy" + clients, security="off")
         with world.net as net:

@@ -114,7 +114,7 @@ def test_every_state_and_input_of_a_source(variant: str, state: SourceState, wha
     at = source(variant, state)
     listed = read(SOURCE if VARIANTS[variant].detours else SHORT).get((state.name, what.name))
     before_us = at.due_us
-    actions = at.take(what, 5 * SECOND)
+    actions = at.handle(what, 5 * SECOND)
     if listed is None:
         assert (actions, at.state, at.due_us) == (None, state, before_us)
     else:
@@ -128,7 +128,7 @@ def test_every_state_and_input_of_a_destination(state: DestinationState, what: D
     at._enter(state, 0)  # noqa: SLF001 - as above
     listed = read(DESTINATION).get((state.name, what.name))
     before_us = at.due_us
-    actions = at.take(what, 5 * SECOND)
+    actions = at.handle(what, 5 * SECOND)
     if listed is None:
         assert (actions, at.state, at.due_us) == (None, state, before_us)
     else:
@@ -147,7 +147,7 @@ def test_the_tables_have_no_more_rows_than_are_tried() -> None:
 def brought(to: SourceState) -> Source:
     """Return a source that offered its seat, and went on as far as a state."""
     at = source()
-    at.take(SourceInput.MIGRATE, 0)
+    at.handle(SourceInput.MIGRATE, 0)
     if to is not SourceState.OFFERED:
         at.ready(B, (H, H2), 0)
     if to in {SourceState.DRAINING, SourceState.MOVED}:
@@ -203,7 +203,7 @@ def test_homes_are_not_asked_if_the_destination_gets_events_already() -> None:
 def test_lighter_variants_go_along_the_short_way() -> None:
     for name in ("lossy", "light"):
         at = source(name)
-        at.take(SourceInput.MIGRATE, 0)
+        at.handle(SourceInput.MIGRATE, 0)
         assert at.ready(B, (H,), 0) == (Action.MOVING, Action.STATE, Action.PASS_ON, Action.SUSPEND)
         assert (at.state, at.homes) == (SourceState.MOVED, frozenset())
         assert at.detoured(H, {P: 1}, 0) is None
@@ -225,9 +225,9 @@ def test_a_source_heeds_nobody_that_has_no_part_in_it(state: SourceState) -> Non
 
 def test_a_source_that_moved_is_still_that_after_a_restart() -> None:
     at = Source(NAME, B, VARIANTS["strict"], Settings(), 0, moved=True)
-    assert at.take(SourceInput.RESTART, 0) == (Action.STATE,)
+    assert at.handle(SourceInput.RESTART, 0) == (Action.STATE,)
     assert at.lost(B, 0) is None  # The state may have come; the consumer tells.
-    assert at.take(SourceInput.ELSEWHERE, 0) == (Action.FORGET,)
+    assert at.handle(SourceInput.ELSEWHERE, 0) == (Action.FORGET,)
 
 
 # --- time --------------------------------------------------------------------------------------------------
@@ -257,11 +257,11 @@ def test_a_source_repeats_with_doubling_delays_until_the_state_ends(
 def test_a_destination_forgets_what_never_came() -> None:
     at = Destination(NAME, Settings(), 0)
     assert at.due_us == NEVER
-    assert at.told(B, DestinationInput.HANDOFF, 0) is None
-    assert at.told(A, DestinationInput.HANDOFF, 3 * SECOND) == (Action.ADMIT, Action.READY)
-    assert at.told(A, DestinationInput.HANDOFF, 4 * SECOND) == (Action.READY,)
-    assert at.told(B, DestinationInput.STATE, 4 * SECOND) is None
-    assert at.told(B, DestinationInput.ABORT, 4 * SECOND) is None
+    assert at.handle_source(B, DestinationInput.HANDOFF, 0) is None
+    assert at.handle_source(A, DestinationInput.HANDOFF, 3 * SECOND) == (Action.ADMIT, Action.READY)
+    assert at.handle_source(A, DestinationInput.HANDOFF, 4 * SECOND) == (Action.READY,)
+    assert at.handle_source(B, DestinationInput.STATE, 4 * SECOND) is None
+    assert at.handle_source(B, DestinationInput.ABORT, 4 * SECOND) is None
     assert at.due_us == 83 * SECOND
     assert at.expire(83 * SECOND) == (Action.FORGET,)
     assert (at.state, at.due_us) == (DestinationState.ABSENT, NEVER)
@@ -269,9 +269,9 @@ def test_a_destination_forgets_what_never_came() -> None:
 
 def test_a_destination_tells_the_consumer_until_that_confirms() -> None:
     at = Destination(NAME, Settings(), 0)
-    assert at.take(DestinationInput.ADOPT, 0) == (Action.LOAD, Action.REPEAT, Action.HOMED, Action.WORK)
+    assert at.handle(DestinationInput.ADOPT, 0) == (Action.LOAD, Action.REPEAT, Action.HOMED, Action.WORK)
     for now_s in (1, 3, 7, 15, 31):
         assert at.due_us == now_s * SECOND
         assert at.expire(at.due_us) == (Action.HOMED,)
-    assert at.take(DestinationInput.CONFIRMED, 40 * SECOND) == ()
+    assert at.handle(DestinationInput.CONFIRMED, 40 * SECOND) == ()
     assert at.due_us == NEVER

@@ -15,9 +15,9 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay import rosters
-from carrypost.overlay.arrivals import LegArrived
 from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Entry, pack
 from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Topology
+from carrypost.overlay.leg_arrivals import LegArrived
 from carrypost.overlay.rosters import Roster, Served, channel_hash
 from carrypost.testing import Network, network
 

@@ -73,7 +73,7 @@ def test_whoever_asks_is_found_however_subscriptions_came_and_went(
             expected[subscriptions.add(step)] = step
         elif isinstance(step, tuple):
             wanted, told = step
-            number = subscriptions.lend(wanted, told=told)
+            number = subscriptions.lend(wanted, advertised=told)
             expected[number] = wanted
             lent.add(number)
             if not told:

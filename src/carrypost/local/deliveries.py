@@ -121,18 +121,18 @@ class Deliveries(Layer):
         The profile has `entry`, unless it is a part of what this node carries. If `asked` is narrower, the rest is
         accepted nevertheless, and left out at delivery.
         """
-        told, narrower = not self._interests.is_carried(entry), asked if asked != entry else None
-        number = self.subscriptions.add(entry, narrower, confirmed=confirmed, told=told)
-        self.interest_changes.found += sorted(self._begin(entry, told=told), key=_in_order)
+        advertised, narrower = not self._interests.is_carried(entry), asked if asked != entry else None
+        number = self.subscriptions.add(entry, narrower, confirmed=confirmed, advertised=advertised)
+        self.interest_changes.found += sorted(self._begin(entry, advertised=advertised), key=_in_order)
         return number
 
-    def want(self, entry: Entry, *, told: bool = True) -> int:
+    def want(self, entry: Entry, *, advertised: bool = True) -> int:
         """Add an interest of a layer and return its number.
 
-        Neighbours are not `told` of a part of something that this node carries: they offer it in any case.
+        Neighbours are not `advertised` of a part of something that this node carries: they offer it in any case.
         """
-        number = self.subscriptions.lend(entry, told=told)
-        self.interest_changes.found += sorted(self._begin(entry, told=told), key=_as_they_came)
+        number = self.subscriptions.lend(entry, advertised=advertised)
+        self.interest_changes.found += sorted(self._begin(entry, advertised=advertised), key=_as_they_came)
         return number
 
     def carry(self, entries: Sequence[Entry]) -> None:
@@ -146,7 +146,7 @@ class Deliveries(Layer):
             [copy for copy in self._matching((entry,)) if copy.whole], key=_as_they_came
         )
 
-    def _begin(self, entry: Entry, *, told: bool = True) -> list[Copy]:
+    def _begin(self, entry: Entry, *, advertised: bool = True) -> list[Copy]:
         """Make matching messages here wanted, and admit those that were declined; return the whole ones."""
         found = self._matching((entry,))
         for copy in found:
@@ -154,10 +154,10 @@ class Deliveries(Layer):
                 self._cache.set_interesting(copy, True)
             elif not copy.here and not copy.finished:
                 self._cache.remove(copy, Reason.EXPIRED)  # There was no room to carry it; now it is wanted.
-                if not told:
+                if not advertised:
                     self.interest_changes.missed.add(copy.id)
         self.interest_changes.entries.append(entry)
-        if not told:
+        if not advertised:
             self.interest_changes.unadvertised = True
         return [copy for copy in found if copy.whole]
 

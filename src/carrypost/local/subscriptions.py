@@ -38,20 +38,20 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._interests) - len(self._lent)
 
-    def lend(self, entry: Entry, *, told: bool = True) -> int:
-        """Return a number for a layer's own interest; without `told` the profile leaves it out."""
-        number = self._interests.add(entry, told=told)
+    def lend(self, entry: Entry, *, advertised: bool = True) -> int:
+        """Return a number for a layer's own interest; without `advertised` the profile leaves it out."""
+        number = self._interests.add(entry, advertised=advertised)
         self._lent.add(number)
         return number
 
     def add(
-        self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False, told: bool = True
+        self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False, advertised: bool = True
     ) -> int:  # fmt: skip
         """Add a subscription that at delivery accepts only what matches `narrower` as well; return its number.
 
-        `confirmed`: its deliveries confirm themselves. `told`: the profile has it.
+        `confirmed`: its deliveries confirm themselves. `advertised`: the profile has it.
         """
-        number = self._interests.add(entry, told=told)
+        number = self._interests.add(entry, advertised=advertised)
         if confirmed:
             self.confirmed.add(number)
         if narrower is not None:

@@ -194,7 +194,7 @@ class Topics:
             entry = make_entry(exactly(subscription.results or channel(subscription.channel)))
         interest = self._interests.get(entry)
         if interest is None:
-            interest = Interest(entry, self._deliveries.want(entry, told=not (held or subscription.channel)))
+            interest = Interest(entry, self._deliveries.want(entry, advertised=not (held or subscription.channel)))
             self._interests[entry] = self._by_number[interest.number] = interest
         else:
             self._deliveries.find(entry)  # What its last subscription left; and what others were given is here for all.

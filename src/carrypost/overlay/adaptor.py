@@ -49,7 +49,7 @@ class SystemChannel:
         for kind in kinds:
             self._adaptors[kind].append(adaptor)
 
-    def tell(self, notice: Notice) -> None:
+    def publish(self, notice: Notice) -> None:
         """Let all adaptors process a notice. One that fails is counted, and does not affect the others."""
         for adaptor in self._adaptors[type(notice)]:
             try:
@@ -78,7 +78,7 @@ class TopologyAdaptor:
             topology.propagate(asking=self._asks)
             self._asks = not topology.neighbours
             for broker in lost:
-                self._channel.tell(BrokerLost(broker))
+                self._channel.publish(BrokerLost(broker))
         elif isinstance(notice, Propagated) and topology.is_learning(notice.now_us):
             topology.propagate_soon(notice.now_us)
 

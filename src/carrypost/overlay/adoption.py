@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.inbox import Reader
+    from carrypost.overlay.item_outbox import ItemOutbox
     from carrypost.overlay.lanes import Seat
     from carrypost.overlay.movable import MovableSeats
-    from carrypost.overlay.sayings import Sayings
 
 
 class Adoptions:
     """States of seats that consumers send to one broker."""
 
-    def __init__(self, ground: HostContext, clients: ClientManager, seats: MovableSeats, sayings: Sayings) -> None:
-        self._limits, self._clients, self._seats, self._sayings = ground.limits, clients, seats, sayings
+    def __init__(self, context: HostContext, clients: ClientManager, seats: MovableSeats, outbox: ItemOutbox) -> None:
+        self._limits, self._clients, self._seats, self._outbox = context.limits, clients, seats, outbox
 
-    def take(self, item: Adopt, copy: Copy, _now: int) -> bool | Reader:
+    def receive(self, item: Adopt, copy: Copy, _now: int) -> bool | Reader:
         """Return a function that reads the state of a seat that waits for it; confirm again if a seat has it.
 
         Returns False for a state that no seat expects.
@@ -68,4 +68,4 @@ class Adoptions:
         return None if client is None or not expects else self._seats.find(client)
 
     def _answer(self, item: Adopt, consumer: NodeId) -> None:
-        self._sayings.say(consumer, Homed(Role.CONSUMER, item.channel, item.subscription, epoch=item.epoch))
+        self._outbox.add(consumer, Homed(Role.CONSUMER, item.channel, item.subscription, epoch=item.epoch))

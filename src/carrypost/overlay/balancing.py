@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.homing import LOOKS
+from carrypost.overlay.home_choice import LOOKS
 from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice, Propagated
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class LoadAdaptor:
     """An adaptor that moves seats away from this broker while it is overloaded."""
 
     def __init__(
-        self, ground: HostContext, topology: Topology, seats: MovableSeats, load: Load, candidates: Candidates
+        self, context: HostContext, topology: Topology, seats: MovableSeats, load: Load, candidates: Candidates
     ) -> None:
         self._topology, self._seats, self._load, self._candidates = topology, seats, load, candidates
-        self._valid_us = round((LOOKS + 1) * ground.settings.overlay.discovery_s * 1e6)
-        self._most = ground.limits.clients_max
+        self._valid_us = round((LOOKS + 1) * context.settings.overlay.discovery_s * 1e6)
+        self._most = context.limits.clients_max
         self._reports: dict[tuple[NodeId, str, int, NodeId], NearestBroker] = {}
         """Latest reports of consumers, in the order of their times; at most `clients_max`."""
         self._full: dict[tuple[NodeId, str, int, NodeId], NearestBroker] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import node_prefix
 from carrypost.overlay.events import LOAD, NEARER
-from carrypost.overlay.homing import Home, choose_home
+from carrypost.overlay.home_choice import Home, choose_home
 from carrypost.overlay.items import MoveReason, Role
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.load import DIGITS
@@ -32,10 +32,10 @@ class Candidates:
     """Other brokers that could be homes of one broker's consumers."""
 
     def __init__(
-        self, ground: HostContext, topology: Topology, clients: ClientManager, load: Load, moves: Moves
+        self, context: HostContext, topology: Topology, clients: ClientManager, load: Load, moves: Moves
     ) -> None:
         self._topology, self._clients, self._load, self._moves = topology, clients, load, moves
-        self._discovery_us = round(ground.settings.overlay.discovery_s * 1e6)
+        self._discovery_us = round(context.settings.overlay.discovery_s * 1e6)
         self._sent: dict[bytes, tuple[int, float]] = {}
         """By broker: the version of its entry, and the load of the seats that were sent to it since that was told."""
 

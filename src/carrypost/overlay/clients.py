@@ -14,9 +14,9 @@ import msgspec
 from carrypost.errors import LocalError
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import DETAIL_MAX, Role
+from carrypost.overlay.last_events import LastEvents
 from carrypost.overlay.rosters import Served
 from carrypost.overlay.tables import Client, Clients
-from carrypost.overlay.tails import Tails
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,15 +55,15 @@ ACCEPTED, _WAITS = Refusal(""), Refusal("waits")
 class ClientManager:
     """The clients of one broker."""
 
-    def __init__(self, ground: HostContext, topology: Topology, ledger: Ledger, seats: MovableSeats) -> None:
-        self._broker, self._outputs = ground.settings.overlay.broker, ground.outputs
-        self._in_reach, self._seats_max = ground.links.in_reach, ground.limits.seats_per_client_max
-        self._node, self._topology, self._ledger, self._seats = ground.node, topology, ledger, seats
-        self.table = Clients(ground.limits.clients_max, ground.limits.seats_max)
+    def __init__(self, context: HostContext, topology: Topology, ledger: Ledger, seats: MovableSeats) -> None:
+        self._broker, self._outputs = context.settings.overlay.broker, context.outputs
+        self._in_reach, self._seats_max = context.links.in_reach, context.limits.seats_per_client_max
+        self._node, self._topology, self._ledger, self._seats = context.node, topology, ledger, seats
+        self.table = Clients(context.limits.clients_max, context.limits.seats_max)
         self._waiting: dict[tuple[NodeId, Role, str, int], Client] = {}
         """Clients whose modules have to come, or to be compiled, first."""
-        self._waiting_max, self.again_us = ground.limits.clients_max, NEVER
-        self.tails = Tails(ground.node, topology, self.table)
+        self._waiting_max, self.again_us = context.limits.clients_max, NEVER
+        self.last_events = LastEvents(context.node, topology, self.table)
 
     @property
     def due_us(self) -> int:
@@ -95,7 +95,7 @@ class ClientManager:
     def start(self, now: int) -> None:
         """Tell other brokers of the clients of an earlier life, and work for them."""
         self._seats.start()
-        self.tell(now)
+        self.update_roster(now)
 
     def is_news(self, client: Client) -> bool:
         """Return True if nothing later is known of a client."""
@@ -131,7 +131,7 @@ class ClientManager:
         elif client.item.role is Role.CONSUMER:
             self._seats.close(client)
         self.keep(client)
-        self.tell(now)
+        self.update_roster(now)
         return ACCEPTED
 
     def _enter(self, client: Client, now: int) -> tuple[Refusal, Processing | None]:
@@ -157,7 +157,7 @@ class ClientManager:
             return None
         if not refusal.word and processing is not None:
             self._seats.expect(client, processing)
-            self.tell(now)
+            self.update_roster(now)
         return refusal
 
     def keep(self, client: Client) -> None:
@@ -168,7 +168,7 @@ class ClientManager:
         """Forget a client and its seat, which is elsewhere."""
         self.table.remove(client)
         self._forget(client)
-        self.tell(now)
+        self.update_roster(now)
 
     def _prepare(self, client: Client, before: Client | None, now: int) -> tuple[Refusal, Processing | None]:
         """Return the refusal or the reason to wait for a client; else the modulator of a consumer, made."""
@@ -213,7 +213,7 @@ class ClientManager:
         for each in over:
             self._forget(each)
         if over:
-            self.tell(now)
+            self.update_roster(now)
 
     def _entered(self, client: Client, processing: Processing | None) -> None:
         if processing is not None:
@@ -231,7 +231,7 @@ class ClientManager:
         """Return the number of seats that consumers of a node have."""
         return sum(each.node == node and each.seated for each in self.table)
 
-    def tell(self, now: int) -> None:
+    def update_roster(self, now: int) -> None:
         """Update the roster: the channels with clients here. Seats that moved away are not among them.
 
         It counts producers, and says whether there are seats: their number changes whenever one moves, and would be

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.item_outbox import ItemOutbox
     from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.rows import RevertingRows
-    from carrypost.overlay.sayings import Sayings
     from carrypost.overlay.snapshot import Snapshot
     from carrypost.overlay.sources import Sources
 
@@ -61,17 +61,17 @@ class Destinations:
 
     def __init__(
         self,
-        ground: HostContext,
+        context: HostContext,
         clients: ClientManager,
         seats: MovableSeats,
         sources: Sources,
-        sayings: Sayings,
+        outbox: ItemOutbox,
         *,
         rows: RevertingRows,
     ) -> None:
-        self._holdings, self._outputs, self._limits = ground.holdings, ground.outputs, ground.limits
-        self._settings, self._rows = ground.settings.overlay, rows
-        self._clients, self._seats, self._sources, self._sayings = clients, seats, sources, sayings
+        self._holdings, self._outputs, self._limits = context.holdings, context.outputs, context.limits
+        self._settings, self._rows = context.settings.overlay, rows
+        self._clients, self._seats, self._sources, self._outbox = clients, seats, sources, outbox
         self._moves: dict[bytes, _Move] = {}
         """Moves by digest of the client; at most `handoffs_max` expected ones, and one for each seat."""
 
@@ -90,7 +90,7 @@ class Destinations:
     def start(self, now: int) -> None:
         """Resume the moves after a restart."""
         for move in list(self._moves.values()):
-            self._act(move, move.destination.take(DestinationInput.RESTART, now))
+            self._act(move, move.destination.handle(DestinationInput.RESTART, now))
 
     # --- clients -------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Destinations:
         epoch = move.destination.handoff.epoch + 1
         if client.active and client.item.epoch == epoch:
             move.client = client
-            if move.destination.take(DestinationInput.CONFIRMED, now) is not None:
+            if move.destination.handle(DestinationInput.CONFIRMED, now) is not None:
                 self._rows.delete(FAMILY + client.digest)
         elif not client.active or client.item.epoch > epoch:
             if move.destination.state is DestinationState.EXPECTING:
@@ -144,12 +144,12 @@ class Destinations:
                 return True  # The source asks again, until the module is here.
             if refusal.word:
                 self._outputs.refuse("handoffs", author, descriptor.shown)
-                self._sayings.say(author, Ready(item.h, refusal.word))
+                self._outbox.add(author, Ready(item.h, refusal.word))
                 return True
             self._seats.monitor.expect(name_of(client), item.work, now)
             move = self._moves[client.digest] = _Move(Destination(item.h, self._settings, now), client)
             self._rows.delete(FAMILY + client.digest)
-        return self._act(move, move.destination.told(author, DestinationInput.HANDOFF, now))
+        return self._act(move, move.destination.handle_source(author, DestinationInput.HANDOFF, now))
 
     def _refusal(self, item: Handoff, client: Client, now: int) -> Refusal | None:
         """Return why a seat is refused, apart from room for its client; None if it is not.
@@ -184,13 +184,13 @@ class Destinations:
             return False
         if move.destination.state is DestinationState.EXPECTING:
             return lambda payload: self._load(item.h, payload)
-        return self._act(move, move.destination.told(author, DestinationInput.STATE, now))
+        return self._act(move, move.destination.handle_source(author, DestinationInput.STATE, now))
 
     def _load(self, h: HandoffId, payload: bytes | Blank) -> bool:
         move, snapshot = self._find(h), unpacked(payload, self._limits)
         if move is None or snapshot.epoch != h.epoch or snapshot.repeats:
             return False
-        actions = move.destination.told(h.source, DestinationInput.STATE, self._holdings.now_us)
+        actions = move.destination.handle_source(h.source, DestinationInput.STATE, self._holdings.now_us)
         return self._act(move, actions, snapshot)
 
     @property
@@ -214,7 +214,7 @@ class Destinations:
 
     def _act(self, move: _Move, actions: Actions | None, snapshot: Snapshot | None = None) -> bool:
         """Perform the actions of the table; return False if it does not list the input."""
-        h, client, say = move.destination.handoff, move.client, self._sayings.say
+        h, client, say = move.destination.handoff, move.client, self._outbox.add
         item = client.item
         for action in actions or ():
             if action is Action.READY:

@@ -40,11 +40,11 @@ class _Answer(NamedTuple):
 class Detours:
     """Detours of the events that one home of producers passes on."""
 
-    def __init__(self, ground: HostContext, topology: Topology) -> None:
+    def __init__(self, context: HostContext, topology: Topology) -> None:
         self._topology = topology
-        self._life_us = DESTINATION_STAYS[DestinationState.EXPECTING].us(ground.settings.overlay)
-        self._most = ground.limits.handoffs_max
-        self._most_of_one = max(round(self._most * ground.limits.share_author), 1)
+        self._life_us = DESTINATION_STAYS[DestinationState.EXPECTING].us(context.settings.overlay)
+        self._most = context.limits.handoffs_max
+        self._most_of_one = max(round(self._most * context.limits.share_author), 1)
         self._answers: dict[HandoffId, _Answer] = {}
 
     def asked(self, item: Detour, author: NodeId, last: Tail, now: int) -> list[Detoured] | None:

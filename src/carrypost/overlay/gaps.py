@@ -3,7 +3,7 @@
 An event that comes before its turn waits in a lane. The events before it are requested (`Replay`) from their producer,
 and are skipped if the producer does not have them any more, or after `gap_s`. A seat that hears of a producer for the
 first time asks it for the events that it sent since the consumer subscribed. Callers pass the seats concerned, which
-`overlay.seat` has.
+`overlay.seats` has.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
 from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Room, Seat
-from carrypost.overlay.numbers import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Gaps:
     """The lanes of the seats of one broker, and questions about what is missing in them."""
 
-    def __init__(self, ground: HostContext, legs: Legs) -> None:
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._clients_max, self._gap_us = ground.limits.clients_max, round(ground.settings.overlay.gap_s * 1e6)
-        self.room = Room(legs, ground.limits)
+    def __init__(self, context: HostContext, legs: Legs) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._clients_max, self._gap_us = context.limits.clients_max, round(context.settings.overlay.gap_s * 1e6)
+        self.room = Room(legs, context.limits)
         self._said: list[tuple[NodeId, Item]] = []
         self._started = False
 
@@ -39,7 +39,7 @@ class Gaps:
         """Begin to look for missing events: before that, the time is not known."""
         self._started = True
 
-    def said(self) -> list[tuple[NodeId, Item]]:
+    def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for producers, each once, and forget them: several seats may ask for the same events."""
         said, self._said = self._said, []
         return list(dict.fromkeys(said))

@@ -1,9 +1,9 @@
 """Homes: the broker that each client of this node is attached to (OVERLAY §2.2, home broker).
 
-A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.homing`), this node itself
-if it is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before its
-lease ends. It asks another one if the broker has no room, or is not known as a broker any more; and asks anew when its
-home has been restarted.
+A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.home_choice`), this node
+itself if it is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before
+its lease ends. It asks another one if the broker has no room, or is not known as a broker any more; and asks anew when
+its home has been restarted.
 
 Every `discovery_s` a client checks which brokers are near. A producer changes to a nearer one by itself. A home that
 cannot be reached for `orphan_s` is replaced by one that can be. With `homing = "static"` the first home stays.
@@ -21,7 +21,7 @@ from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import LEASE_US, STATE
 from carrypost.overlay.entries import HOPS_MAX
-from carrypost.overlay.homing import Distance, Monitor, nearest
+from carrypost.overlay.home_choice import Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.overlay.clients import Refusal
-    from carrypost.overlay.consumer import Consumers
+    from carrypost.overlay.consumers import Consumers
+    from carrypost.overlay.event_numbers import EventNumbers
     from carrypost.overlay.moves import Moves
-    from carrypost.overlay.numbers import Numbers
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 
@@ -83,19 +83,23 @@ class Homes:
 
     def __init__(
         self,
-        ground: HostContext,
+        context: HostContext,
         island: Island,
         topology: Topology,
         moves: Moves,
         *,
         consumers: Consumers,
-        numbers: Numbers,
+        numbers: EventNumbers,
     ) -> None:
-        settings = ground.settings.overlay
-        self._node, self._broker, self._static = ground.node, settings.broker, settings.homing == "static"
+        settings = context.settings.overlay
+        self._node, self._broker, self._static = context.node, settings.broker, settings.homing == "static"
         self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
-        self._most, self._in_reach, self._holdings = ground.limits.clients_max, ground.links.in_reach, ground.holdings
-        self._outputs, self._now_us = ground.outputs, round(settings.handoff_s * 1e6)
+        self._most, self._in_reach, self._holdings = (
+            context.limits.clients_max,
+            context.links.in_reach,
+            context.holdings,
+        )
+        self._outputs, self._now_us = context.outputs, round(settings.handoff_s * 1e6)
         self._island, self._topology, self._moves = island, topology, moves
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
@@ -210,7 +214,7 @@ class Homes:
 
     def _settle(self, client: _Client, broker: NodeId, now: int) -> None:
         client.homed, client.delay_us, client.due_us = True, _FIRST_US, now + LEASE_US // 2
-        self._tell(client, broker)
+        self._report_home(client, broker)
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
         """Change the home to the broker that a seat moved to, and confirm it. A seat that does not count may end."""
@@ -222,13 +226,13 @@ class Homes:
             client.broker = None  # That home knows: it moved the seat.
             self._move(client, author, now, client.moves_for)
             client.homed = True
-            self._tell(client, author)
+            self._report_home(client, author)
         elif self._consumers.is_adopting(item.subscription):
             self._consumers.adopted(item.subscription, item.epoch)
             self._settle(client, author, now)
         return True
 
-    def _tell(self, client: _Client, broker: NodeId) -> None:
+    def _report_home(self, client: _Client, broker: NodeId) -> None:
         if client.told != broker:
             client.told = broker
             self._outputs.emit(events.Homed(*client.key, broker, client.reason))

@@ -49,22 +49,22 @@ class Inbox:
 
     def __init__(
         self,
-        ground: HostContext,
+        context: HostContext,
         topology: Topology,
         legs: Legs,
         takes: Mapping[type, Take],
         hears: Mapping[type, Hear],
     ) -> None:
         """`takes`, `hears`: by kind of item, but for `Pass`, which legs take with the message."""
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._eligible = _Eligible(ground.settings.overlay.brokers)
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._eligible = _Eligible(context.settings.overlay.brokers)
         self._topology, self._legs, self._takes, self._hears = topology, legs, takes, hears
         self._read: list[Copy] = []
         """Messages that were acted upon: nobody needs them any more."""
         self._unread: dict[MessageId, Reader] = {}
         """Messages whose payloads are being read, and what reads them; bounded by the cache, which has the copies."""
 
-    def take(self, copy: Copy, *, to_all: bool) -> None:
+    def receive(self, copy: Copy, *, to_all: bool) -> None:
         """Act upon the items of a message."""
         descriptor, author = copy.descriptor, copy.descriptor.node
         items, unread = ITEMS.items_of(descriptor)

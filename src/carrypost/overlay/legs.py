@@ -14,13 +14,13 @@
 # 1. Nothing is passed on whose origin or routes do not fit: otherwise brokers would sign for
 #    forgeries.
 # 2. A leg that arrived is acknowledged when the legs that follow it are durable, so a crash loses
-#    none. It may repeat one: the last broker reports each message once (`overlay.arrivals`).
+#    none. It may repeat one: the last broker reports each message once (`overlay.leg_arrivals`).
 # 3. A route is repaired at most once. If the next broker cannot be reached, another path to the
 #    last one is searched; without any, the leg goes straight to the last broker, and is carried
 #    there if that cannot be reached either. Legs on their way to a lost broker are treated alike.
 #    Repairing again and again would let a leg wander between two brokers that each believe the
 #    other to be nearer.
-# 4. Legs of other nodes' messages have a share of the cache (`overlay.underway`). Beyond it
+# 4. Legs of other nodes' messages have a share of the cache (`overlay.leg_room`). Beyond it
 #    arriving legs wait, unanswered.
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.arrivals import Arrivals, LegArrived
 from carrypost.overlay.items import ITEMS, Pass
+from carrypost.overlay.leg_arrivals import LegArrivals, LegArrived
+from carrypost.overlay.leg_room import LegRoom
 from carrypost.overlay.routes import ROUTE_BROKERS_MAX, brokers_of, pages, route_of
-from carrypost.overlay.underway import UnderWay
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Leg(msgspec.Struct, eq=False):
     item: Pass
 
 
-class _Passage(msgspec.Struct, eq=False):
+class _Forwarding(msgspec.Struct, eq=False):
     """A message that is here until all legs that pass it on are durable."""
 
     copy: Copy
@@ -94,26 +94,26 @@ class _Passage(msgspec.Struct, eq=False):
 class Legs:
     """The legs that one node makes and receives."""
 
-    def __init__(self, ground: HostContext, topology: Topology, detours: Detours) -> None:
-        self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
-        self._holdings, self._journal = ground.holdings, ground.outputs.journal
+    def __init__(self, context: HostContext, topology: Topology, detours: Detours) -> None:
+        self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
+        self._holdings, self._journal = context.holdings, context.outputs.journal
         self._detours = detours
-        self._topology, self._direct = topology, ground.settings.overlay.paths == "direct"
-        self.arrivals = Arrivals(ground.outputs.journal)
-        self._under_way = UnderWay(ground.node, ground.settings)
+        self._topology, self._direct = topology, context.settings.overlay.paths == "direct"
+        self.arrivals = LegArrivals(context.outputs.journal)
+        self._leg_room = LegRoom(context.node, context.settings)
         self.events: list[tuple[Copy, str]] = []
         """Messages of channels at the last broker of their route, until seats get them."""
         self.modules: list[Copy] = []
         """Modules at the last broker of their route, until they are read."""
         self.settled: list[Copy] = []
         """Messages of this node whose legs are durable, until they are taken."""
-        self._open: dict[MessageId, _Passage] = {}
+        self._open: dict[MessageId, _Forwarding] = {}
         """Open passages; bounded by the cache, which has their copies."""
-        self._fresh: list[_Passage] = []
+        self._fresh: list[_Forwarding] = []
         """Passages whose legs may be published, or that are complete, since the last call of `drafts`."""
-        self._leaving: dict[tuple[str, bytes, bytes], tuple[_Passage, _Leg]] = {}
+        self._leaving: dict[tuple[str, bytes, bytes], tuple[_Forwarding, _Leg]] = {}
         """Legs that were passed to the host to publish, by destination, items and origin."""
-        self._sent: dict[MessageId, tuple[_Passage, _Leg]] = {}
+        self._sent: dict[MessageId, tuple[_Forwarding, _Leg]] = {}
         """Legs that were published, and are not durable yet."""
         self._serials: dict[int, list[MessageId]] = {}
         """The same, by the number of their batch."""
@@ -132,7 +132,7 @@ class Legs:
         self.arrivals.restore(rows)
         for copy in self._holdings.known_copies():
             if copy.own and copy.here and copy.descriptor.original is not copy.descriptor:
-                self._under_way.add(copy, copy.descriptor.original.node)
+                self._leg_room.add(copy, copy.descriptor.original.node)
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Legs:
 
     def _arrive(self, copy: Copy, channel: str, brokers: int) -> None:
         """Report that a message is here, at the last broker of its route; seats get it if it belongs to a channel."""
-        self.arrivals.tell(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.now_us)
+        self.arrivals.report(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.now_us)
         if channel:
             self.events.append((copy, channel))
         elif address.module_of(copy.descriptor.original.destination) is not None:
@@ -221,7 +221,7 @@ class Legs:
         ]
         passage = self._open.get(copy.id)
         if passage is None:
-            passage = self._open[copy.id] = _Passage(copy, [], end, self._payer(copy))
+            passage = self._open[copy.id] = _Forwarding(copy, [], end, self._payer(copy))
         passage.legs += legs
         passage.after_us = 0
         self._fresh.append(passage)
@@ -314,22 +314,22 @@ class Legs:
         self.arrivals.expire(now)
         return made
 
-    def _leave(self, passage: _Passage, now: int) -> list[Draft]:
+    def _leave(self, passage: _Forwarding, now: int) -> list[Draft]:
         """Return the legs of a passage, if there is room for them; else they are tried again later."""
         first = not passage.after_us
         self._put_off(passage, now)  # Until `published` removes them: the cache may have no room for them.
         # Legs that replace others need no room of their own.
-        if passage.end is _End.GOES or self._under_way.has_room(passage.copy, passage.payer, len(passage.legs)):
+        if passage.end is _End.GOES or self._leg_room.has_room(passage.copy, passage.payer, len(passage.legs)):
             return [self._draft(passage, leg, now) for leg in passage.legs]
         if first:
             self._outputs.refuse("legs", passage.payer, passage.copy.descriptor.shown)
         return []
 
-    def _put_off(self, passage: _Passage, now: int) -> None:
+    def _put_off(self, passage: _Forwarding, now: int) -> None:
         passage.after_us = now + _AGAIN_US
         self._again_us = min(self._again_us, passage.after_us)
 
-    def _draft(self, passage: _Passage, leg: _Leg, now: int) -> Draft:
+    def _draft(self, passage: _Forwarding, leg: _Leg, now: int) -> Draft:
         origin, destination = passage.copy.descriptor.original, address.overlay(leg.to)
         lifetime_us = None if origin.deadline_us is None else max(origin.deadline_us - now, 1)
         control = ITEMS.encode([leg.item])
@@ -350,7 +350,7 @@ class Legs:
                 passage, leg = self._sent[copy.id] = found
                 passage.legs.remove(leg)
                 passage.unwritten += 1
-                self._under_way.add(copy, passage.payer)
+                self._leg_room.add(copy, passage.payer)
                 if self._holdings.watched >> passage.copy.slot & 1:  # A program may wait for a carrier.
                     self._holdings.watch(copy)
                 self._serials.setdefault(self._journal.serial, []).append(copy.id)
@@ -371,14 +371,14 @@ class Legs:
         """Publish legs again that could not be written; forget what is gone."""
         for copy in copies:
             self._open.pop(copy.id, None)
-            self._under_way.remove(copy)
+            self._leg_room.remove(copy)
             if reason is Reason.STORE and (found := self._sent.pop(copy.id, None)) is not None:
                 passage, leg = found
                 passage.unwritten -= 1
                 passage.legs.append(leg)
                 self._put_off(passage, self._holdings.now_us)
 
-    def _settle(self, passage: _Passage) -> None:
+    def _settle(self, passage: _Forwarding) -> None:
         """Release a passage; a leg that arrived is acknowledged, so that carriers drop it."""
         copy = passage.copy
         if passage.unwritten or passage.holders or self._open.get(copy.id) is not passage:

@@ -83,12 +83,12 @@ class _Entry(msgspec.Struct, eq=False):
 class Modules:
     """The modules of one broker."""
 
-    def __init__(self, ground: HostContext, legs: Legs) -> None:
-        overlay, self._limits = ground.settings.overlay, ground.limits
+    def __init__(self, context: HostContext, legs: Legs) -> None:
+        overlay, self._limits = context.settings.overlay, context.limits
         self._allowed, self._authors = overlay.modulators, frozenset(overlay.authors)
         if overlay.broker and self._allowed != "named":
             programs.is_installed()  # Importing wasmtime takes 80 ms: too long for when the first client comes.
-        self._outputs, self._legs = ground.outputs, legs
+        self._outputs, self._legs = context.outputs, legs
         self._entries: dict[bytes, _Entry] = {}
         """By digest, in the order of their last use."""
         self._spent_us: dict[NodeId, int] = {}
@@ -144,7 +144,7 @@ class Modules:
             raise LocalError(f"this broker has {self._limits.modules_max} modules at work (limits.modules_max)")
         del self._entries[idle[0]]
 
-    def said(self) -> list[tuple[NodeId, Item]]:
+    def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Take what is to be said to clients."""
         said, self._said = self._said, []
         return said
@@ -221,10 +221,10 @@ class Modules:
 class OwnModules:
     """The modules of this node's own subscriptions."""
 
-    def __init__(self, ground: HostContext, legs: Legs, ledger: Ledger) -> None:
-        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
+    def __init__(self, context: HostContext, legs: Legs, ledger: Ledger) -> None:
+        self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._legs, self._ledger = legs, ledger
-        self._bytes_max = ground.limits.module_bytes_max
+        self._bytes_max = context.limits.module_bytes_max
         self._modules: dict[bytes, bytes] = {}
         """By digest; as many as subscriptions use."""
         self._asked: dict[bytes, set[NodeId]] = {}

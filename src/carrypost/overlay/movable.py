@@ -14,7 +14,7 @@ from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.processing import SeatRow, adopted
-from carrypost.overlay.seat import Seats, encode
+from carrypost.overlay.seats import Seats, encode
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:

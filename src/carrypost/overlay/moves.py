@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from carrypost.overlay import destinations, sources
 from carrypost.overlay.adoption import Adoptions
 from carrypost.overlay.destinations import Destinations
+from carrypost.overlay.item_outbox import ItemOutbox
 from carrypost.overlay.items import Abort, Detour, Detoured, MoveReason, Ready, Role, Seated
-from carrypost.overlay.sayings import Sayings
 from carrypost.overlay.sources import Sources
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Moves:
 
     def __init__(
         self,
-        ground: HostContext,
+        context: HostContext,
         topology: Topology,
         clients: ClientManager,
         seats: MovableSeats,
@@ -46,11 +46,11 @@ class Moves:
         rows: RevertingRows,
         ledger: Ledger,
     ) -> None:
-        self._clients, self._detours, self._holdings = clients, detours, ground.holdings
-        self.sayings = Sayings(ground)
-        self.sources = Sources(ground, topology, clients, seats, self.sayings, rows=rows, ledger=ledger)
-        self.destinations = Destinations(ground, clients, seats, self.sources, self.sayings, rows=rows)
-        self.adoptions = Adoptions(ground, clients, seats, self.sayings)
+        self._clients, self._detours, self._holdings = clients, detours, context.holdings
+        self.outbox = ItemOutbox(context)
+        self.sources = Sources(context, topology, clients, seats, self.outbox, rows=rows, ledger=ledger)
+        self.destinations = Destinations(context, clients, seats, self.sources, self.outbox, rows=rows)
+        self.adoptions = Adoptions(context, clients, seats, self.outbox)
 
     @property
     def due_us(self) -> int:
@@ -97,9 +97,9 @@ class Moves:
     def heard(self, item: Ready | Detour | Detoured | Seated | Abort, author: NodeId, now: int) -> bool:
         """Take an item of a relocation. Returns False if it does not count."""
         if isinstance(item, Detour):
-            answers = self._detours.asked(item, author, self._clients.tails.of(item.channel), now)
+            answers = self._detours.asked(item, author, self._clients.last_events.of(item.channel), now)
             for answer in answers or ():
-                self.sayings.say(author, answer)
+                self.outbox.say(author, answer)
             return answers is not None
         if isinstance(item, Abort):
             return self.destinations.aborted(item, author, now)

@@ -25,13 +25,15 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import arrivals, clients, lanes, logged, modules, moves, subscription
+from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, subscription
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
 from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.candidates import Candidates
 from carrypost.overlay.clients import LEASE_US, ClientManager, Refusal
-from carrypost.overlay.consumer import Consumers
+from carrypost.overlay.consumer_progress import ConsumerProgress
+from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.detours import Detours
+from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, event_of
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.inbox import Inbox
 from carrypost.overlay.items import (
@@ -66,10 +68,8 @@ from carrypost.overlay.modules import OwnModules
 from carrypost.overlay.movable import MovableSeats
 from carrypost.overlay.moves import Moves
 from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Propagated, Timer
-from carrypost.overlay.numbers import NUMBERS, Numbers, event_of
 from carrypost.overlay.placement import PlacementAdaptor
 from carrypost.overlay.producer import Producer
-from carrypost.overlay.progress import Progresses
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
@@ -102,42 +102,42 @@ class Overlay(Layer):
     @classmethod
     def register(cls) -> None:
         """Register the rows that homes, relocations and lost events add to the event log."""
-        record.register(logged.ROWS)
+        record.register(log_rows.ROWS)
 
     def __init__(
-        self, ground: HostContext, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
+        self, context: HostContext, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
     ) -> None:
-        self._node, self.broker = ground.node, ground.settings.overlay.broker
-        self._holdings, self._outputs, self._deliveries = ground.holdings, ground.outputs, deliveries
-        self.load = Load(ground.settings.overlay)
-        self.topology = Topology(ground, island, rng, self.load)
-        detours = Detours(ground, self.topology)
-        self.legs = Legs(ground, self.topology, detours)
-        self.channel = SystemChannel(ground.outputs)
+        self._node, self.broker = context.node, context.settings.overlay.broker
+        self._holdings, self._outputs, self._deliveries = context.holdings, context.outputs, deliveries
+        self.load = Load(context.settings.overlay)
+        self.topology = Topology(context, island, rng, self.load)
+        detours = Detours(context, self.topology)
+        self.legs = Legs(context, self.topology, detours)
+        self.channel = SystemChannel(context.outputs)
         self.channel.add(TopologyAdaptor(self.topology, self.channel))
         self.channel.add(LegAdaptor(self.legs))
-        self._ledger = Ledger(ground.outputs.journal, self.kind)
-        self._rows = RevertingRows(ground.outputs.journal, self.kind)
-        self.own_modules = OwnModules(ground, self.legs, self._ledger)
-        self.seats = MovableSeats(ground, self.legs, self._rows, self.load, meter)
-        self.clients = ClientManager(ground, self.topology, self._ledger, self.seats)
+        self._ledger = Ledger(context.outputs.journal, self.kind)
+        self._rows = RevertingRows(context.outputs.journal, self.kind)
+        self.own_modules = OwnModules(context, self.legs, self._ledger)
+        self.seats = MovableSeats(context, self.legs, self._rows, self.load, meter)
+        self.clients = ClientManager(context, self.topology, self._ledger, self.seats)
         self.moves = Moves(
-            ground, self.topology, self.clients, self.seats, detours, rows=self._rows, ledger=self._ledger
+            context, self.topology, self.clients, self.seats, detours, rows=self._rows, ledger=self._ledger
         )
-        candidates = Candidates(ground, self.topology, self.clients, self.load, self.moves)
+        candidates = Candidates(context, self.topology, self.clients, self.load, self.moves)
         self.channel.add(HomeBrokerAdaptor(candidates, self.moves))
-        settings = ground.settings.overlay
+        settings = context.settings.overlay
         if settings.homing == "adaptive":
-            self.channel.add(LoadAdaptor(ground, self.topology, self.seats, self.load, candidates))
+            self.channel.add(LoadAdaptor(context, self.topology, self.seats, self.load, candidates))
         self._share_max = settings.placement_ratio if settings.placement and settings.homing == "adaptive" else None
         if self._share_max is not None:
             self.channel.add(PlacementAdaptor(self.topology, self.moves, self.seats, settings))
-        self.consumers = Consumers(ground, self._rows, self.topology.brokers)
-        numbers = Numbers(self._rows)
-        self.homes = Homes(ground, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers)
-        self.producer = Producer(ground, self.legs, self.homes, numbers, self._ledger)
-        self.progresses = Progresses(
-            ground, self.topology, self.clients, self.moves.sayings, consumers=self.consumers, producer=self.producer
+        self.consumers = Consumers(context, self._rows, self.topology.brokers)
+        numbers = EventNumbers(self._rows)
+        self.homes = Homes(context, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers)
+        self.producer = Producer(context, self.legs, self.homes, numbers, self._ledger)
+        self.progress = ConsumerProgress(
+            context, self.topology, self.clients, self.moves.outbox, consumers=self.consumers, producer=self.producer
         )
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
@@ -146,14 +146,14 @@ class Overlay(Layer):
         self._said: list[Draft] = []
         """Answers to clients that are to be published."""
         self._inbox = Inbox(
-            ground, self.topology, self.legs,
+            context, self.topology, self.legs,
             takes={
-                Broker: self._announced, TopologyItem: self._told, Attach: self._attach,
-                Adopt: self.moves.adoptions.take,
+                Broker: self._announced, TopologyItem: self._receive_topology, Attach: self._attach,
+                Adopt: self.moves.adoptions.receive,
                 Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
             },
             hears={
-                Progress: self.progresses.progress, Past: self.progresses.past,
+                Progress: self.progress.progress, Past: self.progress.past,
                 Homed: self.homes.homed, Moving: self.homes.moving, Report: self._report,
                 ModuleWanted: self.own_modules.wanted, Replay: self.producer.replay,
                 Start: self._heard, Gone: self._heard, Sent: self._heard,
@@ -178,7 +178,7 @@ class Overlay(Layer):
         for (_, name, _), row in rows:
             if isinstance(row, bytes):
                 found.setdefault(name[:1], []).append((name, row))
-        self.legs.restore(found.pop(arrivals.FAMILY, []))
+        self.legs.restore(found.pop(leg_arrivals.FAMILY, []))
         for name, row in found.pop(lanes.FAMILY, ()):
             self._rows.restore(name, row)
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
@@ -194,14 +194,14 @@ class Overlay(Layer):
             self.producer.restore(name, row)
         self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.BETWEEN_OVERLAYS])
         for destination in (address.OVERLAYS, address.overlay(self._node)):
-            self._deliveries.want(entry(address.exactly(destination)), told=False)
+            self._deliveries.want(entry(address.exactly(destination)), advertised=False)
         for each in self.consumers:
             self._want(each.destination)
             self.homes.attach(*each.key, broker=each.row.home)
         self.producer.start(self._holdings.known_copies())
 
     def _want(self, destination: str) -> None:
-        self._interests[destination] = self._deliveries.want(entry(address.exactly(destination)), told=False)
+        self._interests[destination] = self._deliveries.want(entry(address.exactly(destination)), advertised=False)
 
     # --- commands ------------------------------------------------------------------------------------------
 
@@ -263,17 +263,17 @@ class Overlay(Layer):
                     self._holdings.cache.set_interesting(copy, False)
                 mine = to_all or address.addressee(destination) == self._node
                 if mine and copy.descriptor.node != self._node and not self._holdings.is_confirmed(copy):
-                    self._inbox.take(copy, to_all=to_all)
-        return self.consumers.take(copies)
+                    self._inbox.receive(copy, to_all=to_all)
+        return self.consumers.receive(copies)
 
     def _announced(self, item: Broker, copy: Copy, now: int) -> None:
         self.topology.announced(item, copy.descriptor, copy.hops, now)
         if (info := self.topology.brokers.get(copy.descriptor.node)) is not None:
             self.homes.announced(info, now)
 
-    def _told(self, item: TopologyItem, copy: Copy, now: int) -> None:
-        if self.topology.told(item, copy.descriptor.node, now):
-            self.channel.tell(Propagated(copy.descriptor.node, now))
+    def _receive_topology(self, item: TopologyItem, copy: Copy, now: int) -> None:
+        if self.topology.receive(item, copy.descriptor.node, now):
+            self.channel.publish(Propagated(copy.descriptor.node, now))
 
     def _heard(self, item: Start | Gone | Sent, author: NodeId, _: int) -> None:
         self.seats.heard(item, author, trusted=author == self._node or author in self.topology.brokers)
@@ -285,11 +285,11 @@ class Overlay(Layer):
         near = NodeId(item.candidate), item.hops, item.home_hops
         seat = self.seats.find(found)
         share = 1.0 if seat is None else seat.flow.share(self._share_max)
-        self.channel.tell(NearestBroker(author, item.channel, item.subscription, *near, now, item.placed, share))
+        self.channel.publish(NearestBroker(author, item.channel, item.subscription, *near, now, item.placed, share))
         return True
 
     def _detour(self, item: Detour, author: NodeId, now: int) -> bool:
-        self._take_events()  # Those that were passed on already are among the last ones.
+        self._receive_events()  # Those that were passed on already are among the last ones.
         return self.moves.heard(item, author, now)
 
     def _attach(self, item: Attach, copy: Copy, now: int) -> None:
@@ -318,7 +318,7 @@ class Overlay(Layer):
         """Do whatever is due."""
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
-            self.channel.tell(BrokerLost(broker))
+            self.channel.publish(BrokerLost(broker))
         if self.clients.due_us <= now:
             self.clients.expire(now)
         if self.homes.due_us <= now:
@@ -330,11 +330,11 @@ class Overlay(Layer):
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
         if self.load.due_us <= now and self.load.expire(now):
-            self.channel.tell(LoadChanged(self.load.ahead, now))
+            self.channel.publish(LoadChanged(self.load.ahead, now))
         if self._ledger.due_us <= now:
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.takes_a_look(now):
-            self.channel.tell(Timer(now))
+            self.channel.publish(Timer(now))
 
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
         """Raise for events that cannot be sent, before anything of a work is done."""
@@ -383,16 +383,17 @@ class Overlay(Layer):
         self._inbox.finish()
         said, self._said = self._said, []
         self.producer.work()
-        self._take_events()
-        self._take_modules(now)
+        self._receive_events()
+        self._receive_modules(now)
         self.moves.sources.work(now)
-        self.progresses.work()
+        self.progress.work()
         # One part's answer may be another part's question, on the same node.
         while spoken := [
-            *self.clients.tails.said(), *self.seats.said(), *self.producer.said(), *self.moves.sayings.own()
+            *self.clients.last_events.pop_items(), *self.seats.pop_items(), *self.producer.pop_items(),
+            *self.moves.outbox.pop_own(),
         ]:  # fmt: skip
-            said += self._spoken(spoken)
-        said += [*self._said, *self.moves.sayings.drafts()]
+            said += self._drafts_of(spoken)
+        said += [*self._said, *self.moves.outbox.drafts()]
         self._said = []
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
         drafts = [*self.topology.drafts(), *self.homes.drafts(), *said, *results, *self.legs.drafts(now)]
@@ -409,7 +410,7 @@ class Overlay(Layer):
         self._look_ahead()
         return results
 
-    def _take_modules(self, now: int) -> None:
+    def _receive_modules(self, now: int) -> None:
         """Have modules read that arrived, and answer the clients that waited for them."""
         arrived, self.legs.modules = self.legs.modules, []
         self.seats.modules.arrived(arrived)
@@ -418,15 +419,15 @@ class Overlay(Layer):
             for client, refusal in self.clients.attach_again(now):
                 self._answer(client.item, client.node, refusal, now)
 
-    def _take_events(self) -> None:
+    def _receive_events(self) -> None:
         """Give seats the events that arrived."""
         events, self.legs.events = self.legs.events, []
         for copy, channel in events:
             event = copy.descriptor.original
-            self.clients.tails.passed(event.node, channel, event_of(event))
+            self.clients.last_events.passed(event.node, channel, event_of(event))
             self.seats.arrived(copy, channel)
 
-    def _spoken(self, said: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
+    def _drafts_of(self, said: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
         """Return messages to other nodes; items for this node are handled at once."""
         drafts = []
         for to, item in said:
@@ -434,7 +435,7 @@ class Overlay(Layer):
                 drafts.append(ITEMS.draft(to, [item], _ITEM_US))
             else:
                 self._inbox.hear(item, to)
-        self._take_events()
+        self._receive_events()
         return drafts
 
     def rows(self, serial: int) -> Rows:

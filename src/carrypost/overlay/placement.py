@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.events import DOWNSTREAM, UPSTREAM
-from carrypost.overlay.homing import LOOKS
+from carrypost.overlay.home_choice import LOOKS
 from carrypost.overlay.notices import NearestBroker, Notice, Timer
 
 if TYPE_CHECKING:

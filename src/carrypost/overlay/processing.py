@@ -25,8 +25,8 @@ from carrypost.gossip.layer import Draft
 from carrypost.model import ids
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.visible import Selectable
+from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.modulator import Instance, Meter, Modulator
-from carrypost.overlay.numbers import event_of
 from carrypost.overlay.registry import Event, Result
 from carrypost.overlay.snapshot import Run, Snapshot, digest, extended, packed
 
@@ -188,7 +188,7 @@ class Processing:
             covers = Covers(row.epoch, after.number) if left else _covers(after, signed=event.signed)
             drafts.append(_draft(to, each, covers, copy, lifetime_us))
         if drafts:
-            _told(after)
+            _next_result(after)
         elif len(runs) >= RUNS_MAX:
             after, drafts, *_ = self.mute(after, to, lifetime_us, signed=event.signed)
         return Step(after, drafts, fault)
@@ -236,7 +236,7 @@ class Processing:
         """Return a result that has no content, and covers all events since the last one."""
         after = msgspec.structs.replace(row, number=row.number + 1)
         headers = Headers(covers=_covers(after, signed=signed, mute=True))
-        _told(after)
+        _next_result(after)
         return Step(after, [Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True)])
 
     def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
@@ -278,7 +278,7 @@ def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:
     return Covers(row.epoch, row.number, nodes, runs, row.discarded, mute, row.faults, row.busy_us)
 
 
-def _told(row: SeatRow) -> None:
+def _next_result(row: SeatRow) -> None:
     """Begin to collect for the next result."""
     row.runs, row.faults, row.busy_us, row.discarded = [], 0, 0, 0
 

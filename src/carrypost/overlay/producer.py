@@ -8,7 +8,7 @@
 #
 # Once an event is durable, it goes as a leg to the producer's home, which passes it on. The node's
 # own copies are the log: pinned until they expire, or all consumers are past them
-# (`overlay.progress`), as far as they fit into `share_log` of the cache. So a broker needs no log
+# (`overlay.consumer_progress`), as far as they fit into `share_log` of the cache. So a broker needs no log
 # of its own, and a broker that vanishes takes no event with it.
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from carrypost.errors import LocalError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.model.address import channel_of
+from carrypost.overlay.event_numbers import NUMBERS, event_of, packed
+from carrypost.overlay.event_times import EventTime, before
 from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Past, Replay, Role, Sent, Start
-from carrypost.overlay.marks import Mark, before
-from carrypost.overlay.numbers import NUMBERS, event_of, packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from carrypost.local.ledger import Ledger
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
+    from carrypost.overlay.event_numbers import EventNumbers
     from carrypost.overlay.homes import Homes
     from carrypost.overlay.legs import Legs
-    from carrypost.overlay.numbers import Numbers
 
 PASSED = b"Q"
 """First byte of the names of rows: numbers of the last events that are on their way, by channel."""
@@ -45,10 +45,10 @@ _PAUSE_US = 500_000
 class Producer:
     """The events of one node."""
 
-    def __init__(self, ground: HostContext, legs: Legs, homes: Homes, numbers: Numbers, ledger: Ledger) -> None:
-        self._node, self._cache, self._outputs = ground.node, ground.holdings.cache, ground.outputs
+    def __init__(self, context: HostContext, legs: Legs, homes: Homes, numbers: EventNumbers, ledger: Ledger) -> None:
+        self._node, self._cache, self._outputs = context.node, context.holdings.cache, context.outputs
         self._legs, self._homes, self._ledger = legs, homes, ledger
-        limits, settings = ground.limits, ground.settings
+        limits, settings = context.limits, context.settings
         self._replay_max, self._askers_max = limits.replay_events_max, limits.overlay_brokers_max
         self._most = round(settings.cache_messages_max * limits.share_log)
         self._bytes_max = round(settings.cache_bytes_max * limits.share_log)
@@ -180,7 +180,7 @@ class Producer:
 
     # --- replays -------------------------------------------------------------------------------------------
 
-    def said(self) -> list[tuple[NodeId, Item]]:
+    def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for brokers, once."""
         said, self._said = self._said, []
         return said
@@ -198,8 +198,8 @@ class Producer:
         if item.upto > last:
             self._say(broker, Sent(item.channel, ((self._node, last),)))
         if item.since_us:
-            here = [Mark(number, copy.descriptor.created_us) for number, copy in log.items()]
-            after = before([*here, *self.numbers.marks(item.channel)], item.since_us, last)
+            here = [EventTime(number, copy.descriptor.created_us) for number, copy in log.items()]
+            after = before([*here, *self.numbers.times(item.channel)], item.since_us, last)
             upto = last
             self._say(broker, Start(item.channel, item.since_us, after))
         wanted = sorted(number for number in log if after < number <= upto)[: self._replay_max]

@@ -362,7 +362,7 @@ class _Side(Generic[_State, _Input]):
         self._delay_us = FIRST_REPEAT_US
         self._repeat_us = now + self._delay_us if state in self._repeats else NEVER
 
-    def take(self, what: _Input, now: int) -> Actions | None:
+    def handle(self, what: _Input, now: int) -> Actions | None:
         """Take an input, and return what is to be done. Returns None if the table does not list it: nothing changed."""
         step = self._table.get((self.state, what))
         if step is None:
@@ -374,7 +374,7 @@ class _Side(Generic[_State, _Input]):
     def expire(self, now: int) -> Actions:
         """End a state that lasted too long, or repeat what was not answered."""
         if self._end_us <= now:
-            return self.take(self._timeout, now) or ()
+            return self.handle(self._timeout, now) or ()
         if self._repeat_us <= now:
             self._delay_us *= 2
             self._repeat_us = now + self._delay_us
@@ -408,7 +408,7 @@ class Source(_Side[SourceState, SourceInput]):
 
     def answered(self, author: NodeId, what: SourceInput, now: int) -> Actions | None:
         """Process the destination's answer: READY by way of `ready`, REFUSED or SEATED."""
-        return self.take(what, now) if author == self.to else None
+        return self.handle(what, now) if author == self.to else None
 
     def ready(
         self, author: NodeId, homes: Collection[NodeId], now: int, last: Mapping[NodeId, int] | None = None
@@ -432,25 +432,25 @@ class Source(_Side[SourceState, SourceInput]):
             self.waiting.remove(home)
             self.last.update(last)
             return self._all_detoured(now)
-        return self.take(SourceInput.DETOURED, now) if home in self.homes else None
+        return self.handle(SourceInput.DETOURED, now) if home in self.homes else None
 
     def lost(self, broker: NodeId, now: int) -> Actions | None:
         """Note that a broker cannot be reached any more."""
         if broker == self.to:
-            return self.take(SourceInput.DESTINATION_LOST, now)
+            return self.handle(SourceInput.DESTINATION_LOST, now)
         self.waiting.discard(broker)
         return self._all_detoured(now)
 
     def _all_detoured(self, now: int) -> Actions:
         waits = self.state is not SourceState.DETOURING or self.waiting
-        return () if waits else self.take(SourceInput.ALL_DETOURED, now) or ()
+        return () if waits else self.handle(SourceInput.ALL_DETOURED, now) or ()
 
     def worked(self, cursors: Mapping[NodeId, int], now: int) -> Actions:
         """Note the progress of the seat; leave once it has processed the last events."""
         if self.state is not SourceState.DRAINING:
             return ()
         behind = any(cursors.get(producer, 0) < number for producer, number in self.last.items())
-        return () if behind else self.take(SourceInput.DRAINED, now) or ()
+        return () if behind else self.handle(SourceInput.DRAINED, now) or ()
 
 
 class Destination(_Side[DestinationState, DestinationInput]):
@@ -463,6 +463,6 @@ class Destination(_Side[DestinationState, DestinationInput]):
         """Begin without a seat; `seated`: with one that the consumer had not confirmed before a restart."""
         super().__init__(handoff, DestinationState.SEATED if seated else DestinationState.ABSENT, patience, now)
 
-    def told(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
+    def handle_source(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
         """Process an item of the source: HANDOFF, UNFIT_HANDOFF, STATE or ABORT."""
-        return self.take(what, now) if author == self.handoff.source else None
+        return self.handle(what, now) if author == self.handoff.source else None

@@ -164,7 +164,7 @@ class Rosters:
         self._changed[self._own] = set()
         self._news.add(self._own)
 
-    def take_news(self) -> set[bytes]:
+    def pop_news(self) -> set[bytes]:
         """Take the brokers whose rosters changed since the last call."""
         news, self._news = self._news, set()
         return news
@@ -176,7 +176,7 @@ class Rosters:
         found = [self.table.get(prefix) for prefix, told_by in self._changed.items() if told_by.isdisjoint(knowing)]
         return [each for each in found if each is not None]
 
-    def told(self) -> None:
+    def mark_sent(self) -> None:
         """Note that all neighbours were informed."""
         self._changed = {}
 

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.item_outbox import ItemOutbox
     from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.rows import RevertingRows
-    from carrypost.overlay.sayings import Sayings
     from carrypost.overlay.topology import Topology
 
 FAMILY, GONE = b"H", b"G"
@@ -97,18 +97,18 @@ class Sources:
 
     def __init__(
         self,
-        ground: HostContext,
+        context: HostContext,
         topology: Topology,
         clients: ClientManager,
         seats: MovableSeats,
-        sayings: Sayings,
+        outbox: ItemOutbox,
         *,
         rows: RevertingRows,
         ledger: Ledger,
     ) -> None:
-        self._node, self._holdings, self._outputs = ground.node, ground.holdings, ground.outputs
-        self._settings, self._limits = ground.settings.overlay, ground.limits
-        self._topology, self._clients, self._seats, self._sayings = topology, clients, seats, sayings
+        self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
+        self._settings, self._limits = context.settings.overlay, context.limits
+        self._topology, self._clients, self._seats, self._outbox = topology, clients, seats, outbox
         self._rows, self._ledger = rows, ledger
         self._moves: dict[bytes, _Move] = {}
         """By digest of the client; at most `handoffs_max`."""
@@ -141,7 +141,7 @@ class Sources:
         """Resume the moves after a restart."""
         self._counter = incarnation * _COUNTERS
         for move in list(self._moves.values()):
-            self._act(move, move.source.take(SourceInput.RESTART, now))
+            self._act(move, move.source.handle(SourceInput.RESTART, now))
 
     # --- clients -------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Sources:
         if not item.active or item.epoch > h.epoch:
             return False
         if fresh:
-            self._sayings.say(client.node, Moving(item.channel, item.subscription, item.epoch, to, reason))
+            self._outbox.add(client.node, Moving(item.channel, item.subscription, item.epoch, to, reason))
         else:
             self._disown(client)
         return True
@@ -172,8 +172,8 @@ class Sources:
             return
         if not client.active or client.item.epoch > move.source.handoff.epoch:
             if client.item.epoch == move.source.handoff.epoch + 1 and move.source.state is SourceState.MOVED:
-                self._tell(move, now)  # The consumer knows of the new seat before this broker does.
-            if not self._act(move, move.source.take(SourceInput.ELSEWHERE, now)):
+                self._notify(move, now)  # The consumer knows of the new seat before this broker does.
+            if not self._act(move, move.source.handle(SourceInput.ELSEWHERE, now)):
                 self._end(move)
         elif client.item.modulator != move.client.item.modulator:
             self._end(move)  # The destination has the modulator that it was offered.
@@ -182,7 +182,7 @@ class Sources:
 
     def _end(self, move: _Move) -> None:
         """Let the seat stay."""
-        actions = move.source.take(SourceInput.DESTINATION_LOST, self._holdings.now_us)
+        actions = move.source.handle(SourceInput.DESTINATION_LOST, self._holdings.now_us)
         self._act(move, actions)
 
     # --- relocations ---------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Sources:
         h, variant = HandoffId(self._node, seat.row.epoch, self._counter), VARIANTS[client.item.relocation]
         move = self._moves[client.digest] = _Move(Source(h, to, variant, self._settings, now), client, reason)
         self._seats.monitor.leave(name_of(client))
-        self._act(move, move.source.take(SourceInput.MIGRATE, now))
+        self._act(move, move.source.handle(SourceInput.MIGRATE, now))
         return True
 
     def heard(self, item: Ready | Detoured | Seated, author: NodeId, now: int) -> bool:
@@ -212,7 +212,7 @@ class Sources:
         elif isinstance(item, Seated):
             actions = source.answered(author, SourceInput.SEATED, now)
             if actions is not None:
-                self._tell(move, now)
+                self._notify(move, now)
         elif item.refusal:
             move.refusal = item.refusal
             actions = source.answered(author, SourceInput.REFUSED, now)
@@ -228,7 +228,7 @@ class Sources:
         """
         move = self._moves.get(client.digest)
         if move is not None and move.source.state is SourceState.MOVED:
-            self._tell(move, now)
+            self._notify(move, now)
             self._forget(move, now)
             del self._moves[client.digest]
         elif move is not None:
@@ -245,7 +245,7 @@ class Sources:
                 found.append(info.node)
         return found
 
-    def _tell(self, move: _Move, now: int) -> None:
+    def _notify(self, move: _Move, now: int) -> None:
         seat, client = self._seats.find(move.client), move.client
         pause_us = now - seat.spoke_us if seat is not None and seat.spoke_us else 0
         told = client.node, client.item.channel, client.item.subscription, move.source.to, OPERATIONS[move.reason]
@@ -282,26 +282,26 @@ class Sources:
     def _disown(self, client: Client) -> None:
         """Inform a consumer that its seat is not here, and perhaps nowhere: it has another broker adopt it."""
         item = client.item
-        self._sayings.say(client.node, Homed(item.role, item.channel, item.subscription, MOVED))
+        self._outbox.add(client.node, Homed(item.role, item.channel, item.subscription, MOVED))
 
     # --- actions -------------------------------------------------------------------------------------------
 
     def _act(self, move: _Move, actions: Actions | None) -> bool:
         """Perform the actions of the table; return False if it does not list the input."""
-        source, item, say, load = move.source, move.client.item, self._sayings, self._seats.monitor
+        source, item, say, load = move.source, move.client.item, self._outbox, self._seats.monitor
         h, to = source.handoff, source.to
         for action in actions or ():
             if action is Action.HANDOFF:
                 work = load.work(name_of(move.client))
-                say.say(to, Handoff(h, work, load.percent_with(work)), origin=move.client.origin)
+                say.add(to, Handoff(h, work, load.percent_with(work)), origin=move.client.origin)
             elif action is Action.MOVING:
-                say.say(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
+                say.add(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
             elif action is Action.DETOUR:
-                say.say_all(sorted(source.waiting), Detour(h, item.channel, to))
+                say.broadcast(sorted(source.waiting), Detour(h, item.channel, to))
             elif action is Action.DETOUR_BACK:
-                say.say_all(sorted(source.homes), Detour(h, item.channel, self._node))
+                say.broadcast(sorted(source.homes), Detour(h, item.channel, self._node))
             elif action is Action.ABORT:
-                say.say(to, Abort(h))
+                say.add(to, Abort(h))
             else:
                 self._change(move, action)
         if source.is_over:
@@ -324,7 +324,7 @@ class Sources:
             self._send(move)
         elif action is Action.SUSPEND:
             self._seats.suspend(move.client)
-            self._clients.tell(now)
+            self._clients.update_roster(now)
         elif action is Action.FORGET:
             self._forget(move, now)
 
@@ -337,7 +337,7 @@ class Sources:
         payload = packed(seat.snapshot(state=source.variant.state))
         move.size = len(payload)
         self._rows.put(FAMILY + move.client.digest, _encode(_Row(source.handoff, source.to, move.reason)))
-        self._sayings.say(source.to, State(source.handoff), payload=payload)
+        self._outbox.add(source.to, State(source.handoff), payload=payload)
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note the messages that have states."""
@@ -370,4 +370,4 @@ class Sources:
             if move is not None and moved and self._rows.written(name) is None:
                 del self._moves[name[1:]]
                 self._seats.resume(move.client)
-                self._clients.tell(self._holdings.now_us)
+                self._clients.update_roster(self._holdings.now_us)

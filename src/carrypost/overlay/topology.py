@@ -91,20 +91,20 @@ class Neighbour(NamedTuple):
 class Topology:
     """The brokers that one node knows and, if it is a broker, its place among them."""
 
-    def __init__(self, ground: HostContext, island: Island, rng: Random, load: Load) -> None:
-        settings, most = ground.settings.overlay, ground.limits.overlay_brokers_max
-        self.node, self.prefix = ground.node, ground.prefix
-        self._node, self._prefix, self._outputs = ground.node, ground.prefix, ground.outputs
-        self._in_reach, self._island, self._settings = ground.links.in_reach, island, settings
+    def __init__(self, context: HostContext, island: Island, rng: Random, load: Load) -> None:
+        settings, most = context.settings.overlay, context.limits.overlay_brokers_max
+        self.node, self.prefix = context.node, context.prefix
+        self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
+        self._in_reach, self._island, self._settings = context.links.in_reach, island, settings
         self._rng, self._most, self._load = rng, most, load
         self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
-        self.brokers = Brokers(ground.node, most)
-        self.table = TopologyTable[Entry](ground.prefix, most)
+        self.brokers = Brokers(context.node, most)
+        self.table = TopologyTable[Entry](context.prefix, most)
         self.rosters = Rosters(
-            ground.prefix, self.brokers, ground.outputs,
-            brokers_max=most, channels_max=ground.limits.overlay_channels_max,
+            context.prefix, self.brokers, context.outputs,
+            brokers_max=most, channels_max=context.limits.overlay_channels_max,
         )  # fmt: skip
-        self.routes = Routes(ground.prefix, self.table, self.brokers)
+        self.routes = Routes(context.prefix, self.table, self.brokers)
         self.neighbours: dict[NodeId, Neighbour] = {}
         self._changed: dict[bytes, set[NodeId]] = {}
         """Entries for neighbours, and the brokers that sent each and need not get it."""
@@ -173,7 +173,7 @@ class Topology:
         if self._rosters_us <= now:
             self._propagate_rosters()
         for node in self.rosters.asking(now, self._in_reach, now + self._update_us):
-            self._tell(node, (), asking=True)
+            self._send(node, (), asking=True)
         gone = self.brokers.expire(now) if self.brokers.due_us <= now else []
         for each in gone:
             self._forget(each.prefix, each.node)
@@ -205,7 +205,7 @@ class Topology:
             if len(self._waiting) > self._most:
                 del self._waiting[next(iter(self._waiting))]
 
-    def _let_in(self, now: int) -> None:
+    def _admit(self, now: int) -> None:
         """Enter brokers that can be reached and found no room before, if there is room now."""
         for node, info in list(self._waiting.items()):
             if info.until_us <= now or (node in self._in_reach and self.brokers.put(info, self._in_reach)):
@@ -219,7 +219,7 @@ class Topology:
         Their entries are dropped if they were out of reach at the look before, too.
         """
         if self._waiting:
-            self._let_in(now)
+            self._admit(now)
         reach = self._island.reach()
         known = [(reach[each.node], each.node) for each in self.brokers if each.node in reach]
         near = sorted(known)[: self._settings.neighbours_max]
@@ -357,7 +357,7 @@ class Topology:
                 and (entry.prefix == self._prefix or prefix not in dict(entry.neighbours))
             ]  # fmt: skip
             if fresh or not only_news:
-                self._tell(node, fresh, asking=asking)
+                self._send(node, fresh, asking=asking)
         self._changed = {}
 
     def serve(self, channels: Mapping[str, Served], now: int) -> None:
@@ -376,17 +376,17 @@ class Topology:
         """Send neighbours changed rosters, except those that they got from the same broker as this one."""
         self._rosters_us = NEVER
         for node in self.hearers:
-            if changed := self.rosters.changed_for({node, *self._tellers(node)}):
-                self._tell(node, None, changed)
-        self.rosters.told()
+            if changed := self.rosters.changed_for({node, *self._sources(node)}):
+                self._send(node, None, changed)
+        self.rosters.mark_sent()
 
-    def _tellers(self, node: NodeId) -> list[NodeId]:
+    def _sources(self, node: NodeId) -> list[NodeId]:
         """Return the brokers that list one as their neighbour, and so send it what they send to this one."""
         prefix = node_prefix(node)
         listing = [self.brokers.at(entry.prefix) for entry in self.table if prefix in dict(entry.neighbours)]
         return [info.node for info in listing if info is not None]
 
-    def _tell(
+    def _send(
         self, node: NodeId, entries: Iterable[Entry] | None, told: Iterable[Roster] = (), *, asking: bool = False
     ) -> None:
         """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
@@ -405,7 +405,7 @@ class Topology:
 
     # --- hearing -------------------------------------------------------------------------------------------
 
-    def told(self, item: items.Topology, author: NodeId, now: int) -> bool:
+    def receive(self, item: items.Topology, author: NodeId, now: int) -> bool:
         """Process what a broker sends; return True if this one learnt something new of the topology."""
         try:
             entries = unpack(item.entries)
@@ -428,9 +428,9 @@ class Topology:
             ]  # fmt: skip
             lacking = [] if asked_rosters is None else self.rosters.later(asked_rosters)
             if later or lacking:
-                self._tell(author, later or None, lacking)
+                self._send(author, later or None, lacking)
             elif self._lacks(asked):
-                self._tell(author, (), asking=True)
+                self._send(author, (), asking=True)
         else:
             self._compare(item, author, quiet=not entries and not told and not self._changed)
         return bool(new)
@@ -473,5 +473,5 @@ class Topology:
         count = self._differing.get(author, 0) + 1
         if quiet or count >= PATIENCE:
             count = 0
-            self._tell(author, (), asking=True)
+            self._send(author, (), asking=True)
         self._differing[author] = count

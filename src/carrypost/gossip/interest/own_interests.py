@@ -103,15 +103,15 @@ class OwnInterests:
     def is_carried(self, entry: Entry) -> bool:
         """Return True if an entry asks for a part of what this node carries: neighbours offer that in any case."""
         asked = dict(entry.patterns).get("destination", "")
-        told = [each.patterns[0][1] for each in self._carried if len(each.patterns) == 1]
-        return "|" not in asked and any(each.endswith("/.*") and asked.startswith(each[:-2]) for each in told)
+        advertised = [each.patterns[0][1] for each in self._carried if len(each.patterns) == 1]
+        return "|" not in asked and any(each.endswith("/.*") and asked.startswith(each[:-2]) for each in advertised)
 
-    def add(self, entry: Entry, *, told: bool = True) -> int:
-        """Add an entry and return its number; without `told` the profile leaves it out."""
-        if told:
+    def add(self, entry: Entry, *, advertised: bool = True) -> int:
+        """Add an entry and return its number; without `advertised` the profile leaves it out."""
+        if advertised:
             self._tell(entry)
         number, self._next = self._next, self._next + 1
-        if not told:
+        if not advertised:
             self._hidden.add(number)
         self._entries[number] = self._recent[number] = entry
         self._changed = True

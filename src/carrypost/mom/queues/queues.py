@@ -110,11 +110,11 @@ class Queues:
     def wake(self) -> None:
         """Carry messages for queues of all nodes, and want those for this node."""
         self._interests.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
-        self._deliveries.want(entry(address.EVERYBODY), told=False)
+        self._deliveries.want(entry(address.EVERYBODY), advertised=False)
         me = address.exactly(address.control(self._node))
         mine = [address.exactly(made("x", self._node)[:-1]) + ".*" for made in (address.queue, address.holder)]
         for pattern in (me, *mine):
-            self._deliveries.want(entry(pattern), told=False)
+            self._deliveries.want(entry(pattern), advertised=False)
 
     # --- a layer's part ------------------------------------------------------------------------------------
 

@@ -336,7 +336,7 @@ class Receiver:
         if found.name.startswith(DEAD_LETTERS) and found.name != DEAD_LETTERS:
             wanted.append(address.queue(found.name.removeprefix(DEAD_LETTERS), found.node))
         self._interests[destination] = [
-            self._deliveries.want(pattern.entry(address.exactly(each)), told=False) for each in wanted
+            self._deliveries.want(pattern.entry(address.exactly(each)), advertised=False) for each in wanted
         ]
 
     def _forget_interest(self, destination: str) -> None:

@@ -40,14 +40,14 @@ class LegArrived(LayerEvent, frozen=True):
     """Brokers that it has passed, this one not included, as far as this one knows: 0 or 1."""
 
 
-class Arrivals:
+class LegArrivals:
     """The messages that one broker reported as arrived."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._told: dict[MessageId, int] = {}
+        self._reported: dict[MessageId, int] = {}
         """Messages that were reported, and the end of each, the latest last."""
-        self._untold: list[LegArrived] = []
+        self._unreported: list[LegArrived] = []
         """Events that waited for batches which could not be written."""
         self.due_us = NEVER
         """Time at which these are held again."""
@@ -57,20 +57,20 @@ class Arrivals:
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take in what an earlier life told: names of rows, and their values."""
         found = [(int.from_bytes(row, "big"), MessageId(name[len(FAMILY) :])) for name, row in rows]
-        self._told = {message: until_us for until_us, message in sorted(found)}
+        self._reported = {message: until_us for until_us, message in sorted(found)}
 
-    def tell(self, event: LegArrived, now: int) -> None:
+    def report(self, event: LegArrived, now: int) -> None:
         """Report a message as soon as the record of it is durable, unless it was reported before."""
         message = event.descriptor.id
-        if message in self._told:
+        if message in self._reported:
             return
-        self._told[message] = event.descriptor.ends_us
+        self._reported[message] = event.descriptor.ends_us
         self.count += 1
         self._hold(event)
-        for oldest, until_us in list(self._told.items()):
-            if len(self._told) <= TOLD_MAX and until_us > now:
+        for oldest, until_us in list(self._reported.items()):
+            if len(self._reported) <= TOLD_MAX and until_us > now:
                 break
-            del self._told[oldest]
+            del self._reported[oldest]
             self._journal.delete((_KIND, FAMILY + oldest, 0))
 
     def _hold(self, event: LegArrived) -> None:
@@ -81,13 +81,13 @@ class Arrivals:
     def lost(self, held: Sequence[Event], again_us: int) -> None:
         """Take back events whose batch could not be written, to hold them again at this time."""
         if taken := [event for event in held if isinstance(event, LegArrived)]:
-            self._untold += taken
+            self._unreported += taken
             self.due_us = again_us
 
     def expire(self, now: int) -> None:
         """Write again what could not be written."""
         if self.due_us <= now:
             self.due_us = NEVER
-            untold, self._untold = self._untold, []
+            untold, self._unreported = self._unreported, []
             for event in untold:
                 self._hold(event)

@@ -43,8 +43,8 @@ class EventsLost(LayerEvent, frozen=True):
 class KeptCheckpoints:
     """The last checkpoints of the subscriptions of one node."""
 
-    def __init__(self, ground: HostContext, rows: RevertingRows) -> None:
-        self._rows, self._limits, self._outputs = rows, ground.limits, ground.outputs
+    def __init__(self, context: HostContext, rows: RevertingRows) -> None:
+        self._rows, self._limits, self._outputs = rows, context.limits, context.outputs
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """The checkpoint that was read last."""
 
@@ -107,8 +107,8 @@ class KeptCheckpoints:
 class Coverage:
     """Events that the accepted results of one node cover, and those that are missing."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._limits, self._outputs = ground.limits, ground.outputs
+    def __init__(self, context: HostContext) -> None:
+        self._limits, self._outputs = context.limits, context.outputs
         self.missed = 0
         """Events that were missing, in this life."""
 

@@ -34,7 +34,7 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role, shortened
-from carrypost.overlay.kept import Coverage, KeptCheckpoints
+from carrypost.overlay.kept_checkpoints import Coverage, KeptCheckpoints
 from carrypost.overlay.relocation import VARIANTS
 from carrypost.overlay.subscription import FAMILY, NUMBER_BYTES, Subscription, SubscriptionRow, decode, encode
 from carrypost.security.origins import check_origin
@@ -63,12 +63,12 @@ _AGAIN_US = 1_000_000
 class Consumers:
     """The subscriptions of one node to channels."""
 
-    def __init__(self, ground: HostContext, rows: RevertingRows, brokers: Container[NodeId]) -> None:
+    def __init__(self, context: HostContext, rows: RevertingRows, brokers: Container[NodeId]) -> None:
         """Make the consumers of a node; `brokers` are the nodes known as brokers."""
-        self._node, self._rows, self._limits = ground.node, rows, ground.limits
-        self._brokers, self.coverage, self.kept = brokers, Coverage(ground), KeptCheckpoints(ground, rows)
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._orphan_us = round(ground.settings.overlay.orphan_s * 1e6)
+        self._node, self._rows, self._limits = context.node, rows, context.limits
+        self._brokers, self.coverage, self.kept = brokers, Coverage(context), KeptCheckpoints(context, rows)
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._orphan_us = round(context.settings.overlay.orphan_s * 1e6)
         self._open: dict[str, Subscription] = {}
         """Subscriptions by destination."""
         self._last = 0
@@ -226,7 +226,7 @@ class Consumers:
 
     # --- results -------------------------------------------------------------------------------------------
 
-    def take(self, copies: Sequence[Copy]) -> Sequence[Copy]:
+    def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Return messages that pass: all except results, and results whose turn it is."""
         if not self._open:
             return copies
@@ -343,7 +343,7 @@ class Consumers:
             found.after_us = 0
 
     def lost_before(self, message: MessageId) -> int:
-        """Return the number of events missing before a result that passed with the last `take`."""
+        """Return the number of events missing before a result that passed with the last `receive`."""
         return self._lost.get(message, 0)
 
     def confirmed(self, messages: Iterable[MessageId]) -> None:

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from carrypost.model.ids import NodeId
-from carrypost.overlay.homing import FAR, Distance, Home, Monitor, Report, choose_home, nearest
+from carrypost.overlay.home_choice import FAR, Distance, Home, Monitor, Report, choose_home, nearest
 
 A, B, C = NodeId("A"), NodeId("B"), NodeId("C")
 MAX = 0.9

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
-    from carrypost.overlay.consumer import Consumers
+    from carrypost.overlay.consumers import Consumers
+    from carrypost.overlay.item_outbox import ItemOutbox
     from carrypost.overlay.producer import Producer
-    from carrypost.overlay.sayings import Sayings
     from carrypost.overlay.topology import Topology
 
 EVERY = 16
@@ -30,29 +30,29 @@ Cursors = dict[str, int]
 """Number of the last event that is not needed any more, by producer."""
 
 
-class Progresses:
+class ConsumerProgress:
     """The progress of consumers as one node knows it, and its reports."""
 
     def __init__(
         self,
-        ground: HostContext,
+        context: HostContext,
         topology: Topology,
         clients: ClientManager,
-        sayings: Sayings,
+        outbox: ItemOutbox,
         *,
         consumers: Consumers,
         producer: Producer,
     ) -> None:
         self._rosters, self._brokers = topology.rosters, topology.brokers
-        self._node, self._most = ground.node, ground.limits.clients_max
-        self._clients, self._sayings, self._consumers, self._producer = clients, sayings, consumers, producer
+        self._node, self._most = context.node, context.limits.clients_max
+        self._clients, self._outbox, self._consumers, self._producer = clients, outbox, consumers, producer
         self._results: dict[str, int] = {}
         """Number of the last result that a subscription of this node told of, by destination."""
         self._of_clients: dict[bytes, Cursors] = {}
         """Progress of consumers that have seats here, by their digests."""
         self._of_brokers: dict[str, dict[bytes, Cursors]] = {}
         """Least progress of the seats of brokers, by channel with producers here, and by broker."""
-        self._told: dict[str, Cursors] = {}
+        self._reported: dict[str, Cursors] = {}
         """By channel: least progress of the seats here, as it was told to homes of producers."""
         self._freed: dict[str, Cursors] = {}
         """By channel: what producers were told."""
@@ -66,7 +66,7 @@ class Progresses:
                 self._results = {to: last for to, last in self._results.items() if to in open_now}
                 self._results[each.destination] = number
                 for page in _pages(self._consumers.kept.needed_after(each)):
-                    self._sayings.say(home, Progress(each.row.channel, each.number, page))
+                    self._outbox.add(home, Progress(each.row.channel, each.number, page))
 
     def progress(self, item: Progress, author: NodeId, _now: int) -> bool:
         """Process the progress of a consumer; return False if it has no seat here."""
@@ -78,11 +78,11 @@ class Progresses:
         self._of_clients = {digest: cursors for digest, cursors in self._of_clients.items() if digest in known}
         self._merge(self._of_clients.setdefault(client.digest, {}), item.cursors)
         least = _least([self._of_clients.get(each.digest, {}) for each in seats])
-        if news := self._news(self._told, item.channel, least):
+        if news := self._news(self._reported, item.channel, least):
             homes = [prefix for prefix, served in self._rosters.serving(item.channel).items() if served.producers]
             for home in filter(None, map(self._broker, homes)):
                 for page in _pages(news):
-                    self._sayings.say(home, Past(item.channel, page))
+                    self._outbox.add(home, Past(item.channel, page))
         return True
 
     def past(self, item: Past, author: NodeId, now: int) -> bool:
@@ -104,7 +104,7 @@ class Progresses:
         least = _least([of.get(prefix, {}) for prefix in with_seats])
         own = {str(producer): least[producer] for producer in producers if producer in least}
         for producer, number in self._news(self._freed, item.channel, own).items():
-            self._sayings.say(NodeId(producer), Past(item.channel, ((producer, number),)))
+            self._outbox.add(NodeId(producer), Past(item.channel, ((producer, number),)))
         return True
 
     def _news(self, told: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.topology import Topology
 
 
-class Tails:
+class LastEvents:
     """Last events of the producers of one broker."""
 
     def __init__(self, node: NodeId, topology: Topology, clients: Clients) -> None:
@@ -50,9 +50,9 @@ class Tails:
         """Return the producers of a channel that are attached, and the numbers of their last events."""
         return self._of_channels().get(channel, [])
 
-    def said(self) -> list[tuple[NodeId, Item]]:
+    def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for brokers with seats, since rosters or producers changed."""
-        news, unseen, self._unseen = self._topology.rosters.take_news(), self._unseen, set()
+        news, unseen, self._unseen = self._topology.rosters.pop_news(), self._unseen, set()
         if not news and not unseen:
             return []
         last = self._of_channels()
@@ -61,7 +61,7 @@ class Tails:
             for channel, numbers in last.items():
                 served = roster.channels.get(channel_hash(channel))
                 if served is not None and served.seats and (roster.prefix in news or channel in unseen):
-                    found += self._told(roster.prefix, channel, numbers)
+                    found += self._items_for(roster.prefix, channel, numbers)
         return found
 
     def _of_channels(self) -> dict[str, list[tuple[NodeId, int]]]:
@@ -78,7 +78,9 @@ class Tails:
                 found.setdefault(channel, []).append((producer, number))
         return found
 
-    def _told(self, prefix: bytes, channel: str, numbers: list[tuple[NodeId, int]]) -> Iterable[tuple[NodeId, Item]]:
+    def _items_for(
+        self, prefix: bytes, channel: str, numbers: list[tuple[NodeId, int]]
+    ) -> Iterable[tuple[NodeId, Item]]:
         info = self._topology.brokers.at(prefix)
         node = self._node if prefix == node_prefix(self._node) else None if info is None else info.node
         for at in range(0, len(numbers) if node is not None else 0, CURSORS_MAX):

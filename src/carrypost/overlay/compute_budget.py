@@ -33,7 +33,7 @@ _BURST_US = 100_000
 """Debt that a client may have and still work, in time that it takes to pay it off."""
 
 
-class Pace:
+class ComputeBudget:
     """The debts of clients whose modules run at one broker."""
 
     def __init__(self, limits: Limits, capacity: float, meter: Meter | None = None) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 
-class UnderWay:
+class LegRoom:
     """The legs of others' messages that one broker published, and that are still here."""
 
     def __init__(self, own: NodeId, settings: Settings) -> None:

@@ -39,13 +39,13 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.checkpoints import Checkpoints
+from carrypost.overlay.compute_budget import ComputeBudget
+from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.flow import Flow
 from carrypost.overlay.gaps import Gaps
 from carrypost.overlay.lanes import Leaving, Seat, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
-from carrypost.overlay.numbers import event_of
-from carrypost.overlay.pace import Pace
 from carrypost.overlay.processing import Processing, SeatRow, Step, fresh
 
 if TYPE_CHECKING:
@@ -81,23 +81,23 @@ class Seats:
     """The seats of one broker."""
 
     def __init__(
-        self, ground: HostContext, legs: Legs, rows: RevertingRows, load: Load, meter: Meter | None = None
+        self, context: HostContext, legs: Legs, rows: RevertingRows, load: Load, meter: Meter | None = None
     ) -> None:
         self._rows, self.monitor, self._meter = rows, load, meter
-        self.modules = Modules(ground, legs)
-        self._pace = Pace(ground.limits, ground.settings.overlay.capacity, meter)
-        self._holdings, self._outputs = ground.holdings, ground.outputs
-        self._node, self._in_reach = ground.node, ground.links.in_reach
-        self._gaps = Gaps(ground, legs)
+        self.modules = Modules(context, legs)
+        self._budget = ComputeBudget(context.limits, context.settings.overlay.capacity, meter)
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._node, self._in_reach = context.node, context.links.in_reach
+        self._gaps = Gaps(context, legs)
         self._seats: dict[bytes, Seat] = {}
         """Seats by the name of the row."""
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
         self._leaving: dict[tuple[str, int], Seat] = {}
         """Seats whose results were passed to the host to publish, by destination and number."""
-        self._speed = ground.settings.overlay.speed
-        self._settings, self._limits, self._signed = ground.settings, ground.limits, ground.identity.signed
-        self._mute_us = round(ground.settings.overlay.checkpoint_s * 1e6)
-        self._event_us = round(ground.settings.overlay.event_lifetime_s * 1e6)
+        self._speed = context.settings.overlay.speed
+        self._settings, self._limits, self._signed = context.settings, context.limits, context.identity.signed
+        self._mute_us = round(context.settings.overlay.checkpoint_s * 1e6)
+        self._event_us = round(context.settings.overlay.event_lifetime_s * 1e6)
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
         self._turn: tuple[Copy, int] | None = None
@@ -131,9 +131,9 @@ class Seats:
         if modulator is None or not modulator.digest:
             return Processing(modulator, self._limits, b"", meter=self._meter, speed=self._speed)
         program = self.modules.program(modulator, client.node, now, self._modules_used)
-        if program is None or self._pace.due_us(client.node) > now:
+        if program is None or self._budget.due_us(client.node) > now:
             return None
-        with self._pace.charged(client.node, None, now):
+        with self._budget.charged(client.node, None, now):
             return Processing(modulator, self._limits, b"", program, self._meter, speed=self._speed)
 
     def _modules_used(self) -> set[bytes]:
@@ -258,15 +258,15 @@ class Seats:
             seat.next_us = 0
             self._gaps.expire(seat, now)
 
-    def said(self) -> list[tuple[NodeId, Item]]:
+    def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for producers, once."""
-        return self._gaps.said() + self.modules.said()
+        return self._gaps.pop_items() + self.modules.pop_items()
 
     # --- processing ----------------------------------------------------------------------------------------
 
     def work(self, now: int) -> list[Draft]:
         """Process one event of each seat that has one; return the results to publish."""
-        self._worked = self._pace.spent_us = self._pace.own_us = 0
+        self._worked = self._budget.spent_us = self._budget.own_us = 0
         return self._work(now)
 
     def work_on(self, now: int) -> list[Draft]:
@@ -292,7 +292,7 @@ class Seats:
                 self._worked += 1
                 if seat.processing.is_program:
                     programs.append((seat, copy))
-                elif not self._pace.is_over:
+                elif not self._budget.is_over:
                     made += self._process(seat, copy, now)
             elif checkpoint or seat.mute_us <= now:
                 says = seat.processing.checkpoint if checkpoint else seat.processing.mute
@@ -318,18 +318,18 @@ class Seats:
         before the next one, and a client whose events take long waits for all that are quicker.
         """
         made: list[Draft] = []
-        for seat, copy in sorted(waiting, key=lambda each: self._pace.lately_us(each[0].client.node)):
+        for seat, copy in sorted(waiting, key=lambda each: self._budget.lately_us(each[0].client.node)):
             client = seat.client.node
-            if self._pace.due_us(client) > now:
-                seat.after_us = self._pace.due_us(client)
+            if self._budget.due_us(client) > now:
+                seat.after_us = self._budget.due_us(client)
             elif copy.id not in self._payloads:
                 if self._turn is None or self._turn[1] <= now:
                     seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
                     self._outputs.emit(PayloadWanted(copy.descriptor))
-            elif not self._pace.has_time:
+            elif not self._budget.has_time:
                 continue
             elif seat.processing.is_broken:
-                with self._pace.charged(client, seat.processing.instance, now):
+                with self._budget.charged(client, seat.processing.instance, now):
                     seat.processing.repair()
             else:
                 made += self._process(seat, copy, now)
@@ -353,7 +353,7 @@ class Seats:
         processing, event = seat.processing, copy.descriptor.original
         age_us = max(now - event.created_us, 0) if self._asks(seat) else None
         author = seat.client.node if processing.is_program else None
-        with self._pace.charged(author, processing.instance, now):
+        with self._budget.charged(author, processing.instance, now):
             step = processing.step(seat.row, copy, payload, seat.destination, now, age_us=age_us)
         seat.reading = None
         if step.fault:

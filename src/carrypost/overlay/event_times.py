@@ -19,16 +19,16 @@ _SHARE = 2
 """Events after two neighbouring marks, less the newest ones, by those between them, at least."""
 
 
-class Mark(NamedTuple):
+class EventTime(NamedTuple):
     """Number and time of an event."""
 
     number: int
     created_us: int
 
 
-def thinned(marks: Sequence[Mark]) -> list[Mark]:
+def thinned(marks: Sequence[EventTime]) -> list[EventTime]:
     """Return marks, ascending, without those that lie closer to each other than their age asks for."""
-    kept: list[Mark] = []
+    kept: list[EventTime] = []
     for mark in marks:
         after = marks[-1].number - mark.number - _NEWEST
         while len(kept) > 1 and _SHARE * (mark.number - kept[-2].number) <= after:
@@ -37,7 +37,7 @@ def thinned(marks: Sequence[Mark]) -> list[Mark]:
     return kept
 
 
-def before(marks: Iterable[Mark], since_us: int, last: int) -> int:
+def before(marks: Iterable[EventTime], since_us: int, last: int) -> int:
     """Return the number of the last event before a time, or a lower one; `last`: the number of the last event of all.
 
     What is older than all marks counts as before.

@@ -25,15 +25,15 @@ _LIFE_US = 60_000_000
 _PRIORITY = 9
 
 
-class Sayings:
+class ItemOutbox:
     """The drafts of one node that have not been published yet."""
 
-    def __init__(self, ground: HostContext) -> None:
-        self._node, self._now_us = ground.node, round(ground.settings.overlay.handoff_s * 1e6)
+    def __init__(self, context: HostContext) -> None:
+        self._node, self._now_us = context.node, round(context.settings.overlay.handoff_s * 1e6)
         self._drafts: list[Draft] = []
         self._own: list[tuple[NodeId, Item]] = []
 
-    def say(self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"") -> None:
+    def add(self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"") -> None:
         """Send an item to a node; `origin`: the message that it passes on, `payload`: content beside the item."""
         if to == self._node:
             self._own.append((to, item))
@@ -46,12 +46,12 @@ class Sayings:
         )
         self._drafts.append(draft)
 
-    def say_all(self, nodes: Iterable[NodeId], item: Item) -> None:
+    def broadcast(self, nodes: Iterable[NodeId], item: Item) -> None:
         """Send an item to several nodes."""
         for node in nodes:
-            self.say(node, item)
+            self.add(node, item)
 
-    def own(self) -> list[tuple[NodeId, Item]]:
+    def pop_own(self) -> list[tuple[NodeId, Item]]:
         """Return the items of this node to itself, once."""
         own, self._own = self._own, []
         return own

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.events import Homed, Relocated
-from carrypost.overlay.kept import EventsLost
+from carrypost.overlay.kept_checkpoints import EventsLost
 from carrypost.record import Kind
 
 if TYPE_CHECKING:

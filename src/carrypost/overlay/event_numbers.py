@@ -1,6 +1,6 @@
 """Numbers of this node's events, dense for each channel, across crashes and full disks (`overlay.producer`).
 
-The row of a channel has the number of the last event, and marks of earlier ones (`overlay.marks`).
+The row of a channel has the number of the last event, and marks of earlier ones (`overlay.event_times`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.overlay.marks import Mark, thinned
+from carrypost.overlay.event_times import EventTime, thinned
 
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
@@ -22,7 +22,7 @@ _THIN_EVERY = 16
 """Events after which marks are thinned."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Mark]).decode
+_decode = msgspec.msgpack.Decoder(list[EventTime]).decode
 
 
 def event_of(descriptor: Descriptor) -> int:
@@ -30,13 +30,13 @@ def event_of(descriptor: Descriptor) -> int:
     return 0 if descriptor.headers is None else descriptor.headers.event
 
 
-class Numbers:
+class EventNumbers:
     """The number of the last event of this node to each channel."""
 
     def __init__(self, rows: RevertingRows) -> None:
         self._rows = rows
         self._last: dict[str, int] = {}
-        self._marks: dict[str, list[Mark]] = {}
+        self._times: dict[str, list[EventTime]] = {}
 
     def restore(self, name: bytes, row: bytes) -> None:
         """Take in a number of an earlier life."""
@@ -56,17 +56,17 @@ class Numbers:
         """Return the number of the last event to a channel that is on disk; 0 if there is none."""
         return int.from_bytes((self._rows.written(NUMBERS + channel.encode()) or b"")[:_NUMBER_BYTES], "big")
 
-    def marks(self, channel: str) -> list[Mark]:
+    def times(self, channel: str) -> list[EventTime]:
         """Return the times of some events to a channel, with those that are not on disk yet."""
-        return self._marks.get(channel, [])
+        return self._times.get(channel, [])
 
     def published(self, channel: str, descriptor: Descriptor) -> None:
         """Note the number of an event that was admitted."""
         number = self._last[channel] = event_of(descriptor)
-        marks = self._marks.setdefault(channel, [])
-        marks.append(Mark(number, descriptor.created_us))
+        marks = self._times.setdefault(channel, [])
+        marks.append(EventTime(number, descriptor.created_us))
         if not number % _THIN_EVERY:
-            marks = self._marks[channel] = thinned(marks)
+            marks = self._times[channel] = thinned(marks)
         self._rows.put(NUMBERS + channel.encode(), packed(number) + _encode(marks), descriptor)
 
     def reverted(self, name: bytes) -> None:
@@ -74,7 +74,7 @@ class Numbers:
         channel = name[len(NUMBERS) :].decode()
         row = self._rows.written(name) or b""
         self._last[channel] = self.written(channel)
-        self._marks[channel] = _decode(row[_NUMBER_BYTES:]) if row[_NUMBER_BYTES:] else []
+        self._times[channel] = _decode(row[_NUMBER_BYTES:]) if row[_NUMBER_BYTES:] else []
 
 
 def packed(number: int) -> bytes:
