@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations
 
 import pytest
@@ -181,6 +182,28 @@ def test_what_others_say_of_a_producers_events_changes_nothing() -> None:
         say(world, "A", "p", Replay("flood", 0, 5), Replay("flood", 0, 2**40))
         assert refused(world, "p", "replays") == 1
         assert world.seen("results/y/1") == {"p": [1, 2, 3, 4, 5]}
+
+
+def test_events_that_are_still_on_their_way_are_not_sent_twice() -> None:
+    world = World("ABy", rate_bytes_per_s=20_000)
+    legs: list[str] = []
+    with world.net as net:
+        world.begin("AB By", "y")
+        net.watch(lambda _, node, event: legs.append(node) if is_leg(event) else None)
+        for _ in range(6):
+            net.emit("A", "flood", random.Random(1).randbytes(20_000))
+        net.advance(2)
+        say(world, "B", "A", Replay("flood", 3, 6))
+        net.advance(20)
+        assert legs == ["A"] * 6
+        assert world.seen("results/y/1") == {"A": [1, 2, 3, 4, 5, 6]}
+
+
+def is_leg(event: Event) -> bool:
+    """Return True if a leg was published that passes on an event."""
+    if not isinstance(event, Published):
+        return False
+    return event.descriptor.destination.startswith("overlay/") and event.descriptor.original is not event.descriptor
 
 
 def test_a_node_has_so_many_seats_at_a_broker() -> None:

@@ -190,6 +190,12 @@ class Legs:
         elif address.module_of(copy.descriptor.original.destination) is not None:
             self.modules.append(copy)
 
+    def on_way(self, broker: NodeId) -> set[bytes]:
+        """Return the descriptors of messages that legs of this node pass on to a broker, and that it does not have."""
+        wanted = address.overlay(broker)
+        legs = [each.descriptor for each in self._holdings.known_copies() if each.own and each.here]
+        return {each.original.wire for each in legs if each.destination == wanted and each.original is not each}
+
     def reroute(self, broker: NodeId) -> None:
         """Search another path for this node's legs on their way to a broker that cannot be reached."""
         wanted, lost = address.overlay(broker), node_prefix(broker)

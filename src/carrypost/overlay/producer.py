@@ -186,7 +186,11 @@ class Producer:
         return said
 
     def replay(self, item: Replay, broker: NodeId, now: int) -> None:
-        """Send missing events to a broker again, as many as it may get at a time; report which are gone."""
+        """Send missing events to a broker again, as many as it may get at a time; report which are gone.
+
+        Events that are still on their way to the broker are not sent twice: where paths are full, replays would add to
+        the queue that they are meant to shorten.
+        """
         if self._answered.get(broker, 0) > now:
             self._outputs.refuse("replays", broker)
             return
@@ -205,7 +209,8 @@ class Producer:
         wanted = sorted(number for number in log if after < number <= upto)[: self._replay_max]
         if gone := _between([after, *wanted] if wanted else [after, upto + 1]):
             self._say(broker, Gone(item.channel, tuple(gone[:CURSORS_MAX])))
-        for number in wanted:
+        on_way = self._legs.on_way(broker) if wanted else set()
+        for number in [each for each in wanted if log[each].descriptor.wire not in on_way]:
             try:
                 self._legs.send(log[number], [broker], item.channel)
             except LocalError:
