@@ -1,4 +1,4 @@
-"""The papers' experiments: which scenario, which choices of settings, and the small version of each (X1 to X3, X7, X8).
+"""The papers' experiments: their scenarios, choices of settings, and the small version of each (X1 to X3, X7 to X9).
 
 An experiment is a scenario and a list of named settings. Those of CAUSAL differ by the lifetime of messages, as in its
 Tables II and V. Those of EMMA differ by the strategy of hosts, by load, buffer and number of hosts (§4); its experiment
@@ -45,6 +45,8 @@ class Recipe:
     """Processor time of the runs of one seed, as measured: all of it, and the small version."""
     metrics_cpu_s: tuple[float, float]
     """The same of its metrics and page."""
+    files: tuple[str, ...] = ()
+    """Files beside the scenario that it needs."""
 
     def chosen(self, *, quick: bool) -> tuple[NamedSettings, ...]:
         """Return the settings that are run, with what the small version changes."""
@@ -219,4 +221,37 @@ BALANCE = Recipe(
     cpu_s=(700, 35),
     metrics_cpu_s=(10, 3),
 )
-RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY, BALANCE)}
+_TOPOLOGIES = ("A-B-C", "A-B-C-A", "A-C-B", "B-A-C")
+
+
+def _flood_settings() -> tuple[NamedSettings, ...]:
+    """Return both approaches in four topologies: all data with room on the air and without, and a tenth of the area."""
+    cases: dict[str, Mapping[str, object]] = {
+        "all": {}, "full": {"workload.0.period_s": 1.9}, "box": {"workload.0.params": {"cost_us": 20_000, "ratio": 0.1}}
+    }  # fmt: skip
+    approaches: dict[str, Mapping[str, object]] = {"static": _STATIC_TOPOLOGY | _STATIC_HOMES, "adaptive": {}}
+    return tuple(
+        NamedSettings(f"{approach}-{case}-{topology}", {**keys, **changes, "contacts.file": _topology(topology)}, case)
+        for case, keys in cases.items()
+        for approach, changes in approaches.items()
+        for topology in _TOPOLOGIES
+    )
+
+
+def _topology(name: str) -> str:
+    """Return the file with the contacts of a topology."""
+    return f"floodwatch_{name}.csv"
+
+
+FLOODWATCH = Recipe(
+    name="floodwatch",
+    scenario="floodwatch",
+    varied="data",
+    settings=_flood_settings(),
+    quick=tuple(each.name for each in _flood_settings() if each.label != "full"),
+    quick_s=None,
+    cpu_s=(50, 30),
+    metrics_cpu_s=(5, 4),
+    files=tuple(map(_topology, _TOPOLOGIES)),
+)
+RECIPES = {each.name: each for each in (BUS, OSTERMALM, EMMA, EMMA_ISLAND, OVERLAY, BALANCE, FLOODWATCH)}

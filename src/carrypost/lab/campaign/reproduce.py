@@ -63,6 +63,8 @@ def laid_out(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> Pat
     if file.exists() and _settings(file) != tomllib.loads(text)["settings"]:
         raise LocalError(f"{out} holds another campaign ({file.name} differs): name another folder with --out")
     scenarios = [(out / f"{name}.toml", scenario_file(name).read_text(encoding="utf-8")) for name in of.scenarios]
+    beside = scenario_file(of.scenario).parent
+    scenarios += [(out / name, (beside / name).read_text(encoding="utf-8")) for name in of.files]
     for path, content in (*scenarios, (file, text)):
         with folders.staged(path) as partial:
             partial.write_text(content, encoding="utf-8", newline="\n")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.report import balance, causal, emma, general, origins, overlay, overlay_clients
+from carrypost.lab.report import balance, causal, emma, floodwatch, general, origins, overlay, overlay_clients
 from carrypost.lab.report.html import page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.pictures import Block, numbered
@@ -50,11 +50,11 @@ def made(study: Study, command: str = "") -> Page:
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     sections = {
         name: each.section
-        for each in (emma, overlay, overlay_clients, balance)
+        for each in (emma, overlay, overlay_clients, balance, floodwatch)
         for name, series in study.scenarios.items()
         if each.is_of_paper(name, series)
     }
-    there = [each for each in (emma, balance) if each.section in sections.values()]
+    there = [each for each in (emma, balance, floodwatch) if each.section in sections.values()]
     there += [overlay] * any(each.section in sections.values() for each in (overlay, overlay_clients))
     others = [name for name in study.scenarios if name not in sections and not _of_paper(name, study)]
     titles = [causal.title(papers)] * bool(papers) + [each.TITLE for each in there]
