@@ -84,16 +84,20 @@ class Case(NamedTuple):
         topology = next((each for each in sorted(TOPOLOGIES, key=len, reverse=True) if each in file), "")
         return cls(float(workload["params"]["ratio"]), float(workload["period_s"]), approach, topology)
 
+    def hops(self) -> float:
+        """Return the hops of an event, those after the seat counted by the part of the data that goes there."""
+        before, after = 1, 1
+        if self.approach == STATIC:
+            before, after = 1 + (self.topology == "A-C-B"), 1 + (self.topology == "B-A-C")
+        elif self.ratio < 1 or self.topology != "A-B-C":
+            before, after = 0, 1 + (self.topology == "A-B-C")
+        return before + after * self.ratio
+
     def least_s(self, run: FinishedRun) -> float:
         """Return the time on the air, and that of the modulator, of an event that waits for nothing."""
-        before, after = 1, 1
-        if self.approach == ADAPTIVE and (self.ratio < 1 or self.topology != "A-B-C"):
-            before, after = 0, 1 + (self.topology == "A-B-C")
-        elif self.approach == STATIC:
-            before, after = 1 + (self.topology == "A-C-B"), 1 + (self.topology == "B-A-C")
         workload = run.in_force["workload"][0]
         hop_s = workload["size"] / run.in_force["radio"]["rate_bytes_per_s"]
-        return float((before + after * self.ratio) * hop_s + workload["params"]["cost_us"] / 1e6)
+        return float(self.hops() * hop_s + workload["params"]["cost_us"] / 1e6)
 
 
 def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
