@@ -71,7 +71,7 @@ def test_an_unknown_experiment_is_told_with_the_known_ones(
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "joms"]) == 2
     assert (
-        "'joms' cannot be reproduced; choose one of bus, ostermalm, emma, emma-island, overlay"
+        "'joms' cannot be reproduced; choose one of bus, ostermalm, emma, emma-island, overlay, balance, floodwatch"
         in capsys.readouterr().err
     )
     assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -232,6 +233,23 @@ def test_a_seat_stays_where_it_is_if_the_nearer_broker_does_not_run_its_module()
         assert net.overlay("y").homes == {"flood": "B"}
         assert world.counted(every) == 10
         assert world.compiled == 1
+
+
+def test_a_seat_stays_where_it_is_if_the_nearer_broker_has_no_webassembly(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Modular("ABCpy")
+    with world.net as net:
+        every = world.count("AB BC AC pA yB")
+        world.flow(3, 1, b"e")
+        monkeypatch.setitem(sys.modules, "wasmtime", None)  # B has its program already.
+        monkeypatch.delitem(sys.modules, "carrypost.overlay.wasm")
+        net.link("y", "C")
+        net.unlink("y", "B")
+        world.flow(10, 2, b"e")
+        net.advance(20)
+        assert net.overlay("y").homes == {"flood": "B"}
+        assert world.counted(every) == 13
+        assert (world.compiled, world.lost) == (1, [])
+        assert net.host("C").overview().refused["modulator"] >= 1
 
 
 def test_another_home_adopts_the_seat_of_a_module_with_its_state() -> None:

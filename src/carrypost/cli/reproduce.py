@@ -60,6 +60,8 @@ def reproduce(
     * `carrypost reproduce emma-island` for the same, with messages sent directly to connected hosts
 
     * `carrypost reproduce overlay` for brokers that follow mobility, and events of their clients
+
+    * `carrypost reproduce floodwatch` for modulators that move to the source of events
     """
     from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this command only
 

@@ -84,20 +84,29 @@ class Case(NamedTuple):
         topology = next((each for each in sorted(TOPOLOGIES, key=len, reverse=True) if each in file), "")
         return cls(float(workload["params"]["ratio"]), float(workload["period_s"]), approach, topology)
 
-    def hops(self) -> float:
-        """Return the hops of an event, those after the seat counted by the part of the data that goes there."""
-        before, after = 1, 1
-        if self.approach == STATIC:
-            before, after = 1 + (self.topology == "A-C-B"), 1 + (self.topology == "B-A-C")
-        elif self.ratio < 1 or self.topology != "A-B-C":
-            before, after = 0, 1 + (self.topology == "A-B-C")
-        return before + after * self.ratio
+    @property
+    def broker(self) -> str:
+        """The broker that has the client's seat."""
+        stays = self.ratio == 1 and self.topology == "A-B-C"
+        return "B" if self.approach == STATIC or stays else "A"
 
     def least_s(self, run: FinishedRun) -> float:
         """Return the time on the air, and that of the modulator, of an event that waits for nothing."""
-        workload = run.in_force["workload"][0]
-        hop_s = workload["size"] / run.in_force["radio"]["rate_bytes_per_s"]
-        return float(self.hops() * hop_s + workload["params"]["cost_us"] / 1e6)
+        known, workload = run.in_force, run.in_force["workload"][0]
+        hop_s = workload["size"] / known["radio"]["rate_bytes_per_s"]
+        speed = next(
+            each["settings"]["overlay"]["speed"] for each in known["nodes"]["group"] if self.broker in each["names"]
+        )
+        return float(self.air_s(hop_s) + workload["params"]["cost_us"] / 1e6 / speed)
+
+    def air_s(self, hop_s: float) -> float:
+        """Return the time that an event is on the air, if all data take this time for a hop."""
+        before, after = 0, 1
+        if self.broker == "B":
+            before, after = 1 + (self.topology == "A-C-B"), 1 + (self.topology == "B-A-C")
+        elif self.topology == "A-B-C":
+            after = 2
+        return (before + after * self.ratio) * hop_s
 
 
 def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
