@@ -220,7 +220,7 @@ class ClientManager:
             self._seats.open(client, processing)
         elif client.item.role is Role.PRODUCER:
             item = client.item
-            self.tails.attached(client.node, item.channel, item.number, passed_on=item.passed_on)
+            self.last_events.attached(client.node, item.channel, item.number, passed_on=item.passed_on)
 
     def _forget(self, client: Client) -> None:
         self._ledger.delete(FAMILY + client.digest)
