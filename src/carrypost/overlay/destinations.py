@@ -172,7 +172,7 @@ class Destinations:
     def aborted(self, item: Abort, author: NodeId, now: int) -> bool:
         """Process the end of an offer; return False if it does not count."""
         move = self._find(item.h)
-        return move is not None and self._act(move, move.destination.told(author, DestinationInput.ABORT, now))
+        return move is not None and self._act(move, move.destination.handle_source(author, DestinationInput.ABORT, now))
 
     def state(self, item: State, copy: Copy, now: int) -> bool | Callable[[bytes | Blank], bool]:
         """Process the state of a seat: return a function that reads it. One that was read before is answered again.

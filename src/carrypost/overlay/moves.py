@@ -99,7 +99,7 @@ class Moves:
         if isinstance(item, Detour):
             answers = self._detours.asked(item, author, self._clients.last_events.of(item.channel), now)
             for answer in answers or ():
-                self.outbox.say(author, answer)
+                self.outbox.add(author, answer)
             return answers is not None
         if isinstance(item, Abort):
             return self.destinations.aborted(item, author, now)
