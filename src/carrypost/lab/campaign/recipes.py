@@ -193,7 +193,7 @@ OVERLAY = Recipe(
     settings=(*_overlay_settings(), *_client_settings()),
     quick=("adaptive-50", "static", "clients-static", "clients-adaptive-10"),
     quick_s=120,
-    cpu_s=(4_000, 140),
+    cpu_s=(1_800, 60),
     metrics_cpu_s=(20, 6),
 )
 _LOADS = tuple(range(10, 101, 10))
