@@ -221,10 +221,11 @@ def test_the_seat_of_a_module_follows_its_consumer_with_its_state() -> None:
         assert (world.compiled, world.lost) == (2, [])
 
 
-def test_a_seat_stays_where_it_is_if_the_nearer_broker_does_not_run_its_module() -> None:
+def test_a_seat_stays_where_it_is_if_nearer_brokers_do_not_run_its_module() -> None:
     world = Modular("ABCpy")
     with world.net as net:
-        net.host("C").overlay._overlay.seats.modules._allowed = "named"  # noqa: SLF001 - one setting of one broker
+        for other in "AC":
+            net.host(other).overlay._overlay.seats.modules._allowed = "named"  # noqa: SLF001 - a setting of some brokers
         every = world.count("AB BC AC pA yB")
         net.link("y", "C")
         net.unlink("y", "B")
