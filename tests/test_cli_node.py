@@ -295,7 +295,7 @@ def test_where_security_is_off_names_are_for_plain_names(shell: Shell, monkeypat
     monkeypatch.setenv("CARRYPOST_SECURITY", "off")
     assert shell.run("keys", "name", "node-7", "anna")[0] == 0
     code, told = shell.refusal("keys", "name", "node:7", "bert")
-    assert (code, told.partition(":")[0]) == (2, "a plain node name must have 1 to 64 bytes and no colon")
+    assert (code, told.partition(":")[0]) == (2, "a plain node name must have 1 to 64 bytes and no colon, not 'node")
 
 
 # --- when it cannot run ---------------------------------------------------------------------------------------------
@@ -406,7 +406,9 @@ def test_a_port_that_another_program_has_is_told(shell: Shell) -> None:
     assert shared[1].startswith(
         f"UDP port {port} (setting udp.port) is in use by a program that does not share it: stop"
     )
-    assert own[1].startswith(f"UDP port {port} (setting udp.unicast_port) is in use by another program or node: end it")
+    assert own[1].startswith(
+        f"UDP port {port} (setting udp.unicast_port) is in use by another program or node: stop it"
+    )
     after = shell.contents()
     assert {name: after[name] for name in ("node.key", "node.id")} == {
         name: before[name] for name in ("node.key", "node.id")

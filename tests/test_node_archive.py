@@ -174,7 +174,7 @@ def test_a_folder_that_can_no_longer_be_written_costs_rows_and_is_told_once_and_
     made.flush(final=True)
     assert made.lost == 5
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "cannot be written: File exists; the node continues without" in caplog.records[-1].getMessage()
+    assert "cannot be written: File exists; the node continues without it" in caplog.records[-1].getMessage()
     (tmp_path / "records").unlink()
     tell(made, 5)
     made.flush(final=True)
@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_written_at_the_start_is_refused_unless_the_disk
         made.begin()
     assert (made.lost, len(made.record)) == (1, 0)
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-        "File too large; the node continues without"
+        "File too large; the node continues without it"
     ]
 
 
@@ -216,7 +216,7 @@ def test_a_full_disk_costs_rows_but_never_half_of_one(tmp_path: Path, caplog: py
     made.flush(final=True)
     assert times(part.with_suffix("")) == [1, *range(10, 1_000)]
     told, over = caplog.records
-    assert told.getMessage().partition(": ")[2] == "File too large; the node continues without"
+    assert told.getMessage().partition(": ")[2] == "File too large; the node continues without it"
     assert over.getMessage().endswith(" can be written again; 4 rows are missing")
 
 

@@ -186,7 +186,7 @@ async def test_a_disk_that_somebody_else_fills_is_used_again_when_it_has_room(di
         await until(is_over)
         told, over = [line for line in victim.said.splitlines() if "the store" in line]  # Once each, not for each send.
         assert "WARNING carrypost.node: the disk is full: the store" in told
-        assert "free some space; meanwhile sends fail, and what is carried for others gives way" in told
+        assert "free some space; until then sends fail, and messages carried for others are evicted" in told
         assert str(disk) in over
 
 

@@ -166,5 +166,5 @@ async def test_a_node_warns_of_a_pattern_that_no_topic_matches(
 ) -> None:
     async with Node(settings(tmp_path, altruistic=["village/.*", "topic/roads"])):
         (warned,) = [each.getMessage() for each in caplog.records if "altruistic" in each.getMessage()]
-        assert warned.startswith("altruistic: 'village/.*' matches no topic and no queue")
+        assert warned.startswith("altruistic: 'village/.*' matches no topic or queue and has no effect")
         assert r"'topic/village\..*'" in warned

@@ -7,6 +7,7 @@ paths are longer. So its sentences stand beside ours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def _by_load(study: Study, all_series: Sequence[Series]) -> dict[str, dict[int, 
 
 
 def _cost(run: FinishedRun) -> object:
-    workload = next(iter(run.in_force.get("workload", [])), {})
+    workload: dict[str, Any] = next(iter(run.in_force.get("workload", [])), {})
     return workload.get("params", {}).get("cost_us")
 
 
