@@ -204,5 +204,5 @@ def test_a_folder_that_workers_do_not_see_is_refused_at_the_start(
     # To each process another folder.
     assert command(["lab", "campaign", str(path), "--out", "/proc/self/cwd/out"]) == 2
     told = capsys.readouterr().err
-    assert "does not see /proc/self/cwd/out: the folder of a campaign must be one that all machines" in told
+    assert "does not see /proc/self/cwd/out: all machines of the cluster must share the folder" in told
     assert not (tmp_path / "out").exists()

@@ -68,9 +68,9 @@ def test_files_that_cannot_be_read_are_told_and_nothing_is_written(tmp_path: Pat
     (tmp_path / "empty").write_bytes(b"\n# nothing\n")
     messages = {
         "cut.gz": "cut.gz cannot be read: ",
-        "wide.txt": "wide.txt is no text in UTF-8",
+        "wide.txt": "wide.txt is not UTF-8 text",
         "two.zip": "two.zip must hold one text file, and holds 2",
-        "mac.txt": "mac.txt: its lines end with CR alone",
+        "mac.txt": "mac.txt: its lines must end with LF or CR LF, not with CR alone",
         "empty": "empty, line 1: the file is empty",
         "missing": "missing: there is no such file",
         ".": "is a folder",
@@ -277,7 +277,7 @@ def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tm
     report = _ingested(tmp_path, "pairs", worse, lenient=True)
     assert report.facts["counts"]["bad_lines"] == 12
     assert len([each for each in report.said if "never a b" in each]) == 10
-    with pytest.raises(LocalError, match="there is nothing in it that can be read as pairs"):
+    with pytest.raises(LocalError, match="no line can be read as pairs"):
         _ingested(tmp_path, "pairs", "t i j\nnever a b\n", lenient=True)
 
 
@@ -290,7 +290,7 @@ def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tm
         ("pairs", {"options": Options(same_time="last")}, "--same-time cannot be used with pairs"),
         ("pairs", {"options": Options(interval_s=0.0)}, "--interval-s must be a number above 0"),
         ("pairs", {"day": "2014-06-03"}, "--format pairs takes no --day"),
-        ("gtfs", {}, "--format gtfs needs --day"),
+        ("gtfs", {}, "--format gtfs needs a day of service: --day"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(tmp_path: Path, name: str, more: dict[str, Any], message: str) -> None:

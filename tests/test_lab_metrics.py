@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 SEEDS = (2, 19, 23, 27)
 """Ordered topics: much expires; ids given anew after crashes; drops and receptions anew; a rough radio."""
 US = 1_000_000
+_OF_BROKERS = (
+    families.PATH_LENGTHS,
+    families.BROKER_TRAFFIC,
+    families.LOAD,
+    families.RELOCATIONS,
+    families.EVENT_LATENCY,
+)
 Rows = list[dict[str, Any]]
 
 
@@ -74,7 +81,7 @@ def test_spark_makes_the_same_tables(made: Made, spark: SparkSession, tmp_path: 
 def test_each_run_is_a_row_group_that_statistics_tell(made: Made) -> None:
     for table in FAMILIES:
         file = pq.ParquetFile(made.folder / "metrics" / table.name / "part-0.parquet")
-        if table in (families.PATH_LENGTHS, families.BROKER_TRAFFIC, families.RELOCATIONS, families.EVENT_LATENCY):
+        if table in _OF_BROKERS:
             assert file.num_row_groups == 0, "none of the runs has brokers"
             continue
         told = [file.metadata.row_group(each).column(0).statistics for each in range(file.num_row_groups)]

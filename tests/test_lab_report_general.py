@@ -154,7 +154,7 @@ def test_durations_of_contacts_are_drawn_as_steps(tmp_path: Path) -> None:
 
 def test_where_an_axis_is_cut_is_told(tmp_path: Path) -> None:
     whole = _made(tmp_path / "a", {f.CONTACT_CDF: _cdf(_10000=0.5, _30000=1.0)})
-    assert "Distribution of the duration of contacts: (a) the share that is not above it" in whole.text
+    assert "Distribution of the duration of contacts: (a) CDF, (b) complementary CDF" in whole.text
     assert "is cut" not in whole.text
     cut = _made(tmp_path / "b", {f.CONTACT_CDF: _cdf(_10000=0.5, _100000=0.995, _900000=1.0)})
     assert "The axis is cut at 1'45\"; at most 0.50 % is beyond, up to 15'." in cut.text

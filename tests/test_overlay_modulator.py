@@ -66,7 +66,7 @@ FAULTS: list[tuple[object, str]] = [
     ("twin", "returned a list with a Event"),
     ([Result("text")], "a payload must be bytes, not str"),  # type: ignore[arg-type]
     ([Result(LARGE)], f"at most {LIMITS.message_bytes_max:,} bytes"),
-    ([Result(b"", {"a": [1]})], "value of attribute 'a' is a bool, int, float or str"),  # type: ignore[dict-item]
+    ([Result(b"", {"a": [1]})], "value of attribute 'a' must be a bool, int, float or str"),  # type: ignore[dict-item]
     ([Result(b"", {"a": 2**64})], "does not fit into 64 bits"),
     ([Result(b"", {"": 1})], "the name of an attribute"),
     ([Result(b"", {str(each): 1 for each in range(LIMITS.attributes_max + 1)})], "attributes"),

@@ -96,7 +96,7 @@ class Modulator(msgspec.Struct, frozen=True, array_like=True):
 
 def _size(payload: object) -> int:
     if type(payload) is not bytes and type(payload) is not Blank:
-        raise TypeError(f"a payload is bytes, not a {type(payload).__name__}")
+        raise TypeError(f"a payload must be bytes, not {type(payload).__name__}")
     return payload.size if isinstance(payload, Blank) else len(payload)
 
 
