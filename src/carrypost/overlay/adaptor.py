@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Adaptor(Protocol):
-    """Something that adapts the overlay to what happens."""
+    """A reaction of the overlay to some kinds of notices."""
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Return the kinds of notices that it processes."""
+        """Return the kinds of notices that this adaptor processes."""
 
     def process(self, notice: Notice) -> None:
         """Act upon a notice."""
@@ -64,14 +64,14 @@ class TopologyAdaptor:
     def __init__(self, topology: Topology, channel: SystemChannel) -> None:
         self._topology, self._channel = topology, channel
         self._asks = True
-        """True until the first look: a broker that is new asks others for all entries."""
+        """True until the first look: a new broker asks others for all entries."""
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Process looks, and what other brokers tell."""
+        """Subscribe to looks, and to news from other brokers."""
         return (Timer, Propagated)
 
     def process(self, notice: Notice) -> None:
-        """Look, and send neighbours what changed; in the first period, pass on what others send at once."""
+        """Determine the neighbours and send them what changed; in the first period, pass on news at once."""
         topology = self._topology
         if isinstance(notice, Timer):
             lost = topology.look(notice.now_us)
@@ -90,11 +90,11 @@ class LegAdaptor:
         self._legs = legs
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Process brokers that are lost."""
+        """Subscribe to lost brokers."""
         return (BrokerLost,)
 
     def process(self, notice: Notice) -> None:
-        """Send the legs along another path."""
+        """Send legs on their way to the lost broker along another path."""
         if isinstance(notice, BrokerLost):
             self._legs.reroute(notice.broker)
 
@@ -106,7 +106,7 @@ class HomeBrokerAdaptor:
         self._candidates, self._moves = candidates, moves
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Process nearer brokers of consumers, and brokers that are lost."""
+        """Subscribe to brokers that are nearer to consumers, and to lost brokers."""
         return (NearestBroker, BrokerLost)
 
     def process(self, notice: Notice) -> None:

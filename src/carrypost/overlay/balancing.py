@@ -1,8 +1,8 @@
 """Load balancing: an adaptor that lets clients leave a broker with too much work (OVERLAY §3.5).
 
 The rules for homes look at loads when a consumer reports a broker as near as its home. Where none does, an overloaded
-broker looks for other homes by itself. It tries the moves that lengthen paths least, until its load is as it should be.
-Where the reported broker had too much work, it is tried again when brokers tell of their loads.
+broker looks for other homes by itself. It moves those seats first whose paths grow least, until it is not overloaded.
+A reported broker that had too much work is tried again when brokers announce new loads.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class LoadAdaptor:
         """Reports of brokers that had too much work."""
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Process changes of the load, and brokers that consumers report."""
+        """Subscribe to changes of the load, and to brokers that consumers report."""
         return (LoadChanged, NearestBroker, Propagated)
 
     def process(self, notice: Notice) -> None:
-        """Keep what a consumer reports; let clients leave if there is too much work."""
+        """Remember the report of a consumer; move seats away while this broker is overloaded."""
         if isinstance(notice, NearestBroker):
             self._reports.pop(notice[:4], None)
             self._reports[notice[:4]] = notice

@@ -1,7 +1,7 @@
 """Candidates: other brokers as homes of this broker's consumers, and moves to those that are better (OVERLAY §2.4).
 
 A broker compares itself with a candidate by `choose_home`: paths as it knows the overlay, and loads as they would
-become. What others told of their loads may be old. So a broker adds the seats that it sent since, and the candidate,
+become. Loads that other brokers announced may be old. So a broker adds the seats that it sent since; the candidate,
 which knows best, may refuse.
 """
 
@@ -37,7 +37,7 @@ class Candidates:
         self._topology, self._clients, self._load, self._moves = topology, clients, load, moves
         self._discovery_us = round(context.settings.overlay.discovery_s * 1e6)
         self._sent: dict[bytes, tuple[int, float]] = {}
-        """By broker: the version of its entry, and the load of the seats that were sent to it since that was told."""
+        """By broker: the version of its entry, and the load of the seats that were sent to it since that version."""
 
     def compare(self, notice: NearestBroker) -> tuple[Home, Home]:
         """Return this broker and another one as homes: loads, and distances from producers and to the consumer."""

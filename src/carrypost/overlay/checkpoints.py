@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.processing import SeatRow
 
 _FREE_BYTES = 1024
-"""Checkpoints of this length are sent whatever the results since the last one have."""
+"""Checkpoints up to this length are sent, however few bytes of results there were since the last one."""
 _CURSOR_BYTES = 32
 """Estimated bytes of one cursor in a checkpoint."""
 

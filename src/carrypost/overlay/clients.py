@@ -35,18 +35,18 @@ FAMILY = b"A"
 _AGAIN_US = 5_000_000
 """Interval at which clients that wait for their modules are checked, if nothing happens."""
 STATE = "state"
-"""Refusal of a consumer whose seat and state are not here any more: it has to send them (`Adopt`)."""
+"""Refusal of a consumer whose seat is not here any more: the consumer has to send its state (`Adopt`)."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Client).decode
 
 
 class Refusal(NamedTuple):
-    """Reason why a client is not one of this broker."""
+    """Reason why this broker does not accept a client."""
 
     word: str
-    """Empty: it is."""
+    """Reason in one word; empty if the client is accepted."""
     detail: str = ""
-    """More, for people."""
+    """Details, for people."""
 
 
 ACCEPTED, _WAITS = Refusal(""), Refusal("waits")
@@ -71,7 +71,7 @@ class ClientManager:
         return min(self.table.due_us, self.again_us)
 
     def restore(self, rows: Iterable[bytes]) -> None:
-        """Take in clients of an earlier life."""
+        """Restore clients after a restart."""
         for row in rows:
             client = _decode(row)
             self.table.put(client, ())
@@ -79,7 +79,7 @@ class ClientManager:
                 self._entered(client, self._restored(client))
 
     def _restored(self, client: Client) -> Processing | None:
-        """Return the modulator of a consumer of an earlier life; None without one, or if it does not run here.
+        """Return the modulator of a restored consumer; None without one, or if it does not run here.
 
         Modules do not outlive the process. The consumer attaches anew, because this broker was started again.
         """
@@ -93,12 +93,12 @@ class ClientManager:
             return None
 
     def start(self, now: int) -> None:
-        """Tell other brokers of the clients of an earlier life, and work for them."""
+        """Announce restored clients to other brokers, and resume the work for them."""
         self._seats.start()
         self.update_roster(now)
 
     def is_news(self, client: Client) -> bool:
-        """Return True if nothing later is known of a client."""
+        """Return True if no later request of the client is known."""
         before = self.table.get(client)
         if before is None:
             return client.order >= self._waiting.get(client.key, client).order
@@ -161,7 +161,7 @@ class ClientManager:
         return refusal
 
     def keep(self, client: Client) -> None:
-        """Keep a client in the store."""
+        """Write a client to the store."""
         self._ledger.put(FAMILY + client.digest, _encode(client))
 
     def forget(self, client: Client, now: int) -> None:
@@ -228,7 +228,7 @@ class ClientManager:
             self._seats.close(client)
 
     def _seats_of(self, node: NodeId) -> int:
-        """Return the number of seats that consumers of a node have."""
+        """Return the number of seats of one node's consumers."""
         return sum(each.node == node and each.seated for each in self.table)
 
     def update_roster(self, now: int) -> None:

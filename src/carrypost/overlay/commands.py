@@ -96,7 +96,7 @@ class OverlayCommands:
     ) -> MessageId:
         """Send an event to a channel; returns its id. The node becomes a producer of the channel.
 
-        Raises `LocalError` for what cannot be sent.
+        Raises `LocalError` if the event cannot be sent.
         """
         check_channel(channel)
         draft = Draft(address.channel(channel), payload, attributes or {}, lifetime_us)
@@ -122,7 +122,7 @@ class OverlayCommands:
             self._overlay.change(destination, modulator, now)
 
     def compiled(self, digest: bytes, now: int, *, code: bytes = b"", refusal: str = "", took_us: int = 0) -> None:
-        """Take a module that the driver compiled (`CompileWanted`), or the reason why it could not."""
+        """Accept a module that the driver compiled (`CompileWanted`), or the reason why it could not."""
         with self._step(now):
             self._overlay.compiled(digest, code, refusal, took_us)
 
@@ -135,7 +135,7 @@ class OverlayCommands:
             self._overlay.close(destination, now)
 
     def add(self, adaptor: Adaptor) -> None:
-        """Let an adaptor process notices of this node's overlay; raises `LocalError` for one that is none."""
+        """Add an adaptor to this node's overlay; raises `LocalError` for an object that is not an adaptor."""
         if not callable(getattr(adaptor, "subscribe", None)) or not callable(getattr(adaptor, "process", None)):
             raise LocalError(f"an adaptor has the methods subscribe() and process(notice), which {adaptor!r} has not")
         self._overlay.channel.add(adaptor)

@@ -1,4 +1,4 @@
-"""Pace: the share of a broker's time that clients' own code may have (OVERLAY §5 leaves it open)."""
+"""The compute budget: the share of a broker's time that clients' own code may use (OVERLAY §5 leaves it open)."""
 
 # The attack. Fuel bounds the instructions of one event, but instructions differ by two orders of
 # magnitude in time: 40 ns for the dearest. A module that stays within its fuel can still keep a
@@ -52,12 +52,12 @@ class ComputeBudget:
         return self._paid_us.get(client, 0) - _BURST_US
 
     def lately_us(self, client: NodeId) -> int:
-        """Return the time that a client's events take, as far as the last ones tell."""
+        """Return the estimated time of a client's next event."""
         return self._lately_us.get(client, 0)
 
     @property
     def has_time(self) -> bool:
-        """True if this step may begin an event, however long that takes."""
+        """True if this step may begin another event of a module, however long that event takes."""
         return self.spent_us <= STEP_US
 
     @property

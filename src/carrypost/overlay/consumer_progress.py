@@ -47,15 +47,15 @@ class ConsumerProgress:
         self._node, self._most = context.node, context.limits.clients_max
         self._clients, self._outbox, self._consumers, self._producer = clients, outbox, consumers, producer
         self._results: dict[str, int] = {}
-        """Number of the last result that a subscription of this node told of, by destination."""
+        """Number of the last result that a subscription of this node reported, by destination."""
         self._of_clients: dict[bytes, Cursors] = {}
         """Progress of consumers that have seats here, by their digests."""
         self._of_brokers: dict[str, dict[bytes, Cursors]] = {}
         """Least progress of the seats of brokers, by channel with producers here, and by broker."""
         self._reported: dict[str, Cursors] = {}
-        """By channel: least progress of the seats here, as it was told to homes of producers."""
+        """By channel: least progress of the seats here, as homes of producers know it."""
         self._freed: dict[str, Cursors] = {}
-        """By channel: what producers were told."""
+        """By channel: progress that was last reported to producers."""
 
     def work(self) -> None:
         """Report the progress of this node's subscriptions to their homes."""
@@ -108,7 +108,7 @@ class ConsumerProgress:
         return True
 
     def _news(self, told: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:
-        """Return what has to be reported of a channel, and note that it was."""
+        """Return the progress of a channel that has to be reported, and record it as reported."""
         before = told.get(channel, {})
         news = {producer: number for producer, number in now.items() if number - before.get(producer, 0) >= EVERY}
         channels = {each.item.channel for each in self._clients.table}
@@ -130,7 +130,7 @@ class ConsumerProgress:
 
 
 def _least(all_of: list[Cursors]) -> Cursors:
-    """Return the least number of each producer that all know."""
+    """Return, for each producer that all of them know, the least number."""
     if not all_of:
         return {}
     first, *others = all_of

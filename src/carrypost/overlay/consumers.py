@@ -55,7 +55,7 @@ _COUNTER = FAMILY
 _STEP = 2
 """Number of epochs that are skipped when earlier ones are closed: one may have begun without the consumer."""
 _EARLY_MAX = 256
-"""Number of results of one subscription that wait for `Moving` to name their author."""
+"""Most results of one subscription that wait for `Moving` to name their author."""
 _AGAIN_US = 1_000_000
 """Delay before results that could not be written are accepted again."""
 
@@ -93,7 +93,7 @@ class Consumers:
     def open(
         self, channel: str, now: int, modulator: Modulator | None = None, *, relocation: str = "strict", owner: str = ""
     ) -> Subscription:
-        """Subscribe to a channel, from now on; raises `LocalError` if that cannot be."""
+        """Subscribe to a channel, from now on; raises `LocalError` if that is impossible."""
         if relocation not in VARIANTS:
             raise IllegalArgumentException(f"relocation is {', '.join(map(repr, VARIANTS))}, not {relocation!r}"[:200])
         if len(self._open) >= (most := self._limits.clients_max):
@@ -145,7 +145,7 @@ class Consumers:
         return shortened(item)
 
     def adoption(self, number: int) -> Snapshot | None:
-        """Return the state with which a new home of a subscription begins; None if it has all that it needs."""
+        """Return the state with which a new home of a subscription begins; None if the home needs none."""
         found = self._open[address.results(self._node, str(number))]
         return self.kept.adoption(found) if found.row.adopting else None
 
@@ -227,7 +227,7 @@ class Consumers:
     # --- results -------------------------------------------------------------------------------------------
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
-        """Return messages that pass: all except results, and results whose turn it is."""
+        """Return the messages that pass: results whose turn it is, and everything that is not a result."""
         if not self._open:
             return copies
         self._lost = {}
@@ -415,6 +415,6 @@ class Consumers:
 
 
 def _covers(copy: Copy) -> Covers | None:
-    """Return the events that a result covers; None if the message is no result."""
+    """Return the events that a result covers; None if the message is not a result."""
     headers = copy.descriptor.headers
     return None if headers is None else headers.covers

@@ -1,4 +1,4 @@
-"""Entries that brokers write of themselves, and others pass on: their versions, and their packed form.
+"""Entries that brokers write about themselves, and others pass on: their versions, and their packed form.
 
 An entry with six neighbours has 40 bytes. Entries are hearsay. Their authors did not sign them, as signatures would
 cost 2.5 times the traffic; a broker that lies can make paths longer, and nothing else. Rosters (`overlay.rosters`) have
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 _HEAD = struct.Struct(">4sIBB")
-"""Of an entry: prefix, version, load, number of neighbours."""
+"""Head of an entry: prefix, version, load, number of neighbours."""
 _LINK = struct.Struct(">4sB")
 _STAMP = struct.Struct(">4sI")
 """A broker and the version of its entry."""
@@ -27,36 +27,36 @@ _VERSIONS = 2**32
 
 
 class Versioned(Protocol):
-    """Something that each broker writes of itself, and others pass on: an entry, or a roster."""
+    """A value that each broker writes about itself, and others pass on: an entry, or a roster."""
 
     @property
     def prefix(self) -> bytes:
-        """Four bytes that stand for the broker."""
+        """Four bytes that identify the broker (`node_prefix`)."""
 
     @property
     def version(self) -> int:
-        """Number by which `is_later` compares what one broker wrote."""
+        """Version, which `is_later` compares with others of the same broker."""
 
     @property
     def fingerprint(self) -> int:
-        """Part of this entry in a digest."""
+        """Contribution to a digest."""
 
 
 class Entry(NamedTuple):
-    """The neighbours of one broker, as it told of them itself."""
+    """The neighbours of one broker, as it reports them itself."""
 
     prefix: bytes
-    """Four bytes that stand for it."""
+    """Four bytes that identify the broker (`node_prefix`)."""
     version: int
     """Number by which `is_later` compares entries: the upper half is the broker's life, the lower half a sequence."""
     load: int
-    """Load in percent of the capacity; 255: that and more."""
+    """Load in percent of the capacity; 255 means 255 or more."""
     neighbours: tuple[tuple[bytes, int], ...]
     """Neighbours by their four bytes, with hops, ascending."""
 
     @property
     def fingerprint(self) -> int:
-        """Return the part that it has in a digest."""
+        """Contribution of this entry to a digest."""
         return hash_of(self.prefix, self.version)
 
 
@@ -66,7 +66,7 @@ def first_version(boot: int) -> int:
 
 
 def next_version(version: int) -> int:
-    """Return the version that follows."""
+    """Return the version after this one."""
     return (version + 1) % _VERSIONS
 
 
@@ -125,7 +125,7 @@ def pack_stamps(entries: Iterable[Versioned]) -> bytes:
 
 
 def unpack_stamps(packed: bytes) -> dict[bytes, int]:
-    """Return versions by broker; raises `ValueError` for what was not packed so."""
+    """Return versions by broker; raises `ValueError` for bytes that `pack_stamps` cannot have made."""
     if len(packed) % _STAMP.size:
         raise ValueError("a version is cut short")
     return dict(_STAMP.iter_unpack(packed))

@@ -26,7 +26,7 @@ _decode = msgspec.msgpack.Decoder(list[EventTime]).decode
 
 
 def event_of(descriptor: Descriptor) -> int:
-    """Return the number of an event; 0 if it is none."""
+    """Return the number of an event; 0 if the message is not an event."""
     return 0 if descriptor.headers is None else descriptor.headers.event
 
 
@@ -39,7 +39,7 @@ class EventNumbers:
         self._times: dict[str, list[EventTime]] = {}
 
     def restore(self, name: bytes, row: bytes) -> None:
-        """Take in a number of an earlier life."""
+        """Restore a number after a restart."""
         self._rows.restore(name, row)
         self.reverted(name)
 

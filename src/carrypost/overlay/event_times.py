@@ -1,4 +1,4 @@
-"""Marks: times of some of a producer's events, by which it counts those sent since a time although they are gone.
+"""Times of some of a producer's events, by which it counts those sent since a time although they are gone.
 
 A producer marks each event with its number and time, in the row that has its number. The newest marks stay. Of older
 events ever fewer marks stay: between two of them are at most half as many events as follow, so that their number grows
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NEWEST = 16
-"""Events that all have marks, at least."""
+"""Number of newest events that all keep their marks."""
 _SHARE = 2
-"""Events after two neighbouring marks, less the newest ones, by those between them, at least."""
+"""Between two marks lie at most one event per this many later ones, the newest not counted."""
 
 
 class EventTime(NamedTuple):
@@ -27,7 +27,7 @@ class EventTime(NamedTuple):
 
 
 def thinned(marks: Sequence[EventTime]) -> list[EventTime]:
-    """Return marks, ascending, without those that lie closer to each other than their age asks for."""
+    """Return ascending marks without those that lie closer together than their age requires."""
     kept: list[EventTime] = []
     for mark in marks:
         after = marks[-1].number - mark.number - _NEWEST
@@ -40,7 +40,7 @@ def thinned(marks: Sequence[EventTime]) -> list[EventTime]:
 def before(marks: Iterable[EventTime], since_us: int, last: int) -> int:
     """Return the number of the last event before a time, or a lower one; `last`: the number of the last event of all.
 
-    What is older than all marks counts as before.
+    Events older than all marks count as before that time.
     """
     known = sorted(mark for mark in marks if mark.number <= last)
     first = min((mark.number for mark in known if mark.created_us >= since_us), default=last + 1)

@@ -1,4 +1,4 @@
-"""Events of the overlay that tell which broker works for a client."""
+"""Events of the overlay that report which broker works for a client."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class HomeRefused(LayerEvent, frozen=True):
     broker: NodeId
     reason: str
     """`clients`, `seats` or `channels`: it has no room for more of them; `modulator`: it cannot run that of the
-    consumer; `broker`: it is none."""
+    consumer; `broker`: the node is not a broker."""
     detail: str = ""
-    """More of the reason, for people: what is wrong with the modulator."""
+    """Details of the reason, for people, such as the fault of the modulator."""
 
 
 class Relocated(LayerEvent, frozen=True):

@@ -1,4 +1,4 @@
-"""Flow: the bytes that a seat gets and those that it sends, of its last events.
+"""Flow: the bytes that a seat received and sent for its latest events.
 
 Both count payloads and descriptors: of events as their producers sent them, and of results as they leave. Checkpoints
 do not count: they are a small part of all bytes, and the first one of a seat would look like a burst of results.
@@ -7,7 +7,7 @@ do not count: they are a small part of all bytes, and the first one of a seat wo
 from __future__ import annotations
 
 _EVENTS_MIN, _EVENTS_MAX = 8, 64
-"""Events after which a ratio is known; and after which the earlier half of them counts half."""
+"""Events after which a ratio is known, and after which all counts are halved, so that old events fade."""
 
 
 class Flow:
@@ -29,10 +29,10 @@ class Flow:
 
     @property
     def ratio(self) -> float | None:
-        """Return the bytes sent for each byte that came; None as long as too few events were processed."""
+        """Bytes sent for each byte received; None as long as too few events were processed."""
         return self._sent / self._got if self._events >= _EVENTS_MIN else None
 
     def share(self, most: float | None) -> float:
-        """Return the ratio if it is known, and at most this; else 1."""
+        """Return the ratio if it is known and at most `most`; else 1."""
         ratio = self.ratio
         return 1.0 if ratio is None or most is None or ratio > most else ratio

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Gaps:
-    """The lanes of the seats of one broker, and questions about what is missing in them."""
+    """The lanes of one broker's seats, and requests for the events missing in them."""
 
     def __init__(self, context: HostContext, legs: Legs) -> None:
         self._holdings, self._outputs = context.holdings, context.outputs
@@ -47,7 +47,7 @@ class Gaps:
     # --- lanes ---------------------------------------------------------------------------------------------
 
     def enter(self, seat: Seat, copy: Copy) -> bool:
-        """Let an event wait for its turn. Returns True if the seat will process it, and did not have it yet."""
+        """Add an event to its lane. Returns True if the seat will process it and did not have it before."""
         event = copy.descriptor.original
         number, producer = event_of(event), event.node
         if (lane := self._lane(seat, producer)) is None:
@@ -76,7 +76,7 @@ class Gaps:
     def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
         """Return the lane of a producer; None if there is no room for one more, after counting a refusal.
 
-        Anybody can invent producers. So a producer of which nothing is certain is dropped for the next one.
+        Any node can name producers that do not exist. So an unconfirmed producer loses its lane to the next one.
         """
         if (lane := seat.lanes.get(producer)) is not None:
             return lane
@@ -102,7 +102,7 @@ class Gaps:
                 self.look(seat, producer)
 
     def clear(self, seat: Seat) -> None:
-        """Let all events of a seat go."""
+        """Release all events of a seat."""
         for lane in seat.lanes.values():
             self.room.clear(lane)
 
@@ -146,7 +146,7 @@ class Gaps:
                 self._pass_over(seat, producer, min(upto, gap[1]))
 
     def _pass_over(self, seat: Seat, producer: NodeId, upto: int) -> None:
-        """Skip events that nobody has. The state lacks those that were to be repeated: they are counted, and told."""
+        """Skip events that no node has. Those to repeat are missing in the state: count and report them."""
         if repeated := seat.pass_over(producer, upto):
             self._outputs.refuse("repeats", producer, count=repeated)
         self._advanced(seat, producer)

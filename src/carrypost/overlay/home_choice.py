@@ -4,7 +4,7 @@ A client attaches to the nearest broker. Every `discovery_s` its `Monitor` compa
 changes to a nearer home by itself. A consumer has its seat there, so it reports the candidate, and its home decides
 (`choose_home`): only a broker knows loads and paths from producers.
 
-Everything here is a function of what is handed in. Ties go to the lower id, except that nobody moves for a tie.
+All functions here are pure. Ties go to the lower id, except that no client moves for a tie.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def nearest(distances: Mapping[NodeId, Distance], *, but: NodeId | None = None) 
 
 
 class Report(NamedTuple):
-    """A broker that could be the home of a consumer, as the consumer tells its home."""
+    """A broker that could be the home of a consumer, as the consumer reports it to its present home."""
 
     candidate: NodeId
     hops: int
@@ -88,11 +88,11 @@ class Monitor:
     def __init__(self, discovery_us: int, now: int) -> None:
         self._discovery_us = discovery_us
         self._reported: tuple[NodeId, Report] | None = None
-        """The home that was told of a candidate, and what it was told."""
+        """The home that got the last report, and that report."""
         self._looks = 0
-        """Number of looks since then."""
+        """Number of looks since the last report."""
         self._turn = 0
-        """Number of times that the same one was to be reported again."""
+        """Number of times that the same candidate was to be reported again."""
         self.due_us = now + discovery_us
         """Time of the next look."""
 
@@ -106,7 +106,7 @@ class Monitor:
     def look_for_consumer(
         self, home: NodeId, distances: Mapping[NodeId, Distance], now: int, *, others: bool = True
     ) -> Report | None:
-        """Return a broker as near as the home of a consumer, or nearer. Returns None if the home was told of late.
+        """Return a broker as near as the home of a consumer, or nearer; None if the home got that report lately.
 
         One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3). If
         the home knows the nearest one for a while, `others` have their turn: that one may have too much work.

@@ -60,7 +60,7 @@ class _Client(msgspec.Struct, eq=False):
     boot: int = 0
     """Life of that broker."""
     homed: bool = False
-    """True once that broker confirmed that it is."""
+    """True once that broker confirmed that it is the home."""
     due_us: int = 0
     """Time at which it asks, or asks again."""
     delay_us: int = _FIRST_US
@@ -69,13 +69,13 @@ class _Client(msgspec.Struct, eq=False):
     told: NodeId | None = None
     """The home that was last reported to the program."""
     reason: str = events.FIRST
-    """Reason for that broker."""
+    """Reason for choosing that broker."""
     moves_for: str = events.NEARER
-    """Reason for which the seat of a consumer moves, as its home told last."""
+    """Reason for which the seat of a consumer moves, as its home reported last."""
     refusal: str = ""
     """Reason why the broker that answered last refused; empty if it did not."""
     detail: str = ""
-    """More of it, for people."""
+    """Details of that refusal, for people."""
 
 
 class Homes:
@@ -120,7 +120,7 @@ class Homes:
         self._incarnation = incarnation
 
     def drafts(self) -> list[Draft]:
-        """Take the messages that are to be published."""
+        """Return the messages to publish, once."""
         said, self._said = self._said, []
         return said
 
@@ -146,7 +146,7 @@ class Homes:
     # --- clients -------------------------------------------------------------------------------------------
 
     def attach(self, role: Role, channel: str, subscription: int = 0, broker: NodeId | None = None) -> None:
-        """Look for a home of one more client, or (`broker`) resume that of an earlier life. Idempotent.
+        """Look for a home of one more client, or resume with `broker` after a restart. Idempotent.
 
         Raises `LocalError` if there cannot be one.
         """

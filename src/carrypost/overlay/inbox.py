@@ -1,8 +1,8 @@
-"""The inbox of the overlay: messages to `overlay/N` and `overlay/all`, whose items go to the parts that take them.
+"""The inbox of the overlay: messages to `overlay/N` and `overlay/all`, whose items go to the parts that process them.
 
-An item counts if its author may say it (`items.may_say`), and if the part that takes it finds that the author has that
-part. What does not count is refused, and counted. A message that was read is acknowledged and dropped at the end of the
-step. One whose payload is the state of a seat stays until that was read.
+An item counts if its author may send it (`items.may_say`), and if the part that processes it finds the author in the
+required role. Any other item is refused, and counted. A message that was read is acknowledged and dropped at the end of
+the step. One whose payload is the state of a seat stays until that was read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from carrypost.overlay.topology import Topology
 
 Reader = Callable[[bytes | Blank], bool]
-"""Takes the payload of a message; returns False if it does not count. May raise `RemoteError`."""
+"""Function that processes the payload of a message; returns False to refuse it. May raise `RemoteError`."""
 Take = Callable[[Any, "Copy", int], bool | Reader | None]
-"""Takes an item with its message, at a time: returns False if it does not count, or what has to read the payload. May
-raise `RemoteError`."""
+"""Function that processes an item with its message and a time; returns False to refuse it, or a reader of the payload.
+May raise `RemoteError`."""
 Hear = Callable[[Any, "NodeId", int], bool | None]
-"""Takes an item of an author, at a time, that needs nothing else of its message; returns False if it does not count."""
+"""Function that processes an item by its author and a time, without its message; returns False to refuse it."""
 
 
 class _Eligible:
@@ -55,17 +55,17 @@ class Inbox:
         takes: Mapping[type, Take],
         hears: Mapping[type, Hear],
     ) -> None:
-        """`takes`, `hears`: by kind of item, but for `Pass`, which legs take with the message."""
+        """Map kinds of items to functions: `takes` and `hears`. `Pass` is in neither; `legs` processes it."""
         self._holdings, self._outputs = context.holdings, context.outputs
         self._eligible = _Eligible(context.settings.overlay.brokers)
         self._topology, self._legs, self._takes, self._hears = topology, legs, takes, hears
         self._read: list[Copy] = []
-        """Messages that were acted upon: nobody needs them any more."""
+        """Messages that were processed, and can be dropped."""
         self._unread: dict[MessageId, Reader] = {}
         """Messages whose payloads are being read, and what reads them; bounded by the cache, which has the copies."""
 
     def receive(self, copy: Copy, *, to_all: bool) -> None:
-        """Act upon the items of a message."""
+        """Process the items of a message."""
         descriptor, author = copy.descriptor, copy.descriptor.node
         items, unread = ITEMS.items_of(descriptor)
         allowed = [
@@ -100,11 +100,11 @@ class Inbox:
         return None
 
     def hear(self, item: object, author: NodeId) -> None:
-        """Act upon an item that this node says to itself."""
+        """Process an item that this node sent to itself."""
         self._hears[type(item)](item, author, self._holdings.now_us)
 
     def _guard(self, copy: Copy, act: Callable[[], bool | None]) -> None:
-        """Count what does not count, by reason."""
+        """Process an item, and count its refusal, by reason."""
         author, shown = copy.descriptor.node, copy.descriptor.shown
         try:
             if act() is False:
@@ -117,7 +117,7 @@ class Inbox:
         self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take a payload that was asked for here."""
+        """Process a payload that was requested here."""
         if (read := self._unread.pop(copy.id, None)) is not None:
             self._guard(copy, partial(read, payload))
             self._finish(copy)
@@ -128,7 +128,7 @@ class Inbox:
             self._unread.pop(copy.id, None)
 
     def finish(self) -> None:
-        """Drop what was read."""
+        """Drop messages that were read."""
         read, self._read = self._read, []
         for copy in read:
             if copy.here:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NOW = (Handoff, Ready, Detour, Detoured, Abort)
 _LIFE_US = 60_000_000
-"""Lifetime of everything else, which is repeated until it is answered."""
+"""Lifetime of all other items, which are repeated until they are answered."""
 _PRIORITY = 9
 
 

@@ -1,4 +1,4 @@
-"""Items that overlays tell each other, and the one table of who may say what.
+"""Items that overlays send each other, and the one table of the authors that may send each kind.
 
 Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`local.control`). What a broker knows
 of others is packed (`overlay.entries`, `overlay.rosters`), and so are the routes of legs (`overlay.routes`).
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 CURSORS_MAX = 64
-"""Producers whose cursors a consumer tells its home, and runs of events of one item."""
+"""Most producers whose cursors a consumer sends to its home, and most runs of events in one item."""
 DETAIL_MAX = 200
-"""Characters of what is told of a refusal besides."""
+"""Characters of the details of a refusal."""
 REFUSAL_MAX = 16
 """Characters of the word that says why a broker refuses a client."""
 ATTACH_BYTES_MAX = 1_600
@@ -53,7 +53,7 @@ Cursors = Annotated[tuple[tuple[_Name, _Count], ...], msgspec.Meta(max_length=CU
 
 
 class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
-    """The author is a broker; said to all, and again before the message dies."""
+    """The author is a broker. Sent to all nodes, and again before the message expires."""
 
     capacity: _Count = 0
     """Work that it can do, in thousandths of a processor."""
@@ -62,10 +62,10 @@ class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 
 
 class Topology(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
-    """Entries and rosters that changed since the author told of them before, and a digest of all that it has."""
+    """Entries and rosters that changed since the author's last message, and a digest of all that it has."""
 
     digest: _Digest
-    """Exclusive or of the fingerprints of all entries and rosters."""
+    """XOR of the fingerprints of all entries and rosters."""
     entries: Annotated[bytes, msgspec.Meta(max_length=ENTRIES_BYTES_MAX)] = b""
     """Packed entries (`Entry`)."""
     known: Annotated[bytes, msgspec.Meta(max_length=STAMPS_BYTES_MAX)] | None = None
@@ -73,14 +73,14 @@ class Topology(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     rosters: Annotated[bytes, msgspec.Meta(max_length=ENTRIES_BYTES_MAX)] = b""
     """Packed rosters (`rosters.Roster`) that changed."""
     known_rosters: Annotated[bytes, msgspec.Meta(max_length=STAMPS_BYTES_MAX)] | None = None
-    """Packed brokers and versions of all rosters that the author has, likewise."""
+    """Packed brokers and versions of all rosters that the author has, if it asks for what it lacks."""
 
 
 class Pass(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
-    """The message is a leg: it passes on another one, to the brokers at the ends of its routes."""
+    """The message is a leg: it passes on another message, to the brokers at the ends of its routes."""
 
     channel: _Channel = ""
-    """Name of the channel that the message is of; empty: it is of none."""
+    """Name of the message's channel; empty if it belongs to none."""
     routes: Annotated[tuple[_Route, ...], msgspec.Meta(min_length=1, max_length=ROUTES_MAX)] = (b"",)
     """Brokers that are still to be passed, the last one included, by four bytes each; empty: this is the last one."""
     repaired: bool = False
@@ -124,21 +124,21 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     adopts: bool = False
     """True: the seat must not work before it has the state that `Adopt` of the same epoch brings."""
     passed_on: bool = False
-    """True: the home that the producer leaves passes on all events before, so that nobody need be told of the last."""
+    """True: the home that the producer leaves passes on all earlier events, so no seat need be told of the last."""
 
 
 class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
-    """The author is the home broker of a client of the addressee, which asked for it; or it has no room."""
+    """The author accepts a client of the addressee, and is its home broker; or it refuses the client."""
 
     role: Role
     channel: _Channel
     subscription: _Count = 0
     refusal: Annotated[str, msgspec.Meta(max_length=REFUSAL_MAX)] = ""
-    """Not empty: why it is not, and the client should ask another broker (`overlay.clients`)."""
+    """Reason of a refusal, after which the client asks another broker (`overlay.clients`); empty: it is accepted."""
     epoch: _Count = 0
     """Not 0: the seat of a consumer moved to the author, or was adopted by it, and has this epoch now."""
     detail: Annotated[str, msgspec.Meta(max_length=DETAIL_MAX)] = ""
-    """More of the refusal, for people."""
+    """Details of the refusal, for people."""
 
 
 class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="A", gc=False):
@@ -159,7 +159,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="G", gc=False):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """All consumers at the author, or, said to a producer by its home, all of the channel, are past these events."""
+    """All consumers at the author are past these events; sent by a producer's home: all consumers of the channel."""
 
     channel: _Channel
     cursors: Cursors
@@ -345,9 +345,9 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Seated: (Who.PARTY, False),
     Abort: (Who.PARTY, False),
 }
-"""By kind: whose items count, and whether they are said to all nodes, or to one.
+"""By kind: the authors whose items count, and True if they are for all nodes, False if for one.
 
-Authors whose part only the receiver's tables show are checked again by what takes the item.
+Authors whose role only the receiver's tables show are checked again by the part that processes the item.
 """
 
 

@@ -31,7 +31,7 @@ class EventsLost(LayerEvent, frozen=True):
     """Events are missing before the result that follows.
 
     Either the consumer did not get them, or the state of its modulator lacks them: another broker adopted the seat, and
-    nobody had them any more.
+    no node had them any more.
     """
 
     destination: str
@@ -49,18 +49,18 @@ class KeptCheckpoints:
         """The checkpoint that was read last."""
 
     def has_read(self, copy: Copy) -> bool:
-        """Return True if the payload of a checkpoint was read; else have it read."""
+        """Return True if the payload of a checkpoint was read; otherwise request it."""
         if copy.id in self._payloads:
             return True
         self._outputs.emit(PayloadWanted(copy.descriptor))
         return False
 
     def read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take the payload of a checkpoint whose turn it is."""
+        """Process the payload of a checkpoint whose turn it is."""
         self._payloads = {copy.id: payload}
 
     def keep(self, found: Subscription, copy: Copy, covers: Covers) -> Mapping[str, int]:
-        """Keep a checkpoint that was read instead of the one before, and of the events since.
+        """Replace the checkpoint before, and the events since then, with one that was read.
 
         Returns how many events its state lacks of which there were results, by producer.
         """
@@ -110,7 +110,7 @@ class Coverage:
     def __init__(self, context: HostContext) -> None:
         self._limits, self._outputs = context.limits, context.outputs
         self.missed = 0
-        """Events that were missing, in this life."""
+        """Events that were missing, since the start."""
 
     def count(self, found: Subscription, covers: Covers) -> bool:
         """Advance the cursors by the events of a result. Returns False if the consumer has all of them already."""
@@ -135,13 +135,13 @@ class Coverage:
         return new
 
     def lose(self, found: Subscription, producer: NodeId, events: int) -> None:
-        """Tell the program of events that are missing, or that the modulator's state lacks from now on."""
+        """Report events to the program that are missing, or that the modulator's state lacks from now on."""
         found.row.lost += events
         self.missed += events
         self._outputs.emit(EventsLost(found.destination, producer, events))
 
     def _shorten(self, found: Subscription) -> None:
-        """Keep within the bounds what a home could make grow by results that name ever more producers, or events."""
+        """Enforce the bounds: a home could send results that name ever more producers, or events."""
         row = found.row
         while len(row.cursors) > self._limits.clients_max:
             del row.cursors[next(iter(row.cursors))]

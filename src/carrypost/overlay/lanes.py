@@ -46,9 +46,9 @@ class Lane(msgspec.Struct, eq=False):
     events: dict[int, Copy] = {}
     """Events by number; processed ones stay until that is durable."""
     nbytes: int = 0
-    """Bytes of their payloads."""
+    """Bytes of the events' payloads."""
     last: int = 0
-    """Number of the producer's last event, as far as this broker heard of it."""
+    """Number of the producer's last event that this broker heard of."""
     since_us: int = NEVER
     """Time since which something is missing."""
     ask_us: int = NEVER
@@ -65,7 +65,7 @@ class Room:
         self._held: dict[MessageId, int] = {}
         """Messages that wait, and the number of lanes that they wait in; bounded by the lanes."""
         self.bytes = 0
-        """Payloads of these."""
+        """Bytes of the payloads of these messages."""
 
     def keep(self, lane: Lane, number: int, copy: Copy) -> bool:
         """Keep an event in its lane, dropping later ones if necessary; return False if there is no room."""
@@ -107,7 +107,7 @@ class Room:
         return copy
 
     def clear(self, lane: Lane) -> None:
-        """Let all events of a lane go."""
+        """Release all events of a lane."""
         for number in list(lane.events):
             self.release(lane, number)
 
@@ -162,12 +162,12 @@ class Seat:
 
     @property
     def is_settled(self) -> bool:
-        """True if it works, and nothing is under way that another broker would have to know of."""
+        """True if the seat works, and nothing is in progress that another broker would have to know."""
         row = self.row
         return not (self.suspended or self.awaits_state or row.repeats or row.lacks) and self.stops is None
 
     def snapshot(self, *, state: bool) -> Snapshot:
-        """Return its snapshot; `state`: with that of the modulator."""
+        """Return a snapshot of the seat; `state`: with the modulator's state."""
         row = self.row
         kept = row.state if state else b""
         return Snapshot(
@@ -177,12 +177,12 @@ class Seat:
 
     @property
     def destination(self) -> str:
-        """Return the destination of its results."""
+        """Destination of the seat's results."""
         return address.results(self.client.node, str(self.client.item.subscription))
 
     @property
     def checkpoint_us(self) -> int:
-        """Return the time of the next checkpoint."""
+        """Time of the next checkpoint."""
         if self.processing.instance is None or self.row.repeats:
             return NEVER
         if self.row.lacks or not self.row.begun:
@@ -267,7 +267,7 @@ def known_lanes(seats: Iterable[Seat]) -> dict[NodeId, Lane]:
 
 
 def date_of(copy: Copy) -> tuple[int, str]:
-    """Order events of several producers by their dates."""
+    """Return the key that orders events of several producers: by date."""
     event: Descriptor = copy.descriptor.original
     return event.created_us, event.node
 

@@ -1,4 +1,4 @@
-"""Tails: the numbers of the last events of producers that are attached here, for brokers with seats of their channels.
+"""Numbers of the last events of producers that are attached here, for brokers with seats of their channels.
 
 A seat notices that an event is missing when a later one comes. For the last event of a producer it would not: the home
 may have passed it on before it knew of the seat, as after a restart. So the home of producers sends the numbers of

@@ -50,12 +50,12 @@ class LegArrivals:
         self._unreported: list[LegArrived] = []
         """Events that waited for batches which could not be written."""
         self.due_us = NEVER
-        """Time at which these are held again."""
+        """Time at which unreported events are held again."""
         self.count = 0
-        """Number of messages that arrived in this life."""
+        """Number of messages that arrived since the start."""
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take in what an earlier life told: names of rows, and their values."""
+        """Restore the messages reported before a restart, by names of rows and their values."""
         found = [(int.from_bytes(row, "big"), MessageId(name[len(FAMILY) :])) for name, row in rows]
         self._reported = {message: until_us for until_us, message in sorted(found)}
 

@@ -29,7 +29,7 @@ class LegRoom:
         self._legs: dict[MessageId, NodeId] = {}
 
     def has_room(self, copy: Copy, payer: NodeId, legs: int) -> bool:
-        """Return True if so many legs with the payload of a copy may be published on account of a node."""
+        """Return True if a node's share has room for this many legs with the payload of a copy."""
         if payer == self._own:
             return True
         nbytes = copy.descriptor.length * legs
@@ -49,7 +49,7 @@ class LegRoom:
                 used.add(1, leg.descriptor.length)
 
     def remove(self, leg: Copy) -> None:
-        """Note that a copy is gone, which may be such a leg."""
+        """Stop charging for a copy that is gone, if it is a leg."""
         payer = self._legs.pop(leg.id, None)
         if payer is not None:
             for used in (self._all, self._of[payer]):

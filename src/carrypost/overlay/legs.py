@@ -106,21 +106,21 @@ class Legs:
         self.modules: list[Copy] = []
         """Modules at the last broker of their route, until they are read."""
         self.settled: list[Copy] = []
-        """Messages of this node whose legs are durable, until they are taken."""
+        """Messages of this node whose legs are durable, until a caller collects them."""
         self._open: dict[MessageId, _Forwarding] = {}
-        """Open passages; bounded by the cache, which has their copies."""
+        """Messages being forwarded; bounded by the cache, which has their copies."""
         self._fresh: list[_Forwarding] = []
-        """Passages whose legs may be published, or that are complete, since the last call of `drafts`."""
+        """Forwardings whose legs may be published, or that are complete, since the last call of `drafts`."""
         self._leaving: dict[tuple[str, bytes, bytes], tuple[_Forwarding, _Leg]] = {}
         """Legs that were passed to the host to publish, by destination, items and origin."""
         self._sent: dict[MessageId, tuple[_Forwarding, _Leg]] = {}
         """Legs that were published, and are not durable yet."""
         self._serials: dict[int, list[MessageId]] = {}
-        """The same, by the number of their batch."""
+        """Published legs that are not durable yet, by the number of their batch."""
         self._again_us = NEVER
-        """Time at which legs are published that had no room."""
+        """Time at which legs that had no room are published again."""
         self.passed = self.repaired = 0
-        """Legs that were passed on, and routes that were changed on their way."""
+        """Numbers of legs that were passed on, and of routes that were changed on the way."""
 
     @property
     def due_us(self) -> int:
@@ -197,7 +197,7 @@ class Legs:
         return {each.original.wire for each in legs if each.destination == wanted and each.original is not each}
 
     def reroute(self, broker: NodeId) -> None:
-        """Search another path for this node's legs on their way to a broker that cannot be reached."""
+        """Find another path for this node's legs on their way to a broker that cannot be reached."""
         wanted, lost = address.overlay(broker), node_prefix(broker)
         for copy in self._holdings.known_copies():
             descriptor = copy.descriptor
@@ -233,7 +233,7 @@ class Legs:
         self._fresh.append(passage)
 
     def _payer(self, copy: Copy) -> NodeId:
-        """Return the node that a passage is charged to: the author of the leg, or of the message that brokers pass on.
+        """Return the node that a forwarding is charged to: the author of the leg, or of the message inside it.
 
         Otherwise a broker would have to share one part among all authors whose messages it passes on.
         """
@@ -303,7 +303,7 @@ class Legs:
     # --- drafts --------------------------------------------------------------------------------------------
 
     def drafts(self, now: int) -> list[Draft]:
-        """Return the legs that may be published, and release passages whose legs are all durable."""
+        """Return the legs that may be published, and release forwardings whose legs are all durable."""
         made: list[Draft] = []
         self._leaving = {}
         ready, self._fresh = self._fresh, []
@@ -321,7 +321,7 @@ class Legs:
         return made
 
     def _leave(self, passage: _Forwarding, now: int) -> list[Draft]:
-        """Return the legs of a passage, if there is room for them; else they are tried again later."""
+        """Return the legs of a forwarding, if there is room for them; else they are tried again later."""
         first = not passage.after_us
         self._put_off(passage, now)  # Until `published` removes them: the cache may have no room for them.
         # Legs that replace others need no room of their own.
@@ -385,7 +385,7 @@ class Legs:
                 self._put_off(passage, self._holdings.now_us)
 
     def _settle(self, passage: _Forwarding) -> None:
-        """Release a passage; a leg that arrived is acknowledged, so that carriers drop it."""
+        """Release a forwarding; a leg that arrived is acknowledged, so that carriers drop it."""
         copy = passage.copy
         if passage.unwritten or passage.holders or self._open.get(copy.id) is not passage:
             return

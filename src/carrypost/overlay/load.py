@@ -5,7 +5,7 @@ The load is the work that arrived in `load_window_s`, events times the time of o
 slot that is over: events that come at regular times make a steady load.
 
 Brokers compare loads as they will be (`ahead`). A seat that moves away counts no more. One that comes counts with the
-work that its old broker told, until it has been here for a whole window.
+work that its old broker reported, until it has been here for a whole window.
 
 Nodes measure the time of an event. Where nothing measures it, as in emulation, work takes the time that is declared:
 `book` returns the time at which an event is worked off. Then its results leave.
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _SLOTS = 5
 """Parts of the window."""
 _CHANGE = 0.05
-"""Difference of loads that adaptors and other brokers are told of."""
+"""Change of the load that is reported to adaptors and other brokers."""
 DIGITS = 3
-"""Digits of loads that are compared: sums of the same shares are to be equal."""
+"""Digits to which loads are rounded before they are compared, so that sums of the same shares are equal."""
 PERCENT_MAX = 255
-"""The highest load that brokers tell: this and more."""
+"""Highest load that brokers report; it stands for this and more."""
 _EXPECTED_MAX = 1.0
-"""Load of a seat that comes, at most: another broker says it."""
+"""Most load that an expected seat counts with: another broker claims it, and may lie."""
 
 
 class _Share:
@@ -42,15 +42,15 @@ class _Share:
         self.slots: dict[int, int] = {}
         """Microseconds of work, by slot of the window."""
         self.arrived_us = 0
-        """Work of the window that ended with the last slot."""
+        """Work that arrived in the window that ended with the last slot."""
         self.expected_us = 0
-        """Work that the old broker of the seat told; 0 after a whole window."""
+        """Work that the seat's old broker reported; 0 once the seat has been here for a whole window."""
         self.leaves = False
         """True if the seat moves away."""
 
     @property
     def work_us(self) -> int:
-        """Work of a window."""
+        """Work in one window: expected or arrived."""
         return max(self.arrived_us, self.expected_us)
 
 
@@ -78,7 +78,7 @@ class Load:
 
     @property
     def percent(self) -> int:
-        """Load as it will be, in percent, as other brokers are told of it."""
+        """The load that is reported to other brokers: `ahead` in percent."""
         return min(round(100 * self.ahead), PERCENT_MAX)
 
     def add(self, name: bytes, now: int) -> None:
@@ -90,12 +90,12 @@ class Load:
         self._shares.pop(name, None)
 
     def expect(self, name: bytes, work: int, now: int) -> None:
-        """Count a seat that comes with some work, in thousandths of a processor, before its events do."""
+        """Count the work of a seat, in thousandths of a processor, before its events arrive."""
         self._shares[name].expected_us = round(min(work / self.power, _EXPECTED_MAX) * self._room_us)
         self._wake(now)
 
     def leave(self, name: bytes, *, stays: bool = False) -> None:
-        """Count a seat that moves away no more; `stays`: it does not, after all."""
+        """Stop counting a seat that moves away; `stays`: count it again, as it does not move after all."""
         if (share := self._shares.get(name)) is not None:
             share.leaves = not stays
 
@@ -118,7 +118,7 @@ class Load:
         return sum(each.work_us for each in self._shares.values() if not each.leaves) / self._room_us
 
     def share(self, name: bytes) -> float:
-        """Return the part of the load that one seat has."""
+        """Return the part of the load that one seat causes."""
         share = self._shares.get(name)
         return 0.0 if share is None else share.work_us / self._room_us
 
@@ -135,12 +135,12 @@ class Load:
         return self._shares[name].since_us
 
     def refuses(self, item: Handoff) -> bool:
-        """Return True if a seat that is offered would be too much work, and its broker has less."""
+        """Return True if an offered seat would overload this broker, and its present broker is less loaded."""
         after = round(self.ahead + item.work / self.power, DIGITS)
         return after > self.load_max and after >= item.load / 100
 
     def expire(self, now: int) -> bool:
-        """Move the window. Returns True if adaptors are to be told: the load changed, or it is too much."""
+        """Move the window. Returns True if adaptors need a notice: the load changed, or is too high."""
         slot = now // self._slot_us
         self.measured = _rolled(self._slots, slot) / self._room_us
         for share in self._shares.values():
@@ -161,7 +161,7 @@ class Load:
     def book(self, work_us: int, now: int) -> int:
         """Return the time at which an event is worked off, if nothing measures it: after those that came before.
 
-        Each takes its time. The next begins when the broker, at work for `capacity` of the time, has come to it.
+        Events are worked off one after the other, by a broker that works for `capacity` of the time.
         """
         if not work_us:
             return now

@@ -33,7 +33,7 @@ Meter = Callable[[], int]
 FAULT_MAX = 200
 """Characters of a fault that are kept."""
 _SMOOTHED = 8
-"""The last event counts so little in the measured time of one, as in estimates of round trips (RFC 6298)."""
+"""Divisor of the weight of the last event in the smoothed time, as for round trips in RFC 6298."""
 _Answer = TypeVar("_Answer")
 Results = tuple[Event | Result, ...]
 
@@ -90,7 +90,7 @@ class Modulator(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def reference(self) -> Modulator:
-        """Return the same without the module, as it travels."""
+        """The same modulator without its module, as it travels."""
         return msgspec.structs.replace(self, module=b"") if self.module else self
 
 
@@ -122,7 +122,7 @@ class Instance:
         *,
         speed: float = 1.0,
     ) -> None:
-        """Make it; raises `LocalError` if it is not registered, or does not take the parameters.
+        """Make an instance; raises `LocalError` if the class is not registered or rejects the parameters.
 
         `program`: of a module. Without a meter, the execution time of an event is its fuel, or the declared cost, on a
         processor of this speed.
@@ -140,7 +140,7 @@ class Instance:
         except Exception as error:
             raise LocalError(f"modulator {modulator.name!r} does not take these parameters: {error}") from error
         self.event_us = 0.0 if program is not None else self._cost_us / speed
-        """Execution time of an event, by those before it."""
+        """Smoothed execution time of an event."""
 
     def _made(self) -> Function:
         if self.program is not None:
@@ -154,7 +154,7 @@ class Instance:
         return hasattr(self._function, "save")
 
     def process(self, event: Event) -> Results | None:
-        """Run it on one event. Returns None after a fault: the caller drops the event, and calls `rebuild`."""
+        """Process one event. Returns None after a fault: the caller drops the event, and calls `rebuild`."""
         before_us = self._meter() if self._meter is not None else 0
         results = self._guarded(self._results, event)
         self.events += 1
@@ -206,7 +206,7 @@ class Instance:
             check_attributes(result.attributes, self._limits)
 
     def save(self) -> bytes | None:
-        """Return the state; empty: that of a new instance. Returns None if that fails, or it is too large."""
+        """Return the state, empty for that of a new instance; None if saving fails or the state is too large."""
         return self._guarded(self._state)
 
     def _state(self) -> bytes:

@@ -2,9 +2,9 @@
 
 A client keeps the modules of its own subscriptions in the store (`OwnModules`). A broker that has to run one asks the
 client for it (`ModuleWanted`). The client publishes it, signed, to `module/SHA256`, and passes it on to the broker as a
-leg; nobody else is offered it. The broker (`Modules`) reads it, compares the digest, and has it compiled by the driver
+leg; no other node is offered it. The broker (`Modules`) reads it, compares the digest, and lets the driver compile it
 (`CompileWanted`), one at a time, because compiling takes as long as the author wants. Programs are kept by digest, as
-many as `limits.modules_max`, and so are refusals, so that nobody has the same module compiled again and again.
+many as `limits.modules_max`, and so are refusals, so that no client has the same module compiled again and again.
 
 The one invariant: a program is of bytes whose SHA-256 the consumer named, and that a node signed which
 `overlay.modulators` and `overlay.authors` allow.
@@ -90,9 +90,9 @@ class Modules:
             programs.is_installed()  # Importing wasmtime takes 80 ms: too long for when the first client comes.
         self._outputs, self._legs = context.outputs, legs
         self._entries: dict[bytes, _Entry] = {}
-        """By digest, in the order of their last use."""
+        """Modules by digest, in the order of their last use."""
         self._spent_us: dict[NodeId, int] = {}
-        """Time that was spent on compiling modules of a node; who had least is next."""
+        """Time that was spent on compiling modules of a node; the node with the least is next."""
         self._said: list[tuple[NodeId, Item]] = []
         self.settled = False
         """True if a program became ready or was refused since this was last set to False."""
@@ -145,7 +145,7 @@ class Modules:
         del self._entries[idle[0]]
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
-        """Take what is to be said to clients."""
+        """Return the items for clients, once."""
         said, self._said = self._said, []
         return said
 
@@ -167,7 +167,7 @@ class Modules:
                 self._outputs.emit(PayloadWanted(copy.descriptor))
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Take a module that was read."""
+        """Process a module that was read."""
         for digest, entry in self._entries.items():
             if entry.copy is copy:
                 entry.copy = None
@@ -198,7 +198,7 @@ class Modules:
             self._outputs.emit(CompileWanted(digest, entry.module))
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
-        """Take machine code, or the reason why there is none."""
+        """Process the machine code of a module, or the reason why there is none."""
         entry = self._entries.get(digest)
         if entry is None or entry.state is not _State.COMPILING:
             return
@@ -226,7 +226,7 @@ class OwnModules:
         self._legs, self._ledger = legs, ledger
         self._bytes_max = context.limits.module_bytes_max
         self._modules: dict[bytes, bytes] = {}
-        """By digest; as many as subscriptions use."""
+        """Modules by digest; as many as subscriptions use."""
         self._asked: dict[bytes, set[NodeId]] = {}
         """Brokers that a module has to be passed on to, once it is published."""
         self._published: dict[bytes, MessageId] = {}
@@ -234,7 +234,7 @@ class OwnModules:
         """Time at which a broker may be answered again; bounded by the brokers that are known, which alone may ask."""
 
     def restore(self, name: bytes, row: bytes) -> None:
-        """Take in a module of an earlier life."""
+        """Restore a module after a restart."""
         self._modules[name[len(FAMILY) :]] = row
 
     def add(self, modulator: Modulator | None) -> None:
@@ -266,7 +266,7 @@ class OwnModules:
         return True
 
     def drafts(self) -> list[Draft]:
-        """Pass on modules that are published; returns those that have to be."""
+        """Return the modules to publish; pass on those that are published already."""
         made = []
         for digest in list(self._asked):
             message = self._published.get(digest)

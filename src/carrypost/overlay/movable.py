@@ -30,7 +30,7 @@ class MovableSeats(Seats):
     """The seats of one broker, those that come and those that leave included."""
 
     def expect(self, client: Client, processing: Processing) -> None:
-        """Keep events for a seat that moves here, instead of any that is here."""
+        """Keep events for a seat that moves here; it replaces any seat of the same consumer."""
         self.close(client)
         self._add(client, SeatRow(0, 0, {}), processing)
 
@@ -50,7 +50,7 @@ class MovableSeats(Seats):
         return tuple(last.items()) if others and len(last) <= CURSORS_MAX else None
 
     def load(self, client: Client, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
-        """Let a seat go on that was expected, from the state that came."""
+        """Resume an expected seat from the state that came."""
         seat, known = self.at(client), snapshot.modulator == digest(client.item.modulator)
         state = snapshot.state if known and variant.state else b""
         row = SeatRow(
@@ -89,11 +89,11 @@ class MovableSeats(Seats):
 
     @property
     def instances(self) -> list[Instance]:
-        """Modulators at work."""
+        """Modulators that run for seats here."""
         return [each.processing.instance for each in self if each.processing.instance is not None]
 
     def write(self, client: Client) -> None:
-        """Keep a seat in the store."""
+        """Write a seat to the store."""
         self._rows.put(name_of(client), encode(self.at(client).row))
 
     def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
@@ -115,7 +115,7 @@ class MovableSeats(Seats):
         seat.lanes = {}
 
     def resume(self, client: Client) -> None:
-        """Let a seat work again that was not sent, after all."""
+        """Resume a seat that was not sent after all."""
         if (seat := self.find(client)) is not None:
             seat.suspended, seat.stops = False, None
             self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat

@@ -1,7 +1,7 @@
 """Moves: relocations and adoptions of seats from this broker and to it, and the clients whose seats these are.
 
 `Attach` of a consumer is more than a request: an active one confirms the seat that it names by its epoch, and one by
-which it leaves ends a seat that does not count any more. So what clients say passes here on its way to their table.
+which it leaves ends a seat that does not count any more. So requests of clients pass here on their way to the table.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class Moves:
         return min(self.sources.due_us, self.destinations.due_us)
 
     def expire(self, now: int) -> None:
-        """End what lasted too long, and repeat what was not answered."""
+        """End relocations that lasted too long, and repeat unanswered items."""
         self.sources.expire(now)
         self.destinations.expire(now)
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take in rows of an earlier life; clients and seats are restored already."""
+        """Restore rows after a restart; clients and seats are restored already."""
         for name, value in rows:
             part = self.destinations if name.startswith(destinations.FAMILY) else self.sources
             part.restore(name, value, self._holdings.now_us)
 
     def start(self, incarnation: int, now: int) -> None:
-        """Go on with what an earlier life left."""
+        """Resume relocations that a restart interrupted."""
         self.sources.start(incarnation, now)
         self.destinations.start(now)
 
@@ -95,7 +95,7 @@ class Moves:
         self.sources.lost(broker, self._holdings.now_us)
 
     def heard(self, item: Ready | Detour | Detoured | Seated | Abort, author: NodeId, now: int) -> bool:
-        """Take an item of a relocation. Returns False if it does not count."""
+        """Process an item of a relocation. Returns False if it does not count."""
         if isinstance(item, Detour):
             answers = self._detours.asked(item, author, self._clients.last_events.of(item.channel), now)
             for answer in answers or ():

@@ -1,4 +1,4 @@
-"""Notices: changes that parts of an overlay tell its adaptors (OVERLAY §3.5)."""
+"""Notices: changes that parts of an overlay report to its adaptors (OVERLAY §3.5)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from carrypost.model.ids import NodeId
 
 
 class Timer(NamedTuple):
-    """A look is due."""
+    """The time has come to look for neighbours and better places."""
 
     now_us: int
 
 
 class Propagated(NamedTuple):
-    """A broker told something about the overlay that was not known here."""
+    """Another broker sent news of the overlay."""
 
     broker: NodeId
     now_us: int
@@ -27,7 +27,7 @@ class BrokerLost(NamedTuple):
 
 
 class NearestBroker(NamedTuple):
-    """A consumer, whose home this broker is, is as near to another broker, or nearer."""
+    """A consumer of this broker is as near to another broker as to this one, or nearer."""
 
     consumer: NodeId
     channel: str
@@ -35,7 +35,7 @@ class NearestBroker(NamedTuple):
     broker: NodeId
     """The other broker."""
     hops: int
-    """Hops from the consumer to it."""
+    """Hops from the consumer to that broker."""
     home_hops: int
     """Hops from the consumer to this broker."""
     now_us: int
@@ -46,7 +46,7 @@ class NearestBroker(NamedTuple):
 
 
 class LoadChanged(NamedTuple):
-    """The load of this broker changed, or is too much."""
+    """The load of this broker changed, or is too high."""
 
     load: float
     """Load as it will be, with seats that come and without those that leave (`Load.ahead`)."""

@@ -1,7 +1,7 @@
 """The overlay on one host, as a layer between order and messaging.
 
-It reads what is for `overlay/N` and `overlay/all`, and gives each item to its part, if its author may say it. Programs
-use it by `host.overlay`. A host whose settings do not enable it has no such layer.
+The layer reads messages to `overlay/N` and `overlay/all`, and passes each item to its part, if the author may send it.
+Programs use it by `host.overlay`. A host whose settings do not enable it has no such layer.
 """
 # Why a layer of its own. Brokers need what every layer needs: messages that are carried by anybody,
 # rows in the same batch as the cache, and undoing when a batch is lost. They talk to each other by
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.modulator import Meter, Modulator
 
 _ITEM_US = 60_000_000
-"""Lifetime of what brokers and producers say about missing events. Whoever gets no answer asks again."""
+"""Lifetime of items about missing events. A broker that gets no answer asks again."""
 
 
 class Overlay(Layer):
@@ -142,7 +142,7 @@ class Overlay(Layer):
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
         self._stirred = True
-        """Something happened since the last call of `finish` that it has to see."""
+        """True if something happened since the last call of `finish` that it has to process."""
         self._said: list[Draft] = []
         """Answers to clients that are to be published."""
         self._inbox = Inbox(
@@ -315,7 +315,7 @@ class Overlay(Layer):
         self._look_ahead()
 
     def expire(self, now: int) -> None:
-        """Do whatever is due."""
+        """Do everything that is due."""
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
             self.channel.publish(BrokerLost(broker))
@@ -337,11 +337,11 @@ class Overlay(Layer):
             self.channel.publish(Timer(now))
 
     def check_work(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
-        """Raise for events that cannot be sent, before anything of a work is done."""
+        """Raise for events that cannot be sent, before any part of a unit of work takes effect."""
         self.homes.check_producers({name for each in drafts if (name := address.channel_of(each.destination))})
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Note messages of this node that were admitted."""
+        """Process messages of this node that were admitted to the cache."""
         self._stirred = True
         self.producer.published(copies)
         self.legs.published(copies)
@@ -363,7 +363,7 @@ class Overlay(Layer):
         return None if channel is None else self.producer.numbers.last(channel)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
-        """Release results that the program has."""
+        """Release results that the program confirmed."""
         self.consumers.confirmed(messages)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
@@ -439,7 +439,7 @@ class Overlay(Layer):
         return drafts
 
     def rows(self, serial: int) -> Rows:
-        """Note that rows that were put are in the batch of this number."""
+        """Return the rows to write, and note that they are in the batch of this number."""
         self._ledger.batched(serial)
         return {}
 

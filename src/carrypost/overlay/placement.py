@@ -1,9 +1,9 @@
 """Placement: seats that shorten events move towards producers, upstream, and others back (OVERLAY §3.4).
 
-A seat that passes on little of what it gets is best where the paths of its producers meet: what it leaves out does not
-travel further. `last_common` finds that broker. It looks from the broker nearest to the consumer, along the paths from
-there to the homes of producers, for the last one that all of them pass. With one producer that is the producer's home,
-which may be the producer's own node if that is a broker. A node that is not a broker never has a seat.
+A seat that passes on little of what it gets is best where the paths of its producers meet: the bytes that it drops
+travel no further. `last_common` finds that broker. It follows the paths from the broker nearest to the consumer to the
+homes of producers as far as all of them are the same. With one producer that is the producer's home, which may be the
+producer's own node if that is a broker. A node that is not a broker never has a seat.
 
 Seats do not flap. A seat is judged by the events that it processed where it is, eight of them at least. It moves
 upstream if it sends at most `placement_ratio` of the bytes that it got, and back to the nearest broker if it sends more
@@ -43,16 +43,16 @@ class PlacementAdaptor:
         self._upstream_ratio = settings.placement_ratio
         self._downstream_ratio = (1 + settings.placement_ratio) / 2
         self._reported_us = round(2 * LOOKS * settings.discovery_s * 1e6)
-        """Time for which a report counts. A consumer repeats it as long as it holds, and is silent afterwards."""
+        """Time for which a report counts. A consumer repeats its report as long as it is true."""
         self._reports: dict[Consumer, NearestBroker] = {}
         """Latest reports of consumers that have seats here."""
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Process looks, and nearer brokers of consumers."""
+        """Subscribe to looks, and to brokers that are nearer to consumers."""
         return (Timer, NearestBroker)
 
     def process(self, notice: Notice) -> None:
-        """Move those seats that would be better elsewhere."""
+        """Move seats to where they save bytes."""
         if isinstance(notice, Timer):
             for seat in list(self._seats):
                 self._place(seat, notice.now_us)
@@ -102,7 +102,7 @@ class PlacementAdaptor:
 
 
 def last_common(paths: Sequence[Sequence[bytes]]) -> bytes | None:
-    """Return the last broker that all paths pass, which begin at the same one; None if there are no paths."""
+    """Return the last broker that all paths share, which begin at the same broker; None if there are no paths."""
     found = None
     for passed in zip(*paths, strict=False):
         if len(set(passed)) > 1:

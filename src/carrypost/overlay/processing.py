@@ -51,13 +51,13 @@ class SeatRow(msgspec.Struct, array_like=True):
     cursors: dict[str, int]
     """Number of the last event that it processed, by producer."""
     state: bytes = b""
-    """State of the modulator after these."""
+    """State of the modulator after these events."""
     runs: list[Run] = []
     """Events since the last result, in the order of processing: producer, number before the first, and of the last."""
     faults: int = 0
-    """Number of these that the modulator failed with."""
+    """Number of events in `runs` that the modulator failed with."""
     busy_us: int = 0
-    """Execution time of the modulator for these."""
+    """Execution time of the modulator for the events in `runs`."""
     begun: bool = False
     """True if the consumer was told how the state of the modulator began, by a checkpoint."""
     repeats: list[Run] = []
@@ -65,7 +65,7 @@ class SeatRow(msgspec.Struct, array_like=True):
     discarded: int = 0
     """Number of results of the events in `runs` that the modulator refused to keep."""
     lacks: dict[str, int] = {}
-    """Events that were to be repeated, and that nobody has any more, until the consumer is told: their numbers."""
+    """By producer: number of events to repeat that no node has any more, until the consumer is told."""
 
 
 class Step(NamedTuple):
@@ -101,7 +101,7 @@ class Processing:
             state_max = limits.modulator_state_bytes_max
             self.instance = Instance(modulator, limits, state_max, meter, program, speed=speed)
         self._broken: bytes | None = None
-        """After a fault of a program: the state to go on with."""
+        """After a fault of a program: the state to continue with."""
         if state:
             self.restore(state)
 
@@ -120,7 +120,7 @@ class Processing:
         return self._broken is not None
 
     def repair(self) -> None:
-        """Make a program anew that failed."""
+        """Restart a program that failed."""
         self.restore(self._broken or b"")
 
     @property
@@ -134,7 +134,7 @@ class Processing:
 
     @property
     def event_us(self) -> int:
-        """Time that the next event takes, as far as those before it tell."""
+        """Estimated time of the next event."""
         return 0 if self.instance is None else round(self.instance.event_us)
 
     @property
@@ -209,7 +209,7 @@ class Processing:
         return False, ""
 
     def _repeat(self, row: SeatRow, copy: Copy, payload: bytes | Blank) -> SeatRow:
-        """Process an event of which the consumer has the results. Returns the seat after it."""
+        """Process an event whose results the consumer has. Returns the seat after it."""
         event = copy.descriptor.original
         _, state, _ = self._run(event, payload, row.state)
         cursors = {**row.cursors, event.node: event_of(event)}

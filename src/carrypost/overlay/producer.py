@@ -63,7 +63,7 @@ class Producer:
         self._passed: dict[str, int] = {}
         """By channel: up to this number all events are on their way, or gone."""
         self._settled: dict[str, set[int]] = {}
-        """Events after these that are, too."""
+        """Later events that are on their way, or gone, out of turn."""
         self._answered: dict[NodeId, int] = {}
         """Brokers that were answered, and when they may ask again; at most as many as are known."""
         self._said: list[tuple[NodeId, Item]] = []
@@ -71,14 +71,14 @@ class Producer:
     # --- an earlier life -----------------------------------------------------------------------------------
 
     def restore(self, name: bytes, row: bytes) -> None:
-        """Take in a row of an earlier life."""
+        """Restore a row after a restart."""
         if name.startswith(NUMBERS):
             self.numbers.restore(name, row)
         else:
             self._passed[name[len(PASSED) :].decode()] = int.from_bytes(row, "big")
 
     def start(self, copies: Iterable[Copy]) -> None:
-        """Take in the events of an earlier life, and let those leave that did not."""
+        """Restore the events of the log after a restart, and send those that had not left."""
         own = [copy for copy in copies if copy.own and copy.here and event_of(copy.descriptor)]
         for copy in sorted(own, key=lambda each: event_of(each.descriptor)):
             self._enter(copy)
@@ -221,5 +221,5 @@ class Producer:
 
 
 def _between(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return what lies between ascending numbers as runs: the number before the first one, and the last one."""
+    """Return the gaps between ascending numbers as runs: the number before the first one, and the last one."""
     return [(one, other - 1) for one, other in pairwise(numbers) if other > one + 1]

@@ -1,7 +1,7 @@
 """Programs of modulators, as the rest of the overlay sees them, with or without `carrypost[wasm]`.
 
 `overlay.wasm` alone imports wasmtime. It is loaded when the first module is compiled or run. Without it everything else
-works, and whoever wants to compile or run a module is told what to install.
+works, and an attempt to compile or run a module raises an error that says what to install.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Program(Protocol):
     exports: tuple[str, ...]
 
     def start(self, parameters: bytes, limits: Limits, state_bytes_max: int) -> Metered:
-        """Return an instance that has opened these parameters; raises what is wrong with them."""
+        """Return an instance that has opened these parameters; raises if the module rejects them."""
 
 
 def _wasm() -> ModuleType:

@@ -71,7 +71,7 @@ class Action(enum.Enum):
     READY = "Ready"
     """To the source."""
     REFUSE = "refusal"
-    """`Ready` that says no, to the source."""
+    """`Ready` with a refusal, to the source."""
     MOVING = "Moving"
     """To the consumer."""
     DETOUR = "Detour"
@@ -93,7 +93,7 @@ class Action(enum.Enum):
     RESUME = "resume"
     """Process all events again, also those after the last ones."""
     PASS_ON = "pass on results"  # noqa: S105 - no password
-    """Let results that the consumer has not confirmed go along."""
+    """Leave results that the consumer has not confirmed to travel by themselves."""
     SUSPEND = "work no more"
     """Keep a copy of the seat, and process nothing."""
     ADMIT = "list the client"
@@ -134,7 +134,7 @@ class SourceInput(enum.Enum):
     """An adaptor wants the seat to move."""
     READY = "Ready"
     REFUSED = "refused"
-    """`Ready` says no."""
+    """`Ready` is a refusal."""
     DETOURED = "Detoured"
     """From a home, while others have not answered."""
     ALL_DETOURED = "all Detoured or lost"
@@ -169,7 +169,7 @@ class DestinationInput(enum.Enum):
     HANDOFF = "Handoff"
     """A `Handoff` that passed all checks: origin, trust, limits, load, modulator."""
     UNFIT_HANDOFF = "unfit Handoff"
-    """One that did not."""
+    """A `Handoff` that failed a check."""
     EVENT = "event"
     STATE = "State"
     ABORT = "Abort"
@@ -189,7 +189,7 @@ Actions = tuple[Action, ...]
 
 
 class Step(NamedTuple, Generic[_State]):
-    """A row of a table: what is done, and the state that follows."""
+    """A row of a table: the actions, and the state that follows."""
 
     actions: Actions
     after: _State
@@ -339,7 +339,7 @@ class HandoffId(NamedTuple):
 
 
 class _Side(Generic[_State, _Input]):
-    """One side of a relocation: its state, the end of that, and what is repeated meanwhile."""
+    """One side of a relocation: its state, the time at which that ends, and the action repeated until then."""
 
     _timeout: _Input
     _table: Mapping[tuple[_State, _Input], Step[_State]]
@@ -363,7 +363,7 @@ class _Side(Generic[_State, _Input]):
         self._repeat_us = now + self._delay_us if state in self._repeats else NEVER
 
     def handle(self, what: _Input, now: int) -> Actions | None:
-        """Take an input, and return what is to be done. Returns None if the table does not list it: nothing changed."""
+        """Process an input, and return the actions; None if the table does not list the input, and nothing changed."""
         step = self._table.get((self.state, what))
         if step is None:
             return None
@@ -372,7 +372,7 @@ class _Side(Generic[_State, _Input]):
         return step.actions
 
     def expire(self, now: int) -> Actions:
-        """End a state that lasted too long, or repeat what was not answered."""
+        """End a state that lasted too long, or repeat an unanswered item."""
         if self._end_us <= now:
             return self.handle(self._timeout, now) or ()
         if self._repeat_us <= now:

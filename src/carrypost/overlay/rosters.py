@@ -1,10 +1,10 @@
 """Rosters: the channels that each broker has clients of, known to all brokers.
 
-A roster has, for each channel, the number of producers and whether there are seats of consumers at a broker. Like an
-entry of the topology it is written by its broker alone, has a version, travels as hearsay, and is outbid by its broker
-if somebody lies. Unlike entries rosters are passed on at once, since events wait for them. Lost ones come again by the
-digest that entries and rosters share. Moreover each broker announces the version of its roster, signed. A broker that
-lacks it after `update_s` asks the other one for it.
+A roster has, for each channel, the number of producers at a broker, and a flag that says if it has seats of consumers.
+Like an entry of the topology it is written by its broker alone, has a version, travels as hearsay, and is outbid by its
+broker if another node forges one. Unlike entries, rosters are passed on at once, since events wait for them. Lost ones
+are found by the digest that entries and rosters share. Moreover each broker announces the version of its roster,
+signed. A broker that lacks it after `update_s` asks the other one for it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from carrypost.overlay.tables import BrokerInfo, Brokers
 
 _HEAD = struct.Struct(">4sIH")
-"""Of a roster: prefix, version, number of channels."""
+"""Head of a roster: prefix, version, number of channels."""
 _HASH_BYTES = 8
 _CHANNEL = struct.Struct(f">{_HASH_BYTES}sHH")
-"""Of a channel: hash of its name, producers, seats."""
+"""Packed channel: hash of its name, producers, seats."""
 _COUNT_MAX = 2**16 - 1
 CHANNELS_MAX = (ENTRIES_BYTES_MAX - _HEAD.size) // _CHANNEL.size
 """Channels of a roster that fits into one item."""
@@ -56,7 +56,7 @@ class Roster(NamedTuple):
 
     @property
     def fingerprint(self) -> int:
-        """Return the part that it has in a digest."""
+        """Contribution of this roster to a digest."""
         return hash_of(self.prefix, self.version, _KIND)
 
 
@@ -112,7 +112,7 @@ class Rosters:
         self._changed: dict[bytes, set[NodeId]] = {}
         """Rosters for neighbours, and the brokers that sent each and need not get it."""
         self._news: set[bytes] = set()
-        """Brokers whose rosters changed, until they are taken."""
+        """Brokers whose rosters changed since the last `pop_news`."""
         self._wanted: dict[NodeId, int] = {}
         """Brokers that announced a later roster than is here, and the time at which they are asked for it."""
         self._strange: set[bytes] = set()
@@ -136,7 +136,7 @@ class Rosters:
         return min(self._wanted.values(), default=NEVER)
 
     def start(self, incarnation: int) -> None:
-        """Begin the versions of this life."""
+        """Begin the versions of this incarnation."""
         self._version = first_version(incarnation)
 
     def serving(self, channel: str) -> dict[bytes, Served]:
@@ -165,14 +165,14 @@ class Rosters:
         self._news.add(self._own)
 
     def pop_news(self) -> set[bytes]:
-        """Take the brokers whose rosters changed since the last call."""
+        """Return the brokers whose rosters changed since the last call."""
         news, self._news = self._news, set()
         return news
 
     # --- telling -------------------------------------------------------------------------------------------
 
     def changed_for(self, knowing: Collection[NodeId]) -> list[Roster]:
-        """Return the rosters that changed since they were told, and that none of these brokers told."""
+        """Return the rosters that changed since they were sent, except those that one of these brokers sent."""
         found = [self.table.get(prefix) for prefix, told_by in self._changed.items() if told_by.isdisjoint(knowing)]
         return [each for each in found if each is not None]
 
@@ -181,7 +181,7 @@ class Rosters:
         self._changed = {}
 
     def later(self, known: Mapping[bytes, int]) -> list[Roster]:
-        """Return the rosters that a broker lacks which has these versions."""
+        """Return the rosters that a broker with these versions lacks."""
         return [
             each for each in self.table
             if each.prefix not in known or is_later(each.version, known[each.prefix])

@@ -1,4 +1,4 @@
-"""Routes that legs carry: the brokers that are still to be passed, by four bytes each.
+"""Routes of legs: the brokers that are still to be passed, by four bytes each.
 
 The one invariant: no route passes a broker twice.
 """
@@ -14,9 +14,9 @@ ROUTE_BROKERS_MAX = 32
 ROUTES_MAX = 64
 """Routes of one leg."""
 ROUTES_BYTES_MAX = 4 * 1024
-"""Bytes of the routes of one leg, whose descriptor has the one that it passes on in it as well."""
+"""Bytes of the routes of one leg, whose descriptor also contains the descriptor that it passes on."""
 _ROUTE_BYTES = 2
-"""Bytes that stand before a route."""
+"""Bytes that precede each route in the encoded leg."""
 
 
 def route_of(prefixes: Sequence[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Rows of the store that go with messages: if their batch is lost, both are as they were.
+"""Rows of the store that belong to messages: if their batch is lost, both are reverted.
 
 A number, a cursor or an accepted result is true only together with the message that the same batch has. So such a row
 is not written again when its batch could not be, as `local.ledger` would: what is on disk counts again.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RevertingRows:
-    """Rows by name, and the messages that go with them."""
+    """Rows by name, and the messages that belong to them."""
 
     def __init__(self, journal: Journal, kind: str) -> None:
         self._journal, self._kind = journal, kind
@@ -23,23 +23,23 @@ class RevertingRows:
         self._open: dict[int, dict[bytes, bytes | None]] = {}
         """Rows of batches that were not answered, the one that is being made included."""
         self._messages: dict[int, list[Descriptor]] = {}
-        """Messages that go with them, likewise."""
+        """Messages that belong to these rows, by batch."""
 
     def restore(self, name: bytes, value: bytes) -> None:
-        """Take in a row of an earlier life."""
+        """Restore a row after a restart."""
         self._written[name] = value
 
     def written(self, name: bytes) -> bytes | None:
-        """Return what is on disk."""
+        """Return a row as it is on disk."""
         return self._written.get(name)
 
     def latest(self, name: bytes) -> bytes | None:
-        """Return what was put last, on disk or not."""
+        """Return a row as it was put last, on disk or not."""
         serials = [serial for serial, rows in self._open.items() if name in rows]
         return self._open[max(serials)][name] if serials else self._written.get(name)
 
     def put(self, name: bytes, value: bytes, message: Descriptor | None = None) -> None:
-        """Keep a row, with the message that it goes with, in the batch that is being made."""
+        """Add a row, with the message that it belongs to, to the batch that is being made."""
         self._journal.put(self._key(name), value)
         serial = self._journal.serial
         self._open.setdefault(serial, {})[name] = value

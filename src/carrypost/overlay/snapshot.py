@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES = 8
 _HEAD_BYTES, _RUN_BYTES = 128, 32
-"""Upper bounds of what stands around a state, and of a run."""
+"""Upper bounds of the bytes around a state, and of a run."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 Run = tuple[str, int, int]
@@ -50,7 +50,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: bytes = b""
     """State of the modulator after these events."""
     modulator: bytes = b""
-    """Digest of the modulator that the state is of (`digest`); empty: it has none."""
+    """Digest of the state's modulator (`digest`); empty: there is no state."""
     runs: Sequence[Run] = ()
     """Events since the last result, in the order of processing, which `cursors` and `state` include; a run without
     events says where a gap begins."""
@@ -67,7 +67,7 @@ class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     epoch: _Count
     number: _Count
     producers: tuple[_Name, ...]
-    """Ids of the nodes that all else names by their place here."""
+    """Ids of nodes; the other fields refer to them by index."""
     cursors: tuple[tuple[_Count, _Count], ...]
     runs: tuple[tuple[_Count, _Count, _Count], ...]
     repeats: tuple[tuple[_Count, _Count, _Count], ...]
@@ -82,7 +82,7 @@ _decode = msgspec.msgpack.Decoder(_Wire).decode
 
 
 def digest(modulator: Modulator | None) -> bytes:
-    """Return bytes that stand for a modulator, its version and its parameters; none for no modulator."""
+    """Return bytes that identify a modulator, its version and its parameters; empty without a modulator."""
     if modulator is None:
         return b""
     return hashlib.blake2b(_encode(modulator.reference), digest_size=_DIGEST_BYTES).digest()

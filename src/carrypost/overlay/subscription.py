@@ -39,13 +39,13 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     number: int = 0
     """Number of the last result that was accepted."""
     cursors: dict[str, int] = {}
-    """Number of the last event of each producer that was."""
+    """Number of the last event of each producer whose result was accepted."""
     home: NodeId | None = None
     """Broker whose results are accepted."""
     modulator: Modulator | None = None
     """Modulator that makes results of events at the home."""
     owner: str = ""
-    """Kind of the layer that subscribed for its programs; empty: nobody but the program knows of it."""
+    """Kind of the layer that subscribed for its programs; empty if a program subscribed by itself."""
     relocation: Relocation = "strict"
     """Protocol by which its seat moves to another broker."""
     lost: int = 0
@@ -53,9 +53,9 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     events: int = 0
     """Events that results covered."""
     faults: int = 0
-    """Number of these that the modulator failed with."""
+    """Number of covered events that the modulator failed with."""
     busy_us: int = 0
-    """Execution time of the modulator for these."""
+    """Execution time of the modulator for covered events."""
     holders: dict[int, NodeId] = {}
     """Open epochs, and the broker that holds each: the present one, earlier ones, and perhaps the next."""
     adopting: bool = False
@@ -87,7 +87,7 @@ class Subscription:
         self.early: dict[MessageId, Copy] = {}
         """Results of the next epoch, whose author was not named yet."""
         self.missing_us = NEVER
-        """Time since which the next one is missing, although others came."""
+        """Time since which the next result is missing although later ones came."""
         self.heard_us = 0
         """Time of the last result of the home."""
         self.after_us = 0
@@ -97,15 +97,15 @@ class Subscription:
 
     @property
     def key(self) -> tuple[Role, str, int]:
-        """Return the client that it is for `overlay.homes`."""
+        """Key of this subscription's client in `overlay.homes`."""
         return Role.CONSUMER, self.row.channel, self.number
 
     @property
     def name(self) -> bytes:
-        """Return the name of its row."""
+        """Name of the subscription's row."""
         return FAMILY + self.number.to_bytes(NUMBER_BYTES, "big")
 
     @property
     def checkpoint_name(self) -> bytes:
-        """Return the name of the row that has its last checkpoint."""
+        """Name of the row with the last checkpoint."""
         return self.name + _CHECKPOINT

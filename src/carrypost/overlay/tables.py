@@ -51,7 +51,7 @@ class Brokers:
         self._rows: dict[NodeId, BrokerInfo] = {}
         self._by_prefix: dict[bytes, BrokerInfo] = {}
         self.version = 0
-        """Grows when a broker comes or goes."""
+        """Counter that grows when a broker is added or removed."""
         self.due_us = NEVER
         """Time at which the first row ends."""
 
@@ -117,9 +117,9 @@ class TopologyTable(Generic[Row]):
         self._own, self._most = own, most
         self._entries: dict[bytes, Row] = {}
         self.version = 0
-        """Grows with every change."""
+        """Counter that grows with every change."""
         self.digest = 0
-        """Exclusive or of the fingerprints of all entries."""
+        """XOR of the fingerprints of all entries."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -132,7 +132,7 @@ class TopologyTable(Generic[Row]):
         return self._entries.get(prefix)
 
     def put(self, entry: Row, brokers: Brokers) -> bool:
-        """Enter what a broker told of itself, if it is later than what is here. Returns True if it was entered.
+        """Enter a broker's entry or roster, if it is later than the one here. Returns True if it was entered.
 
         In a full table a broker that is known displaces an entry of one that is not.
         """
@@ -160,7 +160,7 @@ class Way(NamedTuple):
     """A row of the BRT: the path to one broker."""
 
     hops: int
-    """Hops between nodes along it, as brokers tell of them."""
+    """Hops between nodes along the path, as brokers report them."""
     path: tuple[bytes, ...]
     """Brokers from this one, exclusive, to that one, inclusive, by four bytes each."""
 
@@ -188,7 +188,7 @@ class Routes:
         return self._search(None, prefix) | {prefix: Way(0, ())}
 
     def distances(self, prefix: bytes) -> dict[bytes, int]:
-        """Return the hops of these ways."""
+        """Return the hops from a broker along the overlay to all that it reaches."""
         return {each: way.hops for each, way in self.ways(prefix).items()}
 
     def _search(self, but: bytes | None, start: bytes | None = None) -> dict[bytes, Way]:
@@ -229,30 +229,30 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     item: Attach
     """Latest `Attach` of the client."""
     order: tuple[int, int]
-    """Place of that among all that its node says: life and sequence."""
+    """Order of that request among all messages of its node: incarnation and sequence."""
     until_us: int
-    """End of its lease. One that left is remembered so long, too: what it said before does not count any more."""
+    """End of the lease. A client that left is remembered as long, so that its earlier requests no longer count."""
     origin: bytes = b""
-    """The message by which it said so, for a broker that its seat moves to; empty: there is none that fits."""
+    """The message with that request, for a broker that the seat moves to; empty if it would not fit."""
 
     @property
     def active(self) -> bool:
-        """Return False if it left."""
+        """False if the client left."""
         return self.item.active
 
     @property
     def seated(self) -> bool:
-        """Return True if it has a seat."""
+        """True if the client has a seat."""
         return self.item.active and self.item.role is Role.CONSUMER
 
     @property
     def key(self) -> tuple[NodeId, Role, str, int]:
-        """Return what tells it from others."""
+        """Key of the client: node, role, channel and subscription."""
         return self.node, self.item.role, self.item.channel, self.item.subscription
 
     @property
     def digest(self) -> bytes:
-        """Return bytes that stand for it in names of rows."""
+        """Bytes that identify the client in names of rows."""
         return hashlib.blake2b(_encode(self.key), digest_size=16).digest()
 
 
@@ -284,7 +284,7 @@ class Clients:
         self._rows.pop(client.key, None)
 
     def get(self, client: Client) -> Client | None:
-        """Return what is known of the same client."""
+        """Return the row of the same client."""
         return self._rows.get(client.key)
 
     def put(self, client: Client, reach: Container[NodeId]) -> tuple[bool, Client | None]:
@@ -300,7 +300,7 @@ class Clients:
         return True, displaced
 
     def _rivals(self, client: Client) -> list[Client]:
-        """Return the rows of which one has to give way; none if there is room."""
+        """Return the rows of which one has to be dropped; none if there is room."""
         before = self._rows.get(client.key)
         if client.seated and (before is None or not before.seated):
             seats = [each for each in self._rows.values() if each.seated]

@@ -55,7 +55,7 @@ class ChannelTopics:
         return self._overlay.consumers.lost_before(message)
 
     def state(self, destination: str) -> OverlayState:
-        """Return how things stand with a subscription; raises `LocalError` if there is none."""
+        """Return the state of a subscription; raises `LocalError` if there is none."""
         found = self._overlay.consumers.find(destination)
         home, row = self._overlay.homes.home(*found.key), found.row
         hops = None if home is None else self._overlay.homes.hops(home)

@@ -76,7 +76,7 @@ _SOON_US = 500_000
 _TOLD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
 """First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
-"""Change of its load that a broker tells others of."""
+"""Change of its load, in percent of the capacity, that a broker reports to others."""
 PATIENCE = 16
 """Number of messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
@@ -126,7 +126,7 @@ class Topology:
         self._announced_us = 0
         """Time of the last announcement."""
         self._named: AbstractSet[bytes] = frozenset()
-        """Channels that had seats here then."""
+        """Channels that had seats here at the last announcement."""
 
     @property
     def due_us(self) -> int:
@@ -138,7 +138,7 @@ class Topology:
 
     @property
     def digest(self) -> int:
-        """Exclusive or of the fingerprints of all entries and rosters."""
+        """XOR of the fingerprints of all entries and rosters."""
         return self.table.digest ^ self.rosters.table.digest
 
     def start(self, incarnation: int, now: int) -> None:
@@ -260,7 +260,7 @@ class Topology:
         return any(reach.get(node, furthest + 1) <= furthest for node in new)
 
     def can_reach(self, node: NodeId) -> bool:
-        """Return True if a node can be reached, whether that was reported already or not."""
+        """Return True if a node can be reached now, even if that was not reported yet."""
         return node in self._in_reach or node in self._island.reach()
 
     def hops(self, node: NodeId) -> int | None:
@@ -268,7 +268,7 @@ class Topology:
         return 0 if node == self.node else self._island.reach().get(node)
 
     def load(self, prefix: bytes) -> float:
-        """Return the load of another broker, as it told; 1: all of its capacity is in use."""
+        """Return the load that another broker reported; 1: all of its capacity is in use."""
         entry = self.table.get(prefix)
         return 0.0 if entry is None else entry.load / 100
 

@@ -73,7 +73,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class WasmFault(Exception):  # noqa: N818 - A fault of the module, as faults of modulators are called.
-    """A module did what it may not do."""
+    """A module broke a rule of the interface, or exceeded a limit."""
 
 
 @functools.lru_cache(_ENGINES)
@@ -119,7 +119,7 @@ class Program:
     """A compiled module that has the exports of ABI 1, and no imports."""
 
     def __init__(self, code: bytes, memory_bytes_max: int) -> None:
-        """Take in machine code that `compiled` returned; raises `LocalError` if the exports are others."""
+        """Load machine code that `compiled` returned; raises `LocalError` unless the exports are those of ABI 1."""
         self._engine, self._memory_bytes_max = _engine(memory_bytes_max), memory_bytes_max
         self._module = wasmtime.Module.deserialize(self._engine, code)
         if self._module.imports:
@@ -205,7 +205,7 @@ class WasmFunction:
         return self._taken("save", bytes_max=self._bounds.state_bytes_max) if self._program.has_state else b""
 
     def load(self, state: bytes) -> None:
-        """Take a state that an instance of the same program saved."""
+        """Load a state that an instance of the same program saved."""
         if not self._program.has_state:
             raise WasmFault("the module has no load(), and there is a state")
         if code := self._call("load", *self._written(state)):
@@ -333,6 +333,6 @@ def _unpacked(found: bytes, at: int, event: Event) -> tuple[Event | Result, int]
 
 
 def _said(error: Exception) -> str:
-    """Return the innermost cause of an error of wasmtime, which stands last."""
+    """Return the innermost cause of an error of wasmtime, which is its last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:160] if lines else type(error).__name__

@@ -73,7 +73,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about this experiment."""
+    """Return everything about this experiment."""
     found = _by_load(study, all_series)
     return [
         tag("h2", "Load balancing (§4.2)"),
@@ -125,7 +125,7 @@ def _loads(study: Study, series: Series) -> list[dict[str, Floats]]:
 
 
 def maxima(study: Study, series: Series) -> list[float]:
-    """By seed, the highest load of a broker after the first minute."""
+    """Return, by seed, the highest load of a broker after the first minute."""
     return [float(each["max"].max()) for each in _loads(study, series) if len(each["max"])]
 
 

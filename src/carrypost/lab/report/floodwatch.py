@@ -30,7 +30,7 @@ STATIC, ADAPTIVE = "static", "opportunistic"
 BEGINS_S = 60.0
 """Time at which the topology of a run begins, and a window of the metrics."""
 _PAPER_MS = {STATIC: 6_000.0, ADAPTIVE: 1_000.0}
-"""Of figure 16, in B-A-C."""
+"""Latencies of figure 16, topology B-A-C."""
 _PAPER_BOX = "less than 200"
 _LEAD = (
     "A feed on A sends 100 × 100 doubles, 80,000 bytes, to a client on C. A and B are brokers, and B is the client's "
@@ -115,7 +115,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 
 def latencies(study: Study, series: Series) -> list[float]:
-    """By seed, the mean latency in milliseconds of events that were sent in the topology of the run."""
+    """Return, by seed, the mean latency in milliseconds of events that were sent in the topology of the run."""
     found = []
     for run in series.runs:
         columns = study.columns(families.EVENT_LATENCY, run)
@@ -126,7 +126,7 @@ def latencies(study: Study, series: Series) -> list[float]:
 
 
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Everything about this experiment."""
+    """Return everything about this experiment."""
     found = {Case.of(each.first): each for each in all_series}
     values = {case: latencies(study, each) for case, each in found.items()}
     whole = sorted({(case.ratio, case.period_s) for case in found if case.ratio == 1}, reverse=True)

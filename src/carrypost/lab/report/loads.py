@@ -64,7 +64,7 @@ class Loads:
         self.hosts_most = max((load.hosts for load in self._series), default=0)
 
     def by_buffer(self, strategy: str, *, topic: bool, modes: bool) -> dict[int, Series]:
-        """Series with the most hosts, by buffer."""
+        """Return the series with the most hosts, by buffer."""
         return {
             load.buffer: self._series[load]
             for load in sorted(self._series)
@@ -72,7 +72,7 @@ class Loads:
         }
 
     def by_hosts(self, strategy: str, buffer: int) -> dict[int, Series]:
-        """Series of topics with this buffer, by the number of hosts."""
+        """Return the series of topics with this buffer, by the number of hosts."""
         return {
             load.hosts: self._series[load]
             for load in sorted(self._series)
@@ -80,7 +80,7 @@ class Loads:
         }
 
     def shares(self, series: Series, mode: str = "", priority: int | None = None) -> list[float]:
-        """By seed, the share of recipients that got the messages of a class; of all classes if none is given."""
+        """Return, by seed, the share of recipients that got the messages of a class, by default of all classes."""
         return [share for run in series.runs if (share := self._share(run, mode, priority)) is not None]
 
     def _share(self, run: FinishedRun, mode: str, priority: int | None) -> float | None:
@@ -99,11 +99,11 @@ class Loads:
         return sorted({int(each) for each in found if each == each}, reverse=True)  # noqa: PLR0124 - not NaN
 
     def recipients(self, run: FinishedRun) -> float:
-        """Pairs of a message and a recipient."""
+        """Return the number of pairs of a message and a recipient."""
         return float(self._study.columns(families.CLASSES, run)["recipients"].sum())
 
     def within(self, series: Series, age_s: float) -> list[float]:
-        """By seed, the share of recipients that got a message in this time."""
+        """Return, by seed, the share of recipients that got a message in this time."""
         made = []
         for run in series.runs:
             found = self._study.columns(families.MODE_DELAYS, run)
@@ -115,7 +115,7 @@ class Loads:
         return made
 
     def flooded(self, series: Series, age_s: float | None = None) -> list[float]:
-        """By seed, the share of recipients that a flood reaches; by an age, if one is given."""
+        """Return, by seed, the share of recipients that a flood reaches; by an age, if one is given."""
         made = []
         for run in series.runs:
             found = self._study.columns(families.FLOOD, run)
@@ -124,7 +124,7 @@ class Loads:
         return made
 
     def reached(self, series: Series, mode: str, least: Floats) -> list[Floats]:
-        """By seed, the share of messages of a mode that reached at least these shares of their recipients."""
+        """Return, by seed, the share of a mode's messages that reached at least these shares of their recipients."""
         made = []
         for run in series.runs:
             found = self._study.columns(families.DELIVERY, run)
@@ -135,7 +135,7 @@ class Loads:
 
 
 def curve(points: Mapping[float, Sequence[float]], most: float = 1.0) -> Curve | None:
-    """Means over seeds, each with its interval, by a number; None: there are none. No value is above `most`."""
+    """Return means over seeds, each with its interval, by a number, capped at `most`; None if there are none."""
     found = [(x, each) for x, values in sorted(points.items()) if (each := interval(values)) is not None]
     if not found:
         return None

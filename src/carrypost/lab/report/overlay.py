@@ -111,7 +111,7 @@ def _update_s(run: FinishedRun) -> float:
 
 
 def lengths(study: Study, series: Series, path: str) -> list[float]:
-    """By seed, the mean length of all paths over the whole run."""
+    """Return, by seed, the mean length of all paths over the whole run."""
     found = []
     for run in series.runs:
         columns = study.columns(families.PATH_LENGTHS, run, path=path)
@@ -121,7 +121,7 @@ def lengths(study: Study, series: Series, path: str) -> list[float]:
 
 
 def kilobits(study: Study, series: Series) -> list[float]:
-    """By seed, what a broker sends to keep the overlay, in kbit/s."""
+    """Return, by seed, the rate at which a broker sends to maintain the overlay, in kbit/s."""
     told = [study.columns(families.BROKER_TRAFFIC, run)["bits_per_s"] for run in series.runs]
     return [float(each.mean()) / 1_000 for each in told if len(each)]
 
