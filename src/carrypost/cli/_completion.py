@@ -15,12 +15,12 @@ _ANSWER_S = 1.0
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return topics that have a name here, and begin so."""
+    """Return the named topics that begin with the text typed so far."""
     return _asked(ctx, "topic", incomplete)
 
 
 def queues(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return queues that are known here, and begin so: by their short names where these are clear."""
+    """Return the known queues that begin with the text typed so far, by short names where these are unambiguous."""
     return _asked(ctx, "queue", incomplete)
 
 

@@ -48,7 +48,7 @@ class Order:
 
     @property
     def embedding(self) -> str | None:
-        """Return what no running node means to it; None if it waits for more than the disk."""
+        """Text that says what happens without a running node; None if the command waits for more than the disk."""
         return None if self.receipt or self.every_s is not None else _EMBEDDING
 
     async def send(self, joined: Joined) -> int:

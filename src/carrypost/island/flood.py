@@ -146,7 +146,7 @@ class Flood:
         self.due_us = min(times)
 
     def soon(self, now: int, within_us: int) -> int:
-        """Return a random moment in the near future; now if nobody waits."""
+        """Return a random moment within `within_us`; now if no datagram is ever lost."""
         return now if self.lossless else now + round(within_us * self._rng.random())
 
     def meet(self, link: Link, now: int) -> None:

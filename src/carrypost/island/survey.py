@@ -188,7 +188,7 @@ class Survey:
             self._digest_us = max(self.flood.soon(soon_us, _ALONE_US // 2), self._told_us + _DIGEST_US)
 
     def _denied(self, false: Iterable[bytes], now: int) -> frozenset[bytes]:
-        """Return whose claims are to be denied: who is in reach takes them back before that."""
+        """Return the hosts whose claims have to be denied: those in reach had time to withdraw them."""
         self._false_us = {prefix: self._false_us.get(prefix, now) for prefix in sorted(false)[:_DENIED_MAX]}
         wait_us = 0 if self.flood.lossless else _DENY_US
         due = {prefix: since_us + wait_us for prefix, since_us in self._false_us.items()}

@@ -467,7 +467,7 @@ class Context(Holding):
         await self._sessions.opened().acknowledging.acknowledge_all()
 
     async def recover(self) -> None:
-        """Return everything that this context received and did not acknowledge, to come again, flagged."""
+        """Have every message redelivered that this context received and did not acknowledge, flagged as redelivered."""
         await self._sessions.opened().recover()
 
     # --- transactions --------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ class Intake:
             done.add_done_callback(lambda _: self._replenish(handed))
 
     def take_back(self) -> list[int]:
-        """Return what waits here to the node: return its numbers, which the caller sends to the node at once.
+        """Remove the messages that wait here; return their numbers, which the caller gives back to the node at once.
 
         As much may be handed over instead, but only after that: otherwise later messages would be handed over first.
         """

@@ -81,7 +81,7 @@ class Producer:
         return await self._session.send(destination, message, sending, self._listener)
 
     def _said(self) -> Sending:
-        """Return what it says of every message."""
+        """Return the options of every message that this producer sends."""
         return Sending(
             delivery_mode=self._delivery_mode,
             priority=self._priority,
@@ -126,7 +126,7 @@ class Producer:
         return self
 
     def set_time_to_live_ms(self, milliseconds: int) -> Self:
-        """Return the same in milliseconds, for programs that come from Java."""
+        """Set the time to live in milliseconds, for programs that come from Java."""
         return self.set_time_to_live(durations.milliseconds(milliseconds, "the time to live"))
 
     @property
@@ -143,7 +143,7 @@ class Producer:
         return self
 
     def set_delivery_delay_ms(self, milliseconds: int) -> Self:
-        """Return the same in milliseconds, for programs that come from Java."""
+        """Set the delivery delay in milliseconds, for programs that come from Java."""
         return self.set_delivery_delay(durations.milliseconds(milliseconds, "the delivery delay"))
 
     @property
@@ -212,12 +212,12 @@ class Producer:
         return self._type
 
     def set_disable_message_id(self, disable: bool) -> Self:
-        """Return a hint that JMS lets providers ignore: every message has an id here, by which copies are known."""
+        """Ignore a hint, as JMS lets providers do: every message has an id here, by which copies are known."""
         headers.flag("disable_message_id", disable)
         return self
 
     def set_disable_message_timestamp(self, disable: bool) -> Self:
-        """A hint that JMS lets providers ignore: every message has a time here, from which its deadline counts."""
+        """Ignore a hint, as JMS lets providers do: every message has a time here, from which its deadline counts."""
         headers.flag("disable_message_timestamp", disable)
         return self
 

@@ -300,7 +300,7 @@ class Session:
             await self.units.provider.recover(self.number, (), (number,))
 
     async def recover(self) -> None:
-        """Return everything that was not acknowledged, to come again."""
+        """Have every message redelivered that was not acknowledged."""
         if self.transaction is not None:
             raise IllegalStateException("this context is transacted: call rollback() to have the messages redelivered")
         await self.units.ready()

@@ -349,7 +349,7 @@ class Claims:
             self.ready[claimant] = None
 
     def _return_credit(self, claim: Claim) -> None:
-        """Return the credit of a hand-over that was not reported: the consumer gets another message instead."""
+        """Give back the credit of a hand-over that was not reported: the consumer gets another message instead."""
         if claim.consumer is not None:
             claim.consumer.take_back(claim)
             self.ready[claim.claimant] = None

@@ -288,7 +288,7 @@ class Messaging(Layer):
     # --- commands ------------------------------------------------------------------------------------------
 
     def recover(self, session: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None) -> int:
-        """Return everything, or these `numbers`, that a session has not acknowledged, to come again.
+        """Have everything redelivered that a session has not acknowledged, or only these `numbers`.
 
         Returns the last number under which anything was handed over before.
         """

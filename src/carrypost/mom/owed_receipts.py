@@ -104,7 +104,7 @@ class OwedReceipts:
     # --- for its debts -------------------------------------------------------------------------------------
 
     def stands(self, debt: _OwedReceipt) -> bool:
-        """Return True if it has still to be sent."""
+        """Return True if the receipt has still to be sent."""
         return self._debts.get(debt.message) is debt
 
     def clear(self, debt: _OwedReceipt) -> None:

@@ -100,7 +100,7 @@ class MessagingCommands:
     def recover(
         self, session: int, now: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None
     ) -> int:
-        """Return everything, or these `numbers`, that a session has not acknowledged, to come again.
+        """Have everything redelivered that a session has not acknowledged, or only these `numbers`.
 
         Returns the last number under which anything was handed over before: callers drop reports up to it.
         """

@@ -51,5 +51,5 @@ class Tally:
         self._counts |= dict(counts)
 
     def most(self) -> tuple[tuple[NodeId, int], ...]:
-        """Return the `TOLD_MAX` nodes that consumed most, and how much, the busiest first."""
+        """Return the nodes that consumed most, at most `TOLD_MAX`, with their counts; the busiest first."""
         return tuple(sorted(self._counts.items(), key=lambda each: (-each[1], each[0]))[:TOLD_MAX])

@@ -54,7 +54,7 @@ class Actions:
             await asyncio.wait(self._bounded)
 
     def failed(self) -> CarrypostError | OSError:
-        """Return what ended a subscription, and wait for the next one."""
+        """Return the error that ended a subscription, and watch for the next one."""
         found, self.failure = self.failure.result(), asyncio.get_running_loop().create_future()
         return found
 
@@ -178,7 +178,7 @@ class Actions:
 
 
 def help_(name: str | None = None) -> list[str]:
-    """Return what the console says of all words, or of one."""
+    """Return the console's help on all words, or on one."""
     if name is None:
         wide = max(map(len, WORDS))
         return [

@@ -45,7 +45,7 @@ class Word(NamedTuple):
     """Names of what it takes without an option; those in brackets may be missing."""
 
     def usage(self, name: str) -> str:
-        """Return how it is typed."""
+        """Return the usage line of the command."""
         options = (f"{each} {OPTIONS[each][0]}" for each in self.options)
         shown = (text if text.split()[0] in self.needs else f"[{text}]" for text in options)
         return " ".join([name, *shown, *self.arguments])

@@ -71,14 +71,14 @@ class Subscription:
         return next((number for number, each in self._held.items() if each.descriptor.id_text == message), None)
 
     def meant(self, number: int) -> list[Handed]:
-        """Return the messages that an ACK or NACK of this number is about: in mode `client` all up to it."""
+        """Return the messages that an ACK or NACK of this number covers: in mode `client` all up to it."""
         if self.mode == INDIVIDUAL:
             return [self._held[number]]
         # In mode `client` an acknowledgement is cumulative, as STOMP has it.
         return [each for each in self._held.values() if each.number <= number]
 
     def ack(self, handed: Iterable[Handed]) -> Ack:
-        """Return the acknowledgement of these."""
+        """Return an acknowledgement of these messages."""
         return Ack(self.session, tuple(each.number for each in handed))
 
     def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
@@ -118,14 +118,14 @@ class Subscriptions:
         return found
 
     def get(self, id_: str) -> Subscription:
-        """Return the one with this id; raises `IllegalArgumentException` if there is none."""
+        """Return the subscription with this id; raises `IllegalArgumentException` if there is none."""
         found = self._by_id.get(id_)
         if found is None:
             raise IllegalArgumentException(f"there is no subscription {id_!r}"[:200])
         return found
 
     def has(self, subscription: Subscription) -> bool:
-        """Return True unless this one has ended."""
+        """Return True unless the subscription has ended."""
         return self._by_consumer.get(subscription.consumer) is subscription
 
     def check_stands(self, subscription: Subscription) -> None:
@@ -137,7 +137,7 @@ class Subscriptions:
             )
 
     def of_consumer(self, consumer: int) -> Subscription | None:
-        """Return the one with this consumer; None if it ended."""
+        """Return the subscription of a consumer; None if it ended."""
         return self._by_consumer.get(consumer)
 
     def find(self, headers: Mapping[str, str]) -> tuple[Subscription, int]:

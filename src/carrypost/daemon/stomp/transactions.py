@@ -61,7 +61,7 @@ class Transactions:
         self._open[name] = Transaction()
 
     def get(self, headers: Mapping[str, str]) -> Transaction | None:
-        """Return the one that a frame belongs to; None if it belongs to none."""
+        """Return the transaction that a frame belongs to; None if it belongs to none."""
         name = headers.get("transaction")
         return None if name is None else self._named(name)
 

@@ -51,12 +51,12 @@ class Rows(NamedTuple):
     """Of a contact its end in microseconds; of a leave the stay that it ends."""
 
     def chosen(self, which: slice | Ints) -> Rows:
-        """Return only these rows."""
+        """Return the selected rows."""
         return Rows(*(column[which] for column in self))
 
     @classmethod
     def none(cls) -> Rows:
-        """Return no rows."""
+        """Return an empty set of rows."""
         return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
 
     def delivered(self) -> Rows:

@@ -190,7 +190,7 @@ class Holdings:
             self.struck.append((copy.id, node))
 
     def pop_struck(self) -> list[tuple[MessageId, NodeId]]:
-        """Return what messaging has to know, once."""
+        """Return messages with the recipients that were struck off, once; for messaging."""
         taken, self.struck = self.struck, []
         return taken
 

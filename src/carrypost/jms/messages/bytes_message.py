@@ -124,7 +124,7 @@ class BytesMessage(Message):
     # --- reading -------------------------------------------------------------------------------------------
 
     def read_boolean(self) -> bool:
-        """Return one byte: whether it is not 0."""
+        """Read one byte; return False if it is 0, else True."""
         return self._unpack(FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
 
     def read_byte(self) -> int:

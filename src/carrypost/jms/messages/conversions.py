@@ -38,7 +38,7 @@ _WITHOUT_NULL = (_FLOAT, _DOUBLE, _CHAR)
 
 
 def read(value: Value, to: ValueType, table: Table, what: str) -> BodyValue | None:
-    """Return a value as a type; raises `MessageFormatException` where the table has no such pair. `what`: who it is."""
+    """Return a value as a type; raises `MessageFormatException` if the table lacks the pair. Errors name it `what`."""
     kind, found = value
     if found is None:
         return _null_as(to, what)

@@ -59,7 +59,7 @@ def parsed(kind: ValueType, text: str) -> BodyValue:
 
 
 def _boolean(_: ValueType, text: str) -> bool:
-    """Return everything but "true" is false."""
+    """Return True for "true", in any case; False for everything else, as Java does."""
     return text.lower() == "true"
 
 

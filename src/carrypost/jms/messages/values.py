@@ -68,7 +68,7 @@ def value_of(kind: ValueType, given: object) -> Value:
 
 
 def value_or_null(kind: ValueType, given: object) -> Value:
-    """Return the same, of the types that have null."""
+    """Return a value of this type as `value_of` does, or null for None."""
     return NULL if given is None else value_of(kind, given)
 
 

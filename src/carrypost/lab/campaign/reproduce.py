@@ -97,7 +97,7 @@ def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
 
 
 def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:
-    """Return the command that does it again."""
+    """Return the command that repeats the experiment."""
     given = f" --seeds {','.join(map(str, seeds))}" if tuple(seeds) != (1,) else ""
     return f"carrypost reproduce {of.name}{' --quick' if quick else ''}{given}"
 

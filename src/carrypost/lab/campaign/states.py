@@ -66,7 +66,7 @@ def done(run: CampaignRun, token: str, record: str, *, rows: int, written: Path)
 
 
 def failed(run: CampaignRun, token: str, error: str, *, traceback: str = "", kept: bool = True) -> State:
-    """Return the state of a run that came to nothing."""
+    """Return the state of a run that failed."""
     return State(**_about(run, token), status=FAILED, error=error, traceback=traceback or error, kept=kept)
 
 

@@ -98,7 +98,7 @@ def unseen(context: TaskContext) -> str:
 
 
 def attempts() -> int:
-    """Return how many processes have died of this task."""
+    """Return the number of earlier attempts at this task, whose processes ended abnormally."""
     from pyspark import TaskContext  # noqa: PLC0415 - `play` works without Spark, too
 
     context = TaskContext.get()

@@ -108,7 +108,7 @@ class Spread:
         return cls(name, int(first_us[message]), copies.received_us[mine] - copies.published_us[mine])
 
     def joined(self, other: Spread) -> Spread:
-        """Return the one that more nodes got."""
+        """Return the one of two messages that more nodes received."""
         return min(self, other, key=lambda each: (-len(each.after_us), each.published_us, each.message or ""))
 
 

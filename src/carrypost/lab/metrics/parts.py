@@ -41,7 +41,7 @@ class Part(Protocol):
     """The result of a slice."""
 
     def joined(self, other: Self, /) -> Self:
-        """Return the result of both."""
+        """Return this part and another as one."""
 
 
 class Family(NamedTuple):

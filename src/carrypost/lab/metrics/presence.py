@@ -51,7 +51,7 @@ class Presence:
         return cls(moves, _meetings(rows), last_us, _duration_us(rows), window_us(of.window_s))
 
     def joined(self, other: Presence) -> Presence:
-        """Return the presence in both."""
+        """Return the presence in this slice and another."""
         return Presence(
             pa.concat_tables([self.moves, other.moves]),
             self.meetings.joined(other.meetings),

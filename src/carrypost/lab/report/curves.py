@@ -36,7 +36,7 @@ class Curve:
     high: Floats | None = None
 
     def scaled(self, unit: float) -> Curve:
-        """Return the same with x in other units."""
+        """Return the curve with x in other units."""
         return replace(self, x=self.x / unit)
 
     def bare(self) -> Curve:
@@ -44,7 +44,7 @@ class Curve:
         return Curve(self.x, self.y)
 
     def same(self, other: Curve) -> bool:
-        """Return True if both look alike."""
+        """Return True if two curves have the same points."""
         return np.array_equal(self.x, other.x) and np.array_equal(self.y, other.y)
 
 

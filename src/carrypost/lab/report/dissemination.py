@@ -31,7 +31,7 @@ _NEARLY = 0.99
 
 
 def part(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Return everything about it."""
+    """Return all blocks about dissemination: the nodes reached, the costs and the hops."""
     return [
         *_reached(study, all_series),
         _costs(study, all_series),
@@ -75,7 +75,7 @@ def _by_age(study: Study, run: FinishedRun) -> Steps:
 
 
 def _flooded(study: Study, run: FinishedRun) -> Steps:
-    """Return the same of a flood."""
+    """Return the share of recipients that a flood reaches, by the age of a message."""
     x, shares = steps_of(study, families.FLOOD, run)
     _, recipients = _totals(study, run)
     total = float(study.columns(families.FLOOD, run)["cumulative"].max(initial=0))

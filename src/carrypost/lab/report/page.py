@@ -46,7 +46,7 @@ class Page:
 
 
 def made(study: Study, command: str = "") -> Page:
-    """Return the page; `command` is what made it all, if one command did."""
+    """Return the page; `command` is the one that reproduces all of it, if there is one."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     sections = {
         name: each.section

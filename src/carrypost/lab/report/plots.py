@@ -234,7 +234,7 @@ class Histogram:
     copies: Floats
 
     def coarser(self, x_step: float, y_step: float) -> Histogram:
-        """Return the same in cells that are at least so wide."""
+        """Return the grid in cells of at least this width."""
         wide, high = max(1, round(x_step / self.x_width)), max(1, round(y_step / self.y_width))
         x_width, y_width = wide * self.x_width, high * self.y_width
         places = np.stack([np.floor(self.x / x_width + 1e-9), np.floor(self.y / y_width + 1e-9)])

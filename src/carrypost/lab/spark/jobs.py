@@ -26,13 +26,13 @@ _LOOK_S = 0.25
 def collected(
     spark: SparkSession, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch
 ) -> list[Answer]:
-    """Return what a function answers to each piece, in their order."""
+    """Return the results of a function for each piece, in their order."""
     context = spark.sparkContext
     return watched(spark, name, lambda: context.parallelize(pieces, len(pieces)).map(do).collect(), watch)
 
 
 def watched(spark: SparkSession, name: str, action: Callable[[], Answer], watch: Watch) -> Answer:
-    """Return what an action gives that starts jobs of Spark, which are seen there by this name."""
+    """Return the result of an action that starts Spark jobs, which Spark shows under this name."""
     from pyspark import InheritableThread  # noqa: PLC0415 - loaded only where Spark is used
 
     context, group = spark.sparkContext, uuid.uuid4().hex

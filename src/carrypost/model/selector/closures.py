@@ -19,7 +19,7 @@ _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def everything(_: Properties) -> bool | None:
-    """Return True: the condition of a blank selector."""
+    """Return True, whatever the message: the condition of a blank selector."""
     return True
 
 
@@ -59,7 +59,7 @@ def _predicate(node: Node) -> Condition:
 
 
 def _chain(terms: list[Condition], *, decisive: bool) -> Condition:
-    """Return AND, where false is decisive, or OR, where true is; otherwise unknown if any term is."""
+    """Return a function for AND, where false is decisive, or OR, where true is; otherwise unknown if any term is."""
 
     def holds(properties: Properties) -> bool | None:
         outcome: bool | None = not decisive
@@ -100,7 +100,7 @@ def _comparison(symbol: str, left: Node, right: Node) -> Condition:
 
 
 def _string_test(name: str, test: Callable[[str], bool], *, negated: bool) -> Condition:
-    """Return IN or LIKE: unknown for NULL, false for anything but a string, negated or not."""
+    """Return a function for IN or LIKE: unknown for NULL, false for anything but a string, negated or not."""
 
     def holds(properties: Properties) -> bool | None:
         value: object = properties.get(name)

@@ -257,7 +257,7 @@ class Demands:
             del self._weights[demand.node]
 
     def spare(self, queue: Queue, entry: QueueEntry, now: int) -> bool:
-        """Return the credit of an entry that ended, or whose lease ended, without an answer.
+        """Give back the credit of an entry that ended, or whose lease ended, without an answer.
 
         Another node is informed, as only it knows whether it heard of the assignment. Returns True for a consumer of
         this node that is due another message.

@@ -82,7 +82,7 @@ class Demand(msgspec.Struct, eq=False):
         self._note()
 
     def give_back(self) -> None:
-        """Return the credit of a message that never reached its consumer on this node."""
+        """Give back the credit of a message that never reached its consumer on this node."""
         self.taken -= 1
         self._note()
 

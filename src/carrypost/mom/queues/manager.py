@@ -331,7 +331,7 @@ class Manager:
                 self._ready[queue] = None  # It may have had as many as it may.
 
     def _spare(self, entry: QueueEntry) -> bool:
-        """Return the credit of an entry that ends unanswered; return True if its receiver gets another at once."""
+        """Give back the credit of an entry that ends unanswered; return True if its receiver gets another at once."""
         queue = self._queue_of(entry)
         spared = self.demands.spare(queue, entry, self._holdings.now_us)
         if spared:

@@ -147,7 +147,7 @@ class Outlet:
         self._rest()
 
     def _tired(self) -> bool:
-        """Return True if the first in the queue has waited long enough for its interface."""
+        """Return True if the first datagram in the queue has waited long enough for its interface."""
         now_s = self._loop.time()
         if self._refused_s is None:
             self._refused_s = now_s

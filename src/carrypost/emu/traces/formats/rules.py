@@ -187,7 +187,7 @@ class Headless:
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Self:  # noqa: ARG003 - as all formats
-        """Return all files read alike."""
+        """Return a rule that is the same for all files."""
         return cls()
 
 
