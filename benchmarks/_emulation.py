@@ -58,7 +58,7 @@ class Clock:
 
 def measured(scenario: Path, overrides: dict[str, object], seed: int, out: Path, *, clocked: bool) -> dict[str, Any]:
     """Return the run, then the bound; `clocked`: and what its steps took."""
-    writing = Clock(records.Sink, "take", "close")
+    writing = Clock(records.Sink, "write", "close")
     steps = Steps() if clocked else None
     start_s = time.process_time()
     prepared = runs.prepare(Scenario.load(scenario, overrides), seed)

@@ -189,7 +189,7 @@ def ratio_rows(runs: Sequence[Found], before: Path) -> list[Row]:
                     row["met"] = ratio >= goal if least else ratio <= goal
                 rows.append(row)
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-        raise BenchmarkError(f"{before} is no output of carrypost bench emu --json: {error!r}") from None
+        raise BenchmarkError(f"{before} must be an output of carrypost bench emu --json: {error!r}") from None
     return rows
 
 

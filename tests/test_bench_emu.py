@@ -67,7 +67,7 @@ def test_what_a_run_is_compared_with_has_to_be_an_output_of_the_benchmark(tmp_pa
     wrong.write_text("hello\n", encoding="utf-8")
     outcome = BENCH.here("--only", "neutral-bus", "--workloads", str(workload(tmp_path)), "--against", str(wrong))
     assert (outcome.returncode, outcome.stdout) == (1, "")
-    assert f"{wrong} is no output of" in outcome.stderr
+    assert f"{wrong} must be an output of" in outcome.stderr
 
 
 @pytest.mark.soak

@@ -37,7 +37,7 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert run(["modulators", "check", file]) == 1
     assert json.loads(capsys.readouterr().out)["broker"].endswith("open() did not take the parameters: it returned 1")
     assert run(["modulators", "check", file, "--params", "xy"]) == 2
-    assert "--params takes pairs of hexadecimal digits" in capsys.readouterr().err
+    assert "--params must be pairs of hexadecimal digits" in capsys.readouterr().err
     (tmp_path / "large").write_bytes(b"\0" * 32_769)
     assert run(["modulators", "check", str(tmp_path / "large")]) == 1
     assert "more than 32,768 (limits.module_bytes_max)" in json.loads(capsys.readouterr().out)["broker"]

@@ -284,10 +284,10 @@ def test_blank_lines_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("not json", "line 2 is no row"),
-        ('{"run": "r", "t": 1, "kind": "join"}', "line 2 is no row.*node"),
-        ('{"run": "r", "t": "1", "kind": "join", "node": "a"}', "line 2 is no row.*t"),
-        ('{"run": "r", "t": 1, "kind": "jion", "node": "a"}', "line 2 is no row.*jion"),
+        ("not json", "line 2 is not a row"),
+        ('{"run": "r", "t": 1, "kind": "join"}', "line 2 is not a row.*node"),
+        ('{"run": "r", "t": "1", "kind": "join", "node": "a"}', "line 2 is not a row.*t"),
+        ('{"run": "r", "t": 1, "kind": "jion", "node": "a"}', "line 2 is not a row.*jion"),
         (
             '{"run": "other", "t": 1, "kind": "join", "node": "a"}',
             "line 2 is of run 'other', those before of 'r'",
