@@ -45,6 +45,7 @@ class LoadAdaptor:
     def process(self, notice: Notice) -> None:
         """Remember the report of a consumer; move seats away while this broker is overloaded."""
         if isinstance(notice, NearestBroker):
+            # Removed first, so that the report moves to the end: the dict is in the order of times.
             self._reports.pop(notice[:4], None)
             self._reports[notice[:4]] = notice
             self._full.pop(notice[:4], None)
@@ -75,6 +76,8 @@ class LoadAdaptor:
             here, there = self._candidates.compare(notice)
             options.append((there.path - here.path, there.load, notice))
         for _, _, notice in sorted(options):
+            # `ahead` already leaves out the seats that began to move, so that no more move than
+            # necessary.
             if self._load.ahead <= self._load.load_max:
                 return
             self._candidates.try_move(notice)
@@ -104,4 +107,6 @@ class LoadAdaptor:
         distances = self._topology.routes.distances(node_prefix(broker))
         if node in self._topology.brokers and (known := distances.get(node_prefix(node))) is not None:
             return round(known)
+        # The larger of the two distances lies between these bounds. The sum would rule out moves
+        # that are worth trying, and the difference would allow too many.
         return max(round(distances.get(self._topology.prefix, home_hops)), home_hops)

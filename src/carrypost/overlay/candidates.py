@@ -49,6 +49,8 @@ class Candidates:
             for _ in range(min(served.producers, _WEIGHT_MAX))
             if prefix in near and prefix in far
         ]
+        # Only homes that both can reach count. Otherwise the broker that knows less of the overlay
+        # would seem to have the shorter paths.
         here, there = tuple(near[each] for each in homes), tuple(far[each] for each in homes)
         return (
             Home(topology.node, self._load.ahead, notice.home_hops, here, notice.share),
@@ -70,6 +72,8 @@ class Candidates:
             return False
         here, there = self.compare(notice)
         reason: MoveReason = LOAD if here.load > self._load.load_max else NEARER
+        # A seat that was just sent here because of load must not be sent on before both brokers
+        # know their new loads: two busy brokers would pass it to and fro.
         early = reason is LOAD and notice.now_us - self._load.since_us(name) < self._discovery_us
         if early or choose_home(here, there, self._load.load_max) is not there:
             return False
@@ -90,6 +94,7 @@ class Candidates:
         """Return the load that a seat would be at another broker; as here if that has not told its capacity."""
         name, info = self._name(notice), self._topology.brokers.at(other)
         share = 0.0 if name is None else self._load.share(name)
+        # The same work is a larger share of a smaller broker.
         return share if info is None or not info.capacity else share * self._load.power / info.capacity
 
     def _version(self, prefix: bytes) -> int:

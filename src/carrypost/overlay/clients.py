@@ -115,6 +115,7 @@ class ClientManager:
         if self._broker and not news:
             self._outputs.refuse("overlay-old", client.node)
             return None
+        # A client that is not here may leave as often as it likes, and gets no row for it.
         if not client.active and self.table.get(client) is None:
             return ACCEPTED
         if client.seated and self._seats.lacks_state(client):
@@ -180,6 +181,7 @@ class ClientManager:
                 refusal = Refusal("modulator", str(error)[:DETAIL_MAX])
             else:
                 waits = len(self._waiting) < self._waiting_max
+                # Bounded: each client that waits may name another module that never comes.
                 refusal = ACCEPTED if processing is not None else _WAITS if waits else Refusal("clients")
         return refusal, processing
 
@@ -204,6 +206,8 @@ class ClientManager:
             return ACCEPTED
         if not self._topology.rosters.has_room(item.channel):
             return Refusal("channels")
+        # The limit applies to new seats only. A consumer that renews its lease keeps its seat, even
+        # if the limit was lowered since.
         fresh = client.seated and (before is None or not before.seated)
         return Refusal("seats") if fresh and self._seats_of(client.node) >= self._seats_max else ACCEPTED
 

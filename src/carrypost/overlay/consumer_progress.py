@@ -119,6 +119,8 @@ class ConsumerProgress:
 
     def _merge(self, cursors: Cursors, told: Iterable[tuple[str, int]]) -> None:
         for producer, number in told:
+            # A consumer could name ever more producers. Those that find no room hold nothing up but
+            # the release of their own events.
             if producer in cursors or len(cursors) < self._most:
                 cursors[producer] = max(number, cursors.get(producer, 0))
 

@@ -62,6 +62,8 @@ class Entry(NamedTuple):
 
 def first_version(boot: int) -> int:
     """Return the first version of a broker's entries in one of its lives."""
+    # The incarnation is in the upper half, so that a restarted broker, which does not store its
+    # version, is later than all that it wrote before.
     return boot % 2**16 << 16
 
 
@@ -72,6 +74,8 @@ def next_version(version: int) -> int:
 
 def is_later(version: int, other: int) -> bool:
     """Return True if a version is later than another. They wrap around, so that none is the last (RFC 1982)."""
+    # Of two versions exactly half the circle apart neither is the later, which is what the
+    # invariant demands.
     return 0 < (version - other) % _VERSIONS < _VERSIONS // 2
 
 
@@ -80,6 +84,8 @@ def hash_of(prefix: bytes, version: int, kind: int = 1) -> int:
 
     Brokers that forge entries need no collisions to lie.
     """
+    # A digest is an XOR of these values. Without mixing, changes of two brokers by the same amount
+    # would cancel out, and go unnoticed.
     mixed = (int.from_bytes(prefix, "big") << 32 | version) + kind * 0x9E3779B97F4A7C15
     mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) % 2**64
     mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) % 2**64
@@ -111,6 +117,7 @@ def unpack(packed: bytes) -> list[Entry]:
         if end > len(packed):
             raise ValueError("an entry is cut short")
         links = tuple(_LINK.iter_unpack(packed[at:end]))
+        # A canonical form: one set of neighbours has one encoding, and no link is listed twice.
         names = [name for name, _ in links]
         if names != sorted(set(names)) or prefix in names or any(not hops for _, hops in links):
             raise ValueError("neighbours are not in order, one is listed twice, or is no hop away")

@@ -42,6 +42,7 @@ class Gaps:
     def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for producers, each once, and forget them: several seats may ask for the same events."""
         said, self._said = self._said, []
+        # A dict and not a set: the order of messages must not differ between two runs of one seed.
         return list(dict.fromkeys(said))
 
     # --- lanes ---------------------------------------------------------------------------------------------
@@ -56,6 +57,7 @@ class Gaps:
         if producer in seat.skips:
             self.skip_to(seat, producer, number)
             cursor = seat.row.cursors[producer]
+        # The first event of all needs no question about the beginning.
         elif cursor is None and number == 1:
             cursor = seat.row.cursors[producer] = 0
         lane.last = max(lane.last, number)
@@ -126,6 +128,9 @@ class Gaps:
     def _sent(self, seat: Seat, producer: NodeId, number: int, *, final: bool) -> None:
         """Process the number of a producer's last event; `final`: the producer itself reports it."""
         if (lane := self._lane(seat, producer)) is not None:
+            # Only the producer itself may lower the number: a broker that reported too high a one,
+            # by mistake or on purpose, would make the seat ask for events that never existed, until
+            # the producer answers.
             lane.last = number if final else max(lane.last, number)
             self.look(seat, producer)
 
@@ -142,6 +147,8 @@ class Gaps:
             gap, cursor = None, seat.row.cursors.get(producer)
             if producer in seat.lanes:
                 gap = seat.gap(producer)
+            # Only up to the end of the present gap. Events after it are here, though the producer
+            # may have dropped its own copies.
             if cursor is not None and gap is not None and after <= cursor < upto:
                 self._pass_over(seat, producer, min(upto, gap[1]))
 
@@ -179,6 +186,8 @@ class Gaps:
         elif lane.since_us == NEVER:
             now = self._holdings.now_us
             lane.since_us = now
+            # Events overtake each other on different paths, so a gap is given time to close by
+            # itself. Of a new producer nothing is processed before it answers, hence no delay.
             lane.ask_us = now if producer not in seat.row.cursors else now + lane.delay_us
 
     def expire(self, seat: Seat, now: int) -> None:
@@ -199,4 +208,5 @@ class Gaps:
         asked = Replay(item.channel, *gap, 0 if known else item.since_us)
         self._said.append((producer, asked))
         lane.ask_us = now + lane.delay_us
+        # Doubled: more questions do not help while the producer is out of reach.
         lane.delay_us = min(2 * lane.delay_us, ASK_US_MAX)

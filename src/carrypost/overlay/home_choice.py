@@ -118,6 +118,7 @@ class Monitor:
             self._reported = None
             return None
         report = Report(candidate, distances[candidate].hops, here.hops)
+        # News at once, but the same report only after `LOOKS` looks: each one costs a message.
         if self._reported != (home, report):
             self._reported, self._looks, self._turn = (home, report), 0, 0
             return report

@@ -57,6 +57,7 @@ class KeptCheckpoints:
 
     def read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Process the payload of a checkpoint whose turn it is."""
+        # One at a time: a checkpoint is read when it is its turn, and may be large.
         self._payloads = {copy.id: payload}
 
     def keep(self, found: Subscription, copy: Copy, covers: Covers) -> Mapping[str, int]:
@@ -73,6 +74,7 @@ class KeptCheckpoints:
         except RemoteError as error:
             self._outputs.refuse(error.reason, copy.descriptor.node, copy.descriptor.shown)
             return {}
+        # The events before the checkpoint are in its state, and need not be repeated any more.
         found.row.keeps, found.row.repeats = bool(snapshot.modulator), []
         self._rows.put(found.checkpoint_name, payload if isinstance(payload, bytes) else b"")
         return snapshot.lacks

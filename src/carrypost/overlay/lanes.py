@@ -69,6 +69,8 @@ class Room:
 
     def keep(self, lane: Lane, number: int, copy: Copy) -> bool:
         """Keep an event in its lane, dropping later ones if necessary; return False if there is no room."""
+        # An empty lane accepts an event of any size. Otherwise an event larger than the bound would
+        # be requested in vain until it is given up, and be lost.
         while lane.events and not self._fits(lane, copy):
             if (last := max(lane.events)) < number:
                 return False
@@ -83,6 +85,7 @@ class Room:
 
     def _fits(self, lane: Lane, copy: Copy) -> bool:
         nbytes = copy.descriptor.length
+        # A message that waits in several lanes is one copy in the cache, and counts once.
         in_all = self.bytes + (0 if copy.id in self._held else nbytes)
         fits = len(lane.events) < self._events_max and lane.nbytes + nbytes <= self._bytes_max
         return fits and in_all <= LANES * self._bytes_max
@@ -206,6 +209,8 @@ class Seat:
     def _head(self, producer: NodeId) -> Copy | None:
         """Return the next event of a producer, if it is here."""
         cursor = self.row.cursors[producer]
+        # The new home gets all later events, too. A seat that went on with them would never be done
+        # with its last events while producers send more.
         if self.stops is not None and cursor >= self.stops.get(producer, 0):
             return None
         return self.lanes[producer].events.get(cursor + 1)
@@ -219,6 +224,7 @@ class Seat:
         row, before = self.row, self.row.cursors[producer]
         told = row.runs
         if not any(each == producer for each, _, _ in (*told, *row.repeats)):
+            # One run is left for the next event, which a result has to cover, too.
             if len(told) >= RUNS_MAX - 1:
                 self.mute_us = 0
                 return 0
@@ -268,6 +274,8 @@ def known_lanes(seats: Iterable[Seat]) -> dict[NodeId, Lane]:
 
 def date_of(copy: Copy) -> tuple[int, str]:
     """Return the key that orders events of several producers: by date."""
+    # The date of the event itself. The leg that brought it was made by a broker, later, and a
+    # detour would change the order.
     event: Descriptor = copy.descriptor.original
     return event.created_us, event.node
 

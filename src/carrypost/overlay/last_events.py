@@ -42,6 +42,7 @@ class LastEvents:
     def attached(self, producer: NodeId, channel: str, number: int, *, passed_on: bool = False) -> None:
         """Note the last event of a producer that attached, or attached again; `passed_on`: another home sent it."""
         key = producer, channel
+        # A producer that only moved to a nearer home has left no gap, and seats need no news of it.
         if number and not passed_on:
             self._unseen.add(channel)
         self._last[key] = max(self._last.get(key, 0), number)

@@ -51,6 +51,9 @@ class _Share:
     @property
     def work_us(self) -> int:
         """Work in one window: expected or arrived."""
+        # The larger one, not the sum: the expected work is the same work, before it arrives.
+        # Without it a broker would look idle until the events of its new seats find their way, and
+        # attract more seats.
         return max(self.arrived_us, self.expected_us)
 
 
@@ -91,6 +94,7 @@ class Load:
 
     def expect(self, name: bytes, work: int, now: int) -> None:
         """Count the work of a seat, in thousandths of a processor, before its events arrive."""
+        # Bounded, because another broker names the figure, and may lie.
         self._shares[name].expected_us = round(min(work / self.power, _EXPECTED_MAX) * self._room_us)
         self._wake(now)
 
@@ -136,6 +140,9 @@ class Load:
 
     def refuses(self, item: Handoff) -> bool:
         """Return True if an offered seat would overload this broker, and its present broker is less loaded."""
+        # A broker that is not overloaded accepts any seat, also one that moves only to be nearer.
+        # An overloaded one accepts a seat from a broker that is worse off: otherwise nothing could
+        # leave the worst broker while all are busy.
         after = round(self.ahead + item.work / self.power, DIGITS)
         return after > self.load_max and after >= item.load / 100
 
@@ -145,6 +152,7 @@ class Load:
         self.measured = _rolled(self._slots, slot) / self._room_us
         for share in self._shares.values():
             share.arrived_us = _rolled(share.slots, slot)
+            # One slot more than a window: the slot in which the seat came is not a whole one.
             if share.since_us + (_SLOTS + 1) * self._slot_us <= now:
                 share.expected_us = 0
         self.due_us = NEVER
@@ -154,6 +162,8 @@ class Load:
         changed = abs(ahead - self._told) >= _CHANGE
         if changed:
             self._told = ahead
+        # An overloaded broker reports every slot, even without a change: a broker that refused
+        # before may have room by now.
         return changed or ahead > self.load_max
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -166,6 +176,8 @@ class Load:
         if not work_us:
             return now
         begin_us = max(now, self._free_us)
+        # With `capacity` below 1 the rest of the time belongs to other work, so that the next event
+        # begins later than this one ends.
         self._free_us = begin_us + round(work_us / self._capacity)
         return begin_us + work_us
 

@@ -41,6 +41,8 @@ class PlacementAdaptor:
         self._topology, self._moves, self._seats = topology, moves, seats
         self._load_max = settings.load_max
         self._upstream_ratio = settings.placement_ratio
+        # Far from the other threshold, so that a seat whose ratio varies around one of them does
+        # not move to and fro.
         self._downstream_ratio = (1 + settings.placement_ratio) / 2
         self._reported_us = round(2 * LOOKS * settings.discovery_s * 1e6)
         """Time for which a report counts. A consumer repeats its report as long as it is true."""
@@ -65,6 +67,8 @@ class PlacementAdaptor:
                 self._place(seat, notice.now_us)
 
     def _place(self, seat: Seat, now: int) -> None:
+        # A seat whose consumer is out of reach stays: where its results will have to go is not
+        # known.
         ratio, consumer, node = seat.flow.ratio, _consumer(seat), seat.client.node
         if ratio is None or not (node == self._topology.node or self._topology.can_reach(node)):
             return
@@ -104,6 +108,8 @@ class PlacementAdaptor:
 def last_common(paths: Sequence[Sequence[bytes]]) -> bytes | None:
     """Return the last broker that all paths share, which begin at the same broker; None if there are no paths."""
     found = None
+    # Paths are of different lengths, and the shortest one ends the search: its end is a producer's
+    # home.
     for passed in zip(*paths, strict=False):
         if len(set(passed)) > 1:
             break

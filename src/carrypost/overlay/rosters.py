@@ -200,6 +200,7 @@ class Rosters:
                 self._version = roster.version  # It is of an earlier life, or somebody lies: outbid it.
             self._put({} if known is None else known.channels)
             return True
+        # Bounded here, too: the broker that wrote it may have a higher limit, or obey none.
         if len(roster.channels) > self._channels_max:
             self._outputs.refuse("rosters", author)
             return False
@@ -243,6 +244,8 @@ class Rosters:
         strange = {each.prefix for each in self.table if each.prefix != self._own} - {
             each.prefix for each in self._brokers
         }
+        # At the second call only. A roster often arrives before the announcement of its broker, as
+        # it is passed on at once.
         for prefix in sorted(strange & self._strange):
             self.forget(prefix)
         self._strange = strange

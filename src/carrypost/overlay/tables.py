@@ -144,6 +144,8 @@ class TopologyTable(Generic[Row]):
             unknown = [each for each in self._entries if each != self._own and brokers.at(each) is None]
             if not known or not unknown:
                 return False
+            # The lowest one, so that runs can be repeated. Which of the unknown ones goes makes no
+            # difference: none of them is on any path.
             self.remove(min(unknown))
         self.digest ^= entry.fingerprint ^ (0 if before is None else before.fingerprint)
         self._entries[entry.prefix] = entry
@@ -176,6 +178,7 @@ class Routes:
 
     def way(self, prefix: bytes, *, but: bytes | None = None) -> Way | None:
         """Return the way to a broker; `but`: one that does not begin with this neighbour."""
+        # Ways around a neighbour are not kept: they are needed only when that neighbour is lost.
         if but is not None:
             return self._search(but).get(prefix)
         built = (self._table.version, self._brokers.version)
@@ -195,6 +198,9 @@ class Routes:
         """Return the ways from this broker, or from another one (`start`)."""
         links, start = self._links(), start or self._own
         ways: dict[bytes, Way] = {}
+        # Breadth first over brokers, not over hops. Every broker on a path makes and signs a
+        # message of its own, which costs far more than one more hop of the network below. Hops,
+        # then prefixes, break ties, so that two brokers with the same tables find the same paths.
         edge = {start: Way(0, ())}
         while edge:
             beyond: dict[bytes, Way] = {}
@@ -211,6 +217,9 @@ class Routes:
 
     def _links(self) -> Mapping[bytes, dict[bytes, int]]:
         """Return the neighbours of every broker that is known. A link counts if either end lists it."""
+        # One end suffices, since the entry of the other may be old or lost. Both ends must have
+        # announced themselves as brokers: announcements are signed and entries are not, so a liar
+        # can add links, but no brokers.
         links: dict[bytes, dict[bytes, int]] = {}
         known = {each.prefix for each in self._brokers} | {self._own}
         for entry in self._table:
@@ -330,6 +339,8 @@ def _least(client: Client, rows: Iterable[Client], reach: Container[NodeId]) -> 
     for each in rows:
         counts[each.node] = counts.get(each.node, 0) + 1
     own = counts.get(client.node, 0)
+    # An active client in reach gives its row only to a node that has at least two rows fewer. With
+    # a difference of one, two nodes would displace each other's rows in turn.
     ranked = [
         (each.active, each.node in reach, -counts[each.node], each.until_us, each.key, each)
         for each in rows

@@ -1,7 +1,6 @@
 """One blocking call of a thread, from its request to its outcome."""
 # `concurrent.futures.Future` would do the same, with a condition variable and callbacks. A lock
-# that is held until the call has ended is the cheapest thing that a thread can wait for, and Ctrl-C
-# can interrupt.
+# that is held until the call has ended does with less, and Ctrl-C can interrupt the wait for it.
 
 from __future__ import annotations
 
