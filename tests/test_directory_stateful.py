@@ -347,8 +347,8 @@ class DirectoryMachine(RuleBasedStateMachine):
     def meaning(self, name: str) -> str | None:
         try:
             return self.node.meaning(name)
-        except AmbiguousNameException as error:
-            return str(error)[:7]
+        except AmbiguousNameException:
+            return "several"
 
     def expected(self, name: str) -> str | None:
         own = self.model.bound.get(name)
