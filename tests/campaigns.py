@@ -95,7 +95,7 @@ def context_of(running: Campaign, runs: Sequence[CampaignRun]) -> task.TaskConte
 
 @contextmanager
 def played(path: Path, out: Path) -> Iterator[Campaign]:
-    """Yield a campaign whose runs this process did, one after the other."""
+    """Yield a campaign whose runs were done in this process, one after the other."""
     with begun(load(path), out) as running:
         shared = context_of(running, running.todo)
         yield running

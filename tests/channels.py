@@ -79,7 +79,7 @@ class World:
         return found
 
     def faults(self) -> list[str]:
-        """Return what is missing, repeated or out of order, for every consumer and producer."""
+        """Return the events that are missing, repeated or out of order, for every consumer and producer."""
         found = []
         for destination, (consumer, since) in self.since.items():
             seen = self.seen(destination)

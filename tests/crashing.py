@@ -35,7 +35,7 @@ class Story(ABC):
         return store
 
     def tell(self, node: str = "", fuse: int = -1, *, after: bool = False) -> tuple[list[str], dict[str, int]]:
-        """Tell the story; return what is wrong in the end, and the batches of each node meanwhile."""
+        """Play the story; return the faults at its end, and the number of batches of each node."""
         self.world.begin(self.links)
         results = self.world.chain("y")
         self.net.advance(5)

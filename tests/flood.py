@@ -1,4 +1,4 @@
-"""A process that throws datagrams at a node, as fast as it is told to: noise, spoiled datagrams, frames without sense.
+"""A process that floods a node with datagrams at a given rate: noise, damaged datagrams, meaningless frames.
 
 ``python -m tests.flood '{"unicast": 40001, "shared": 20123, "node": ..., "count": 300000, ...}'``; it says what it did
 as one line of JSON. Everything goes to loopback, from one address and port or from many.

@@ -1,4 +1,4 @@
-"""Commands in a copy of this process, which has loaded all that they need: they start at once, and end the copy."""
+"""Commands in a fork of this process, which has loaded all that they need: they start at once, and end the fork."""
 
 from __future__ import annotations
 

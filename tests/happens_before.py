@@ -1,4 +1,4 @@
-"""An oracle of causal order that knows no barrier: happens-before, rebuilt from who published and delivered what."""
+"""An oracle of causal order without barriers: happens-before, rebuilt from publications and deliveries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class History:
         return bool(self._delivered[host] & self._bits[message])
 
     def before(self, earlier: str, later: str) -> bool:
-        """Return True if one comes before the other."""
+        """Return True if the first message happens before the second."""
         return bool(self._pasts[later] & self._bits[earlier])
 
     def missing(self, host: str, message: str) -> list[str]:

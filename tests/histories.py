@@ -74,7 +74,7 @@ class Histories(World):
         return [each.payload.decode().split() for each in results]
 
     def wrong(self) -> list[str]:
-        """Return what is not as a sequential run would have it, or missing, for every subscription."""
+        """Return results that are missing or differ from a sequential run, for every subscription."""
         return [fault for destination in self.since for fault in self._wrong(destination)]
 
     def _wrong(self, destination: str) -> list[str]:

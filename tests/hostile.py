@@ -120,7 +120,7 @@ class Attacker:
                 self.reacts(frame)
 
     def sends(self, kind_: type[Frame]) -> list[Any]:
-        """Return the frames of one kind that it heard."""
+        """Return the frames of one kind that this peer heard."""
         return [frame for frame in self.heard if kind(frame) == kind_.__name__]
 
     def say(self, victim: str, *frames: Frame, as_: str | None = None) -> None:
@@ -262,7 +262,7 @@ class Scene:
 def scene(**settings: object) -> Iterator[Scene]:
     """Yield a scene with signatures and lifetimes, unless the settings say otherwise.
 
-    Nobody is muted for useless work, and datagrams may be long, so that each other limit shows by itself;
+    No peer is muted for useless work, and datagrams may be long, so that each other limit shows by itself;
     `tests.test_accounts` has the accounts.
     """
     usual: dict[str, object] = {"security": "signed", "lifetime_s_default": 3_600, "lifetime_s_max": 7_200}

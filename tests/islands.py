@@ -1,4 +1,4 @@
-"""Hosts in virtual time that are told all links between them: an island in which nobody has to discover anything."""
+"""Hosts in virtual time that are told all links between them: an island without discovery."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Islands:
         self.found_s = 2.5
         """Seconds after which neighbours have found each other."""
         self.told = True
-        """False: hosts do not hear of changes."""
+        """True if hosts are informed of changed links."""
         self.received: list[tuple[str, Received]] = []
         self.stored: set[MessageId] = set()
         """Messages that survive a crash of their authors."""
@@ -119,7 +119,7 @@ class Islands:
         self.net.advance(0)
 
     def instants(self, count: int) -> int:
-        """Let so many instants pass at which anything happens: a datagram arrives, a timer ends, the disk answers.
+        """Let this many instants pass at which something happens: a datagram arrives, a timer ends, the disk answers.
 
         Returns how many there were before the network was quiet for 30 ms, which what is in the air never is.
         """

@@ -1,4 +1,4 @@
-"""Contexts in virtual time that are attached to their node by a real socket: all that they do goes over it as frames.
+"""Contexts in virtual time that are attached to their node by a real socket: every call goes over it as frames.
 
 Both ends are in this process. What one writes the other reads in a later turn of the loop, so the runs are the same
 each time, and only greeting and listening are left out.
@@ -61,7 +61,7 @@ class SocketTransport(asyncio.Transport):
         asyncio.get_running_loop().call_soon(self.other.look)
 
     def look(self) -> None:
-        """Read what is there, if anybody wants it, and let the other end write on."""
+        """Read the bytes that are there, if reading is enabled, and let the other end continue to write."""
         if self._closing or not self._reads:
             return
         try:

@@ -1,6 +1,6 @@
 """A provider that encodes and decodes every value on its way, as the bytes that go over a node's socket.
 
-So nothing that only works inside one process gets into the interface between APIs and node.
+So the interface between APIs and node cannot depend on sharing one process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EncodedProgram:
 
 
 class EncodedNetwork(testing.Network):
-    """A network whose contexts stand on the encoded form of their provider."""
+    """A network whose contexts use the encoded form of their provider."""
 
     def provider(self, node: str) -> Provider:
         return EncodedProvider.of(super().provider(node))

@@ -97,7 +97,7 @@ class Owed:
     holder: int | None = None
     """The number under which a session has it."""
     told: int = 0
-    """Number of times that it was handed over and seen."""
+    """Number of times that the message was handed over and seen."""
     anchor: int | None = None
     """Number of earlier hand-overs that count; None: not known yet."""
     exact: bool = True
@@ -127,7 +127,7 @@ class Sub:
     consumers: list[int] = field(default_factory=list)
     owed: dict[bytes, Owed] = field(default_factory=dict)
     peak: int = 0
-    """The most claims that it had at one time."""
+    """Highest number of claims at one time."""
 
     @property
     def key(self) -> tuple[str, str, bool]:
@@ -354,7 +354,7 @@ class Model:
             self._leave_behind(owed, certain=id(owed) not in held)
 
     def _leave_behind(self, owed: Owed, *, certain: bool = True) -> None:
-        """Leave behind a claim that nobody will take again.
+        """Leave behind a claim that no consumer will get again.
 
         A later subscriber gets it, flagged if it was handed over.
         """

@@ -1,4 +1,4 @@
-"""The conformance table of modulators: events in, and what comes out, as state and as faults.
+"""The conformance table of modulators: events, and the results, states and faults that must follow.
 
 `play` runs a row in one instance, or carries the state to a new instance after each event. Both have to agree, and
 this for every modulator, whatever runs it.

@@ -29,7 +29,7 @@ class Agent:
         return found
 
     def tell(self, **order: object) -> dict[str, Any]:
-        """Give an order; return the state after it."""
+        """Send an order to the agent; return its state afterwards."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()

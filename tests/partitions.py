@@ -1,4 +1,4 @@
-"""Networks that fall apart and join again, and what floods bring in them: an oracle for channels over partitions.
+"""Networks that split and merge again, and the reach of floods in them: an oracle for channels over partitions.
 
 All nodes are connected for the first 10 s, so that brokers are known and clients have their homes. Afterwards contacts
 come and go as they like. An event goes to its producer's home, from there to the consumer's home, and its result to the
@@ -85,7 +85,7 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True)
 class Oracle:
-    """Floods over contacts that take no time. It knows nothing of hosts but who has which home."""
+    """Floods over contacts without delays. The oracle knows nothing of hosts except their homes."""
 
     contacts: Sequence[Contact]
 

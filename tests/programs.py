@@ -1,4 +1,4 @@
-"""Programs that use messaging on the nodes of a `testing` network: they consume, acknowledge, keep what they got."""
+"""Programs that use messaging on the nodes of a `testing` network: they consume, acknowledge and collect messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Got:
 
 
 class Program:
-    """One consumer on one node, with a connection of its own. A crash of its node ends it; another one goes on."""
+    """One consumer on one node, with its own connection. A crash of its node ends it; another program continues."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ async def work(folder: str, queue: str) -> None:
 
 
 async def _fill(ctx: Context, into: Queue, filled: Queue, count: int) -> None:
-    """Send all of them in one transaction, so that all are there or none."""
+    """Send all messages in one transaction, so that either all of them are there or none."""
     async with ctx.create_context(SessionMode.SESSION_TRANSACTED) as tx, tx.transaction():
         for number in range(count):
             await tx.create_producer().send(into, str(number))

@@ -39,8 +39,8 @@ SELECTORS = {None: (0, 1, 2, 3), "k > 1": (2, 3), "k = 0 OR k = 3": (0, 3)}
 """Selectors of consumers, and the properties `k` that each matches."""
 LIFETIMES_S = (30.0, 2_000.0, 100_000.0)
 SETTLED_S = 240.0
-"""So long all contacts are good before everything must have come: nodes give back after 60 s what nobody asks for, and
-ask again for what there was no room for about as late."""
+"""Time with good contacts after which everything must have arrived: nodes give back after 60 s what no consumer asks
+for, and request again about as late what they had no room for."""
 REMINDED_S = 12 * 3_600.0 + 120.0
 """After so long everything that was lost was said again: by the manager, which reminds within six hours, and by
 receivers, which renew their requests after twelve."""
@@ -102,7 +102,7 @@ class Letter:
     id: MessageId | None = None
     hands: list[Hand] = field(default_factory=list)
     disowned: bool = False
-    """True if its sender was told that it could not be kept."""
+    """True if the sender was informed that the message could not be kept."""
     acked: Truth = Truth.NO
     acked_on: set[str] = field(default_factory=set)
     """Nodes where that is durable."""
@@ -292,7 +292,7 @@ class QueueWorld:
         )  # fmt: skip
 
     def send(self, pick: int, contents: list[Content]) -> None:
-        """Let a program send several messages in one work."""
+        """Let a program send several messages in one unit of work."""
         if self.up():
             self._work(chosen(self.up(), pick), contents, [], ())
 
@@ -589,7 +589,7 @@ class QueueWorld:
     # --- in the end ----------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Repair everything and let everybody consume: nothing may be lost, and nothing left behind."""
+        """Repair everything and let all programs consume: nothing may be lost or left behind."""
         for name, node in self.nodes.items():
             store = self.net._driver(name).store  # noqa: SLF001 - as above
             assert isinstance(store, FaultyStore)

@@ -117,7 +117,7 @@ class Relocating(World):
         return [msgspec.msgpack.decode(each, type=tuple[bytes, list[str]]) for each in found.values()]
 
     def wrong(self, destination: str, *, closed: float = 0.0) -> list[str]:
-        """Return what is missing, repeated, out of order, or of a wrong state.
+        """Return results that are missing, repeated, out of order, or of a wrong state.
 
         Of the last events of a producer some may have no result yet, unless they are of a time before `closed`.
         """

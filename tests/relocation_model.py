@@ -59,7 +59,7 @@ class Event(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """A broker has a seat, or expects one."""
+    """The author, a broker, has a seat or expects one."""
 
     seats: bool
 
@@ -217,7 +217,7 @@ class Seat:
     """Events since the last result."""
     lost: int = 0
     skips: frozenset[str] = frozenset()
-    """Producers whose next event may leave a gap, as nobody asks for what is missing."""
+    """Producers whose next event may leave a gap, because missing events are not requested."""
     results: dict[int, Result] = field(default_factory=dict)
     """Results that the consumer has not confirmed."""
 
@@ -388,7 +388,7 @@ class Broker:
         return number if number in lane else None
 
     def tick(self) -> None:
-        """Tell homes of seats, ask for missing events, repeat what is not confirmed."""
+        """Announce seats to homes, request missing events, repeat unconfirmed items."""
         if not self.up:
             return
         for home in HOMES:

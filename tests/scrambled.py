@@ -41,7 +41,7 @@ T = TypeVar("T")
 NODES = "abc"
 S = 1_000_000
 BUDGETS = {"link_waste_per_s", "waste_per_s"}
-"""Unbounded, unless they are drawn: nobody is muted, so that each other bound shows."""
+"""Budgets that are unbounded unless they are drawn: no peer is muted, so that each other bound shows."""
 MUFFLING = {
     "destination_bytes_max", "pattern_bytes_max", "message_bytes_max", "profile_bytes_max", "profile_entries_max",
     "frames_max", "neighbours_max", "heard_max", "link_frames_per_s", "link_bytes_per_s", "attributes_max",
@@ -106,7 +106,7 @@ class Scrambled:
         self.down: set[str] = set()
 
     def play(self, steps: int) -> None:
-        """Do so many things, one after the other."""
+        """Take this many random steps, one after the other."""
         chance = self.chance
         with self.net as net:
             radio = net._radio  # noqa: SLF001 - to overhear what is sent
@@ -201,7 +201,7 @@ class Scrambled:
         return pick(makers)()
 
     def _altered(self, item: control.Item) -> control.Item:
-        """Return an item that was sent, as it was or with another number."""
+        """Return a copy of a sent item, unchanged or with another number."""
         numbers = [name for name in item.__struct_fields__ if type(getattr(item, name)) is int]
         if not numbers or self.chance.random() < 0.4:
             return item
@@ -360,7 +360,7 @@ class Scrambled:
     # --- strangers -------------------------------------------------------------------------------------------
 
     def throw(self, frames: Sequence[f.Frame], victim: str | None = None, peer: str | None = None) -> None:
-        """Frames come to a host from somebody, as bytes; some of these are spoilt."""
+        """Deliver frames to a host from a peer, as bytes, some of which are damaged."""
         victim = victim or self.node()
         peer = peer or self.chance.choice([*NODES, "mallory", "trudy"])
         if peer == victim:

@@ -127,7 +127,7 @@ class Shell:
         return self._copies[-1]
 
     def end(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """End a node by a signal: exit code, and what it still said."""
+        """End a node by a signal; return the exit code and its last output."""
         process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE_S)
         return process.returncode, out, err
@@ -171,13 +171,13 @@ class Terminal:
         self.process.send(text)
 
     def see(self, line: str) -> None:
-        """Wait until a whole line was shown that is this text, in whatever style."""
+        """Wait until a line with exactly this text was shown, in any style."""
         style = r"(?:\x1b\[[0-9;?]*[A-Za-z])*"
         pattern = style.join(map(re.escape, line))
         self.process.expect(rf"(?:[\r\n]|\x1b\[[0-9;?]*[A-Za-z]){pattern}{style}\r")
 
     def ended(self) -> tuple[int, str]:
-        """Wait for the end; returns the exit code and what was still shown."""
+        """Wait for the end; return the exit code and the remaining output."""
         with suppress(OSError):  # Linux raises it at the end.
             self.process.expect(pexpect.EOF)
         self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])

@@ -24,7 +24,7 @@ from carrypost.node.settings import NodeSettings, parse
 
 
 def free_port() -> int:
-    """Return a TCP port of loopback that nobody has."""
+    """Return a TCP port of loopback that no process uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 def settings(folder: Path, stomp: dict[str, object] | None = None, **more: object) -> NodeSettings:
-    """Return the settings of a node that nobody else hears, with STOMP open to all unless `stomp` says otherwise."""
+    """Return the settings of a node that no other node hears, with STOMP open to all unless `stomp` says otherwise."""
     given = {"port": free_port(), "open": True, **(stomp or {})}
     place = {"data": str(folder)}
     return parse("", {}, {**QUICK, "udp": apart(), "node": place, "stomp": given, **more})
@@ -148,7 +148,7 @@ class Raw:
         return found
 
     async def take(self, command: str) -> Frame:
-        """Return the next frame, which is one of these."""
+        """Return the next frame, which must be one of these commands."""
         frame = await self.next()
         assert frame.command == command, frame
         return frame
@@ -172,6 +172,6 @@ class Raw:
 
     @classmethod
     def close_all(cls) -> None:
-        """Hang up at once for all that a test has made."""
+        """Close all connections that a test has made, at once."""
         while cls._all:
             cls._all.pop().writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Accounts of strangers: work for nothing is counted by what frames hold, and a peer that causes too much is muted.
+"""Accounts of strangers: useless work is charged by the contents of frames, and a peer that causes too much is muted.
 
 Rates are checked in units of `gossip.transfers.accounts`; `carrypost bench hostile` shows what they are in CPU time.
 """

@@ -1,4 +1,4 @@
-"""Acknowledgements name what arrived and nothing else, in whatever order it came."""
+"""Acknowledgements name the frames that arrived and nothing else, whatever their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acknowledgements by recipients: they reach everybody, purge what nobody needs, and last over restarts."""
+"""Acknowledgements by recipients: they reach all nodes, purge copies that no node needs, and survive restarts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def holders(net: testing.Network, message: MessageId, names: str = "abcd") -> st
 
 
 def give(net: testing.Network, node: str, identity: Identity, *messages: MessageId, seconds: float = 3_600) -> None:
-    """Let a host know an acknowledgement, whoever brought it."""
+    """Hand an acknowledgement to a host, as if any neighbour had brought it."""
     host, now = net.host(node), round(net.now * 1e6)
     identity = identity if host._host_context.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
     made = records.made(identity, now + round(seconds * 1e6), messages)
@@ -275,7 +275,7 @@ def test_a_record_names_at_most_32_messages_and_fits_into_a_datagram() -> None:
 
 
 def told(net: testing.Network, node: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Collect what a host tells of recipients that have its messages, from now on."""
+    """Collect a host's reports of recipients that have its messages, from now on."""
     found: list[tuple[str, tuple[str, ...]]] = []
     net.watch(
         lambda _, name, event: (

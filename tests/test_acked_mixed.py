@@ -38,7 +38,7 @@ def has(net: testing.Network, name: str, message: MessageId) -> bool:
 
 
 def data(net: testing.Network) -> int:
-    """Frames sent so far that have messages."""
+    """Return the number of frames with messages sent so far."""
     return sum(net.sent(name).frames[kind] for name in HOSTS for kind in DATA)
 
 

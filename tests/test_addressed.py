@@ -1,4 +1,4 @@
-"""Messages addressed to a node: wanted without being told, carried by all, and offered to it first."""
+"""Messages addressed to a node: wanted without a subscription, carried by all, and offered to that node first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TO_ALL = [entry("queue/.*"), entry("control/.*")]
 
 @contextmanager
 def at(net: testing.Network, node: str) -> Iterator[Deliveries]:
-    """Yield one step of a host in which a layer does something."""
+    """Yield the deliveries of a host within one step, for a layer to act."""
     host, now = net.host(node), round(net.now * 1e6)
     with host.step(now):
         yield host._deliveries  # noqa: SLF001 - what messaging is given when it joins a host

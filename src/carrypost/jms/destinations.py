@@ -156,6 +156,8 @@ def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
     """
     if model not in (EPIDEMIC, HOLDER, CHANNEL):
         raise IllegalArgumentException(f'model must be "{EPIDEMIC}", "{HOLDER}" or "{CHANNEL}", not {model!r}'[:200])
+    # Only topics that gossip spreads have an order. An option without effect would mislead, so that
+    # it is refused instead of ignored.
     if model != EPIDEMIC:
         if Topic("x", ordering).ordering:
             what = "topic that a node holds has no order" if model == HOLDER else "channel has no order among producers"
@@ -211,6 +213,8 @@ _NOWHERE = "queue//"
 def queue_of(name: object) -> Queue:
     """Return the queue of this name, full or short."""
     found = named(name, "the name of a queue")
+    # The directory is asked later, by `resolved`: a name may be used before the queue is known
+    # here, and this function cannot wait.
     return Queue(found) if "@" in found else NamedQueue(found)
 
 
@@ -276,6 +280,8 @@ async def resolved(provider: Provider, destination: T) -> T | Queue:
     """Return the destination itself; of a short name, the queue, which is found when it is used first."""
     if not isinstance(destination, NamedQueue):
         return destination
+    # Looked up once. Later bindings of the same name do not redirect a program that already uses
+    # it.
     if destination.found is None:
         found = await resolve_queue(provider, destination.queue_name)
         destination.found = Queue(address.name_of(found) or found)

@@ -151,6 +151,8 @@ class Homes:
         Raises `LocalError` if there cannot be one.
         """
         key = (role, channel, subscription)
+        # Called for each event that a producer publishes, so that a known client must cost no more
+        # than a look.
         if key in self._clients:
             return
         check_channel(channel)

@@ -104,6 +104,7 @@ class Modules:
 
         `used`: digests of the programs at work. Raises `LocalError` if it does not run here, whatever is fetched.
         """
+        # Removed and entered again below, so that the dict is in the order of the last use.
         entry = self._entries.pop(modulator.digest, None)
         if entry is None:
             self._check(client)
@@ -134,6 +135,9 @@ class Modules:
         if len(self._entries) < self._limits.modules_max:
             return
         at_work = used()
+        # Refusals, unused programs and modules that have not come yet go first, the longest unused
+        # one before others. A module that waits for the compiler is dropped only for a client that
+        # has fewer of them.
         idle = [each for each, entry in self._entries.items() if each not in at_work and not entry.module]
         if not idle:
             queued = [(each, entry.client) for each, entry in self._entries.items() if entry.state is _State.QUEUED]
@@ -156,6 +160,8 @@ class Modules:
         for copy in copies:
             original = copy.descriptor.original
             entry = self._entries.get(address.module_of(original.destination) or b"")
+            # Bytes with the right hash may come from anybody. The author of the message counts as
+            # the author of the module, since it is the one that vouches for it.
             if entry is None or entry.state is not _State.WANTED or not self._trusts(original.node):
                 self._outputs.refuse("module", original.node, copy.descriptor.shown)
             elif original.size > self._limits.module_bytes_max:
@@ -189,6 +195,8 @@ class Modules:
 
     def _compile_next(self) -> None:
         """Have one module compiled, of the node for which least was done so far."""
+        # One at a time, as a small module may take seconds to compile (`overlay.wasm.compiled`),
+        # and a client with many of them must not occupy every processor.
         if any(entry.state is _State.COMPILING for entry in self._entries.values()):
             return
         waiting = [(digest, entry) for digest, entry in self._entries.items() if entry.state is _State.QUEUED]
@@ -202,6 +210,7 @@ class Modules:
         entry = self._entries.get(digest)
         if entry is None or entry.state is not _State.COMPILING:
             return
+        # Cleared as a whole, which bounds the table: all clients begin anew as equals.
         if len(self._spent_us) >= self._limits.clients_max:
             self._spent_us.clear()
         self._spent_us[entry.client] = self._spent_us.get(entry.client, 0) + took_us
@@ -260,6 +269,8 @@ class OwnModules:
         """Answer a broker that wants a module; returns False if no subscription uses it."""
         if item.digest not in self._modules:
             return False
+        # A module is up to `module_bytes_max` long and the question is short: a broker that asks
+        # again and again would otherwise fill the air at the client's cost.
         self._answered = {each: until_us for each, until_us in self._answered.items() if until_us > now}
         if self._answered.setdefault((item.digest, broker), now + _ASK_US) >= now + _ASK_US:
             self._asked.setdefault(item.digest, set()).add(broker)
@@ -285,6 +296,8 @@ class OwnModules:
             digest = address.module_of(copy.descriptor.destination)
             if digest in self._asked:
                 self._published[digest] = copy.id
+                # Withheld, so that gossip does not offer it: only the brokers that asked get it, as
+                # a leg.
                 self._holdings.withhold(copy, LOG)
                 self._pass(copy, self._asked.pop(digest))
 

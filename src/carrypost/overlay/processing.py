@@ -170,6 +170,8 @@ class Processing:
         busy_us = self._busy_us
         results, state, fault = self._run(event, payload, row.state)
         discarded = 0
+        # The consumer is out of reach. Results of one event stay together: either the event waits
+        # with all of them, or all are dropped, and counted as discarded.
         if results and age_us is not None:
             kept, fault = self._keeps(event, payload, results, age_us)
             if kept:
@@ -183,12 +185,17 @@ class Processing:
         )  # fmt: skip
         lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
         drafts = []
+        # `left` counts down to 0 for the last result, which is the one that names the events
+        # covered. The consumer accepts all results of an event or none, so it has to know which one
+        # is the last.
         for left, each in reversed(list(enumerate(reversed(results)))):
             after.number += 1
             covers = Covers(row.epoch, after.number) if left else _covers(after, signed=event.signed)
             drafts.append(_draft(to, each, covers, copy, lifetime_us))
         if drafts:
             _next_result(after)
+        # A result can name so many runs and no more. So events that give no results are reported by
+        # a result without content before there are too many.
         elif len(runs) >= RUNS_MAX:
             after, drafts, *_ = self.mute(after, to, lifetime_us, signed=event.signed)
         return Step(after, drafts, fault)
@@ -225,6 +232,8 @@ class Processing:
         found = self.instance.process(seen)
         after = None if found is None else self.instance.save()
         if found is None or after is None:
+            # A registered modulator is rebuilt at once. To start a client's program takes time that
+            # is charged to the client, so that is left to a turn of its own (`repair`).
             if self.is_program:
                 self._broken = state
             else:
@@ -256,6 +265,7 @@ def fresh(item: Attach) -> SeatRow:
 def adopted(item: Attach, snapshot: Snapshot) -> SeatRow:
     """Return a seat that begins with a snapshot, without its state if that is of another modulator."""
     row = SeatRow(item.epoch, snapshot.number, dict(snapshot.cursors))
+    # A state means nothing to another modulator, or to another version of it.
     if snapshot.modulator and snapshot.modulator == digest(item.modulator):
         row.state, row.begun, row.repeats = snapshot.state, True, list(snapshot.repeats)
     return advanced(row)
@@ -306,6 +316,7 @@ def _headers(event: Descriptor, attributes: Mapping[str, AttributeValue], covers
     if of is None:
         return Headers(covers=covers)
     before = event.attributes
+    # A declared type that does not fit its value would make receivers refuse the whole result.
     same = {name for name in of.property_types if _is_same(attributes.get(name), before.get(name))}
     return Headers(
         covers=covers, body_type=of.body_type, correlation=of.correlation, correlation_bytes=of.correlation_bytes,

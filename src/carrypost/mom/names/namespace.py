@@ -358,6 +358,8 @@ class Namespace:
 
     def missing(self, name: str, what: str = "name") -> NameNotFoundException:
         """Return the error that a name does not exist, with the nearest names."""
+        # Made when a name is missing, and kept until names change: programs may ask for the same
+        # wrong name in a loop.
         if self._hints is None:
             self._hints = Hints({each.name for each in self._shown()})
         known = self._hints.names

@@ -127,6 +127,8 @@ class Control:
         for program in list(self.lines):
             program.hang_up(calls.Ended(reason))
         with contextlib.suppress(TimeoutError):
+            # Programs get a moment to read why their calls fail. One that is stopped, or hangs,
+            # must not keep the node from ending.
             async with asyncio.timeout(_HANG_UP_S):
                 while self.lines:
                     self._all_gone.clear()
@@ -146,8 +148,11 @@ def _clear(path: Path) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
+    # A path that was mistyped in the settings must not cost anybody a file.
     if not stat.S_ISSOCK(mode):
         raise NodeError(f"{path} is not a socket, and was left unchanged; choose another path in [node] control")
+    # A node that was killed leaves its socket behind. Only a connection shows whether one listens
+    # there.
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
@@ -159,6 +164,7 @@ def _clear(path: Path) -> None:
 
 def _listening(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # By the mask, and not by `chmod` afterwards: in between, other users could connect.
     mask = os.umask(_SOCKET_MODE)
     try:
         made.bind(str(path))
@@ -223,6 +229,8 @@ class Program(Line):
             raise LocalError("a program must send hello once, before all other calls")
         else:
             self.write(self._answer(frame))
+            # A program that asks and does not read would let answers pile up in the node: its next
+            # calls are not read before it has read these (`went_on`).
             if self.unwritten_bytes > UNWRITTEN_BYTES_MAX:
                 self.read(False)
 
