@@ -14,7 +14,7 @@ BENCH = Bench("emu")
 
 
 def workload(folder: Path) -> Path:
-    """Return a bus that carries two messages from one node to another, of which one dies on the way."""
+    """Write a scenario with a bus that carries two messages from one node to another; one expires on the way."""
     home = folder / "workloads" / "bus"
     home.mkdir(parents=True)
     (home / "nodes.csv").write_text("node,start,end\n0,0,200\n1,0,200\n2,50,200\n", encoding="utf-8")

@@ -312,7 +312,7 @@ def test_a_full_cache_asks_only_for_what_may_come_in(
 
 
 def flooded() -> Cache:
-    """Eight of nine places, but not the first, are one author's."""
+    """Return a cache in which eight of nine copies, all but the first, have the same author."""
     cache = cache_of(9, 9_000, shares=True)
     offer(cache, message("a"), 1, giver="gus")
     for name in "stuvwxyz":
@@ -409,7 +409,7 @@ def carrying() -> Cache:
 
 
 def between(name: str, privilege: int, cache: Cache, *, interesting: bool = False) -> Copy | Reason:
-    """Offer a message to somebody's queue."""
+    """Offer a message for the queue of another node."""
     return offer(
         cache, message(name, author=name, destination="queue/n/q"), privilege, giver=name, interesting=interesting
     )

@@ -107,7 +107,7 @@ class Model:
         self.settings = settings
         self.by_interest = ranking is INTEREST_FIRST
         self.confined_bytes = settings.cache_bytes_max
-        """For what is not wanted here."""
+        """Bytes for copies that are not wanted here."""
         self.known: dict[MessageId, Known] = {}
         self.serial = 0
         self.removed: list[MessageId] = []
@@ -119,11 +119,11 @@ class Model:
         return [known for known in self.known.values() if not known.here]
 
     def delivered(self) -> list[Known]:
-        """Return what is not forgotten before its deadline."""
+        """Return the messages that must not be forgotten before their deadlines."""
         return [known for known in self.remembered() if known.given and not known.own and known.deadline < NEVER]
 
     def rank(self, known: Known) -> tuple[int, int, bytes | int]:
-        """Return who gives way first; among equals, where ids do not count, who came first."""
+        """Return the key by which copies are evicted first; equal ones, where ids do not count, by arrival."""
         level = known.interesting << 8 | known.privilege if self.by_interest else known.privilege
         created_us = known.descriptor.created_us
         return level, created_us, known.serial if self.by_interest else known.descriptor.id
@@ -189,7 +189,7 @@ class Model:
         self.reconsider()
 
     def beyond_the_confines(self) -> list[Known]:
-        """Return carried copies that go until what is here is within the confines."""
+        """Return the carried copies to evict until the rest is within the confines."""
         copies = self.here()
         leaving: list[Known] = []
         while self.used(copies)[1] > self.confined_bytes:
@@ -328,7 +328,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.now = 0
         self.written: list[Descriptor] = []
         self.shadow = 0
-        """Bitset of another part: every slot seen, until its release is told."""
+        """Bitset of another part: every slot seen, until its release is reported."""
         self.slots: dict[MessageId, tuple[int, int]] = {}
 
     @initialize(

@@ -11,7 +11,7 @@ from carrypost.events import Dropped, Event, Reason, Received
 
 
 def meet(net: testing.Network, *pairs: str, seconds: float = 30) -> None:
-    """Contacts, one after the other; `ab` is one between a and b."""
+    """Play contacts one after the other; `ab` is one between a and b."""
     for pair in pairs:
         first, second = tuple(pair)
         net.link(first, second)
@@ -120,7 +120,7 @@ def test_a_carrier_that_ends_a_subscription_carries_on_without_favour() -> None:
 
 
 def chain(horizon_hops: int, length: int) -> list[int]:
-    """At the end of a chain somebody subscribes, at its start somebody publishes: who received it."""
+    """Publish at the start of a chain, with a subscriber at its end; return the nodes that received the message."""
     received: set[str] = set()
 
     def note(_t: float, node: str, event: Event) -> None:

@@ -45,7 +45,7 @@ SCHEDULES = st.lists(STEPS, min_size=30, max_size=150)
 
 
 class World:
-    """Hosts of one group, who hear of each other's messages in any order, or not at all."""
+    """Hosts of one group that receive each other's messages in any order, or not at all."""
 
     def __init__(self, ordering: Ordering, skews_s: list[int], *, prompt: bool = True) -> None:
         self.history = History()
@@ -63,7 +63,7 @@ class World:
         return {name: each for host in self.hosts for name, each in host.published.items()}
 
     def play(self, steps: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Do one step after the other, and hand each out when it is done and was found right."""
+        """Take one step after the other, and yield each after it was checked."""
         for step in steps:
             kind, *rest = step
             getattr(self, kind)(*rest)
@@ -86,7 +86,7 @@ class World:
             receiver.receive(others[-1 - message % len(others)])
 
     def meet(self, host: int, other: int, order: str, kept: int) -> None:
-        """One host gets from another what that one carries, in some order, and with some losses."""
+        """Give a host the messages that another one carries, in some order and with some losses."""
         receiver, carrier = self.host(host), self.host(other)
         carried = [each for each in (carrier.published | carrier.copies).values() if each.alive(carrier.now)]
         carried = [each for at, each in enumerate(carried) if kept >> at % 16 & 1 and each.author != receiver.name]

@@ -55,7 +55,7 @@ def test_help_names_the_commands_and_gives_examples(capsys: pytest.CaptureFixtur
 
 
 def commands(group: object, *path: str) -> Iterator[str]:
-    """Yield every command there is, as it is typed."""
+    """Yield every command as it is typed."""
     if not isinstance(group, TyperGroup):
         yield " ".join(path)
         return
@@ -163,7 +163,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 @contextmanager
 def terminal() -> Iterator[tuple[TextIO, list[str]]]:
-    """Yield a terminal, and, when the block is over, what was shown on it."""
+    """Yield a terminal, and a list that has its output when the block is over."""
     ours, theirs = pty.openpty()
     shown: list[str] = []
     with os.fdopen(theirs, "w") as stream:

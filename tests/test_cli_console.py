@@ -62,7 +62,7 @@ def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 def scripted(shell: Shell, text: str) -> tuple[int, list[str], str]:
-    """Run a script; return its exit code, its lines and what it said on stderr."""
+    """Run a script; return its exit code, its lines and its stderr."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as file:
         file.write(text)

@@ -493,7 +493,7 @@ def test_the_commands_in_the_documents_work(noded: Shell, monkeypatch: pytest.Mo
 
 
 def completed(shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return what bash is told to offer after this line."""
+    """Return the completions that bash offers after this line."""
     for name, value in {
         "_CARRYPOST_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1),
     }.items():  # fmt: skip

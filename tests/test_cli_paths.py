@@ -128,7 +128,7 @@ def arguments(case: str, value: str) -> list[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that one is in, with one of everything."""
+    """A current folder with one of everything."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("CARRYPOST_")]:
         monkeypatch.delenv(name)
@@ -249,7 +249,7 @@ def load_commands() -> None:
 
 
 def as_nobody(arguments: list[str]) -> tuple[int, str]:
-    """Return a command in a process of another user: a copy of this one, which has loaded all that it needs."""
+    """Run a command as another user, in a fork of this process, which has loaded all that it needs."""
     load_commands()
 
     def become_nobody() -> None:

@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def shown(code: int) -> int:
-    """Return an exit code as a shell shows it: who was ended by a signal has 128 and its number."""
+    """Return an exit code as a shell shows it: 128 plus the number of the signal that ended the process."""
     return 128 - code if code < 0 else code
 
 
@@ -67,7 +67,7 @@ def started(place: Path, event: str, what: str, number: int, *arguments: str) ->
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a process that was told to end."""
+    """Return exit code, stdout and stderr of a process that was asked to end."""
     try:
         out, err = process.communicate(timeout=PATIENCE_S)
     finally:

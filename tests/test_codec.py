@@ -119,7 +119,7 @@ def buckets(draw: st.DrawFn) -> Bucket:
 
 @st.composite
 def parcels(draw: st.DrawFn) -> OpenParcel:
-    """With its payload, or as it is before the driver has read it."""
+    """Draw a parcel with its payload, or as it is before the driver has read that."""
     descriptor = draw(descriptors(LENGTH))
     body = draw(st.none() | st.just(b"b" * descriptor.length))
     return OpenParcel(draw(LONG), draw(LONG), draw(COUNT), draw(COUNT), draw(st.booleans()), descriptor, body)

@@ -38,7 +38,7 @@ CLAIMS = {
 
 
 def check_harmless(datagram: bytes) -> codec.Decoded:
-    """Decode; what is taken must be sound and mean the same when it is passed on."""
+    """Decode a datagram; accepted frames must be sound and mean the same when they are passed on."""
     decoded = codec.decode(datagram, LIMITS)
     assert len(decoded.frames) <= LIMITS.frames_max
     assert all(reason in set(checks.Refusal) and count > 0 for reason, count in decoded.refused.items())
@@ -70,7 +70,7 @@ def calls_made(datagram: bytes) -> int:
 
 
 def peak_bytes(datagram: bytes) -> int:
-    """Return the most memory that decoding uses at any time, what it gives back included."""
+    """Return the peak memory of decoding, including what it returns."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

@@ -1,4 +1,4 @@
-"""A contact costs what is new, not what is held. What is counted are datagrams, as on the air."""
+"""The cost of a contact grows with what is new, not with what is held, counted in datagrams on the air."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ CONFIGS = {
 
 
 class Story:
-    """The exchange; whoever falls is back after a second."""
+    """The exchange; a node that crashes is back after a second."""
 
     def __init__(self, config: Config) -> None:
         self.world = Watched(config)
@@ -93,7 +93,7 @@ def batches(config: Config) -> dict[str, int]:
 
 
 def crash_everywhere(config: Config, every: int) -> int:
-    """Crash at one of so many points; returns how many points there are."""
+    """Crash at every n-th point (`every`); return the number of points."""
     points = 0
     written = 0 if config.disk_delay_s else 1  # while the network is opened
     for name, most in batches(config).items():

@@ -32,7 +32,7 @@ LIMITS = Limits()
 
 
 class Air:
-    """Hosts that hear each other. What is longer than the interface of the one who hears carries is lost."""
+    """Hosts that hear each other. A datagram longer than the receiver's interface carries is lost."""
 
     def __init__(self, security: str = "off", strategy: str = "exchange", **carried: int) -> None:
         self.now = 0
@@ -47,7 +47,7 @@ class Air:
         self.pieces: dict[str, dict[tuple[MessageId, int], bytes]] = {}
         self.away: set[str] = set()
         self.longest: dict[str, int] = {}
-        """By host: of what it sent."""
+        """By host: the longest datagram that it sent."""
         self.parcels = 0
         self.lost = 0
         self._air: list[tuple[int, str, str, bytes]] = []
@@ -125,7 +125,7 @@ class Air:
             self.hosts[name].publish("news", body, label=LABEL, now=self.now)
 
     def meet(self) -> None:
-        """Let everybody want the news, and hear everybody."""
+        """Let all hosts subscribe to the news and hear each other."""
         for host in self.hosts.values():
             host.subscribe("news", now=self.now)
         self.run(3)
@@ -311,7 +311,7 @@ def dropped(cable: Cable) -> int:
 
 
 def exchange(nodes: list[Worker], count: int) -> None:
-    """Let each send the other so many messages, and a long one."""
+    """Let each node send the other this many messages, and a long one."""
     for worker in nodes:
         worker.ask("publish", destination=worker.name, size=1_000, count=count)
         worker.ask("publish", destination=worker.name, size=100_000, count=1)

@@ -117,7 +117,7 @@ def terminal(place: Path, columns: int, program: str = PROGRAM) -> Iterator[pexp
 
 
 def interrupt(child: pexpect.spawn[str]) -> tuple[int, str]:
-    """Press Ctrl-C; returns the exit code, and what was said."""
+    """Press Ctrl-C; return the exit code and the output."""
     child.sendintr()
     said = str(child.read())
     child.close()

@@ -72,7 +72,7 @@ class Model:
 
 @dataclass
 class Command:
-    """A command that is not answered: what stood before it, and what it made of that."""
+    """An unanswered command: the directory before it and after it."""
 
     name: str
     before: Bound | None
@@ -90,7 +90,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.node = NamedNode(lease_s=LIFE_S) if self.leased else NamedNode(advert_s=LIFE_S)
         self.model = Model()
         self.written = Model()
-        """As it was after the last batch that is on disk."""
+        """The directory after the last batch that is on disk."""
         self.pending: list[tuple[int, Model]] = []
         """As it was after each step, by the last batch of the step."""
         self.commands: dict[int, Command] = {}
@@ -102,7 +102,7 @@ class DirectoryMachine(RuleBasedStateMachine):
     # --- keeping up ----------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """A step is over: see what came of it."""
+        """Check the outcome of a step."""
         node = self.node
         node.collect()
         for event in node.answers():
@@ -169,7 +169,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         return before is None or (bool(before.destination) and replace)
 
     def is_context(self, name: str) -> bool:
-        """Of these names only `c` can be one."""
+        """Return True for `c`, the only one of these names that can be a context."""
         own = self.model.bound.get(name)
         if own is not None:
             return not own.destination
@@ -310,7 +310,7 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The disk catches up, and what was lost is written and told again."""
+        """Let the disk catch up; lost rows are written and advertised again."""
         self.write()
         for _ in range(12):
             self.node.now += S

@@ -68,7 +68,7 @@ class Noting(HostDriver):
 
 
 def confirming(driver: Noting, event: Event) -> None:
-    """Confirms what is delivered, and says so to its driver, as an application would."""
+    """Confirm what is delivered, and inform the driver, as an application would."""
     if isinstance(event, Delivered):
         driver.host.confirm(event.deliveries, driver.now)
         driver.drain()
@@ -191,7 +191,7 @@ def test_the_timer_is_set_though_a_verb_failed(verb: str, monkeypatch: pytest.Mo
 
 
 class Reacting(InboxApplication):
-    """An application that does something when it is told of something, once."""
+    """An application that reacts to one event, once."""
 
     def __init__(self, kind: type[Event], react: Callable[[EmulatedDriver], None]) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ def parts(schedule: Schedule, t: float) -> list[set[str]]:
 
 
 def spread(known: set[str], connected: list[set[str]]) -> None:
-    """Let all know something who are connected with somebody that does."""
+    """Spread knowledge to all nodes that are connected with one that has it."""
     for part in connected:
         if known & part:
             known |= part

@@ -96,7 +96,7 @@ DEADLINE = {"attrs": {"deadline": "7.5"}}
 
 
 def evicted(t: float) -> list[Change]:
-    """Let the copy of c give way before it is delivered."""
+    """Return changes by which the copy of c is evicted before it is delivered."""
     return [dropped(Kind.DELIVER, 4), more(Kind.DROP, t, "c", detail="evicted", **M)]
 
 

@@ -58,7 +58,7 @@ def test_several_processes_find_the_same() -> None:
 
 
 def broken(seed: int, family: str) -> SeedOutcome:  # noqa: ARG001 - as `attempt` is called
-    """As if every third seed failed."""
+    """Pretend that every third seed failed."""
     return SeedOutcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
 
 

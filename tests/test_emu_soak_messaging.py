@@ -137,7 +137,7 @@ def test_a_subscription_that_may_not_be_there_after_a_crash_is_owed_nothing() ->
 
 
 def broken(seed: int, family: str) -> SeedOutcome:  # noqa: ARG001 - as `attempt` is called
-    """As if every third seed failed."""
+    """Pretend that every third seed failed."""
     return SeedOutcome(seed, 10, 5, ("n1 at 3 s: something (programs)",) if seed % 3 == 0 else ())
 
 

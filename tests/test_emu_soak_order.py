@@ -70,7 +70,7 @@ def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: P
 
 
 def broken(seed: int, family: str) -> SeedOutcome:  # noqa: ARG001 - as `attempt` is called
-    """As if every third seed failed."""
+    """Pretend that every third seed failed."""
     return SeedOutcome(seed, 10, 5, ("row 3: something (some rule)",) if seed % 3 == 0 else ())
 
 

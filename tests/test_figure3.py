@@ -15,7 +15,7 @@ TO_H1 = [f"{letter}" for letter in "abcdefghij"]
 TO_H2 = [f"{letter}" for letter in "uvw"]
 STEP_S = 0.0005
 anywhere = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.soak)])
-"""After one of so many datagrams."""
+"""Interrupt after every seventh datagram; in soaks after each one."""
 
 
 def labels(net: testing.Network, node: str) -> list[str]:

@@ -24,7 +24,7 @@ SIZE = 20
 
 
 def steps(work: growth.Work) -> int:
-    """Count the lines that are run, one for each turn of a comprehension."""
+    """Return the number of lines that are run, one for each turn of a comprehension."""
     count = 0
 
     def trace(_frame: FrameType, event: str, _argument: object) -> TraceFunction:

@@ -40,7 +40,7 @@ KEYS = {field.encode_name: field.name for field in msgspec.structs.fields(Header
 
 
 def wire_of(descriptor: Descriptor, last: object) -> bytes:
-    """Return a descriptor whose headers are whatever `last` encodes to."""
+    """Return the encoding of a descriptor with `last` in the place of its headers."""
     return b"\x00" + msgspec.msgpack.encode([*msgspec.structs.astuple(descriptor)[:-1], last])
 
 

@@ -473,7 +473,7 @@ def test_hash_lists_count_as_part_of_what_the_cache_holds() -> None:
 
 
 def honest_news(stage: Scene, count: int) -> list[MessageId]:
-    """Messages that matter little to anybody, but are all that there is."""
+    """Publish messages of the lowest priority, and check that they are delivered."""
     found = [stage.net.publish("a", "news", str(number).encode(), priority=0) for number in range(count)]
     stage.net.advance(10)
     assert {descriptor.id for descriptor in delivered(stage)} == set(found)

@@ -263,7 +263,7 @@ def test_who_tells_one_profile_of_dear_selectors_after_the_other_is_muted(
 
 
 def memory(mallory: Attacker, action: Callable[[], None], settle_s: float = 1) -> int:
-    """Bytes that an action leaves allotted, so long after it."""
+    """Return the bytes that an action leaves allocated after `settle_s`."""
     mallory.net.advance(1)
     gc.collect()
     tracemalloc.start()

@@ -21,7 +21,7 @@ ALAN = Identity.derived("attack", "alan")
 
 
 def acknowledged(mallory: Attacker) -> set[int]:
-    """Return the serials that it was told have arrived."""
+    """Return the serials that the victim acknowledged."""
     return {
         ack.base + at
         for ack in mallory.sends(Ack)

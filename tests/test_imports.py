@@ -128,7 +128,7 @@ def ways_from(start: str, graph: Imports) -> dict[str, list[str]]:
 
 
 def told(circle: list[str], graph: Imports) -> str:
-    """A circle, and the imports of which it is made."""
+    """Return the text of a circle with its imports."""
     steps = [(module, target, graph[module][target]) for module, target in pairwise(circle)]
     lines = [f"    {module}:{one.line} imports {target}{WORDS[one.kind]}" for module, target, one in steps]
     return "\n".join([" -> ".join(circle), *lines])

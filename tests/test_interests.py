@@ -31,7 +31,7 @@ def matching(pattern: str | Mapping[str, str], destination: str, **attributes: A
 
 
 def foreign(*patterns: str) -> list[Entry]:
-    """Entries as a stranger may send them: nobody checked the patterns."""
+    """Return entries as a stranger may send them, with unchecked patterns."""
     return [Entry((("destination", pattern),)) for pattern in patterns]
 
 

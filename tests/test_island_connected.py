@@ -17,7 +17,7 @@ CONNECTED = Headers(connected=True)
 
 
 class Stage(Islands):
-    """A line of hosts, and what was dropped for want of a path."""
+    """A line of hosts, and the frames that were dropped for want of a path."""
 
     def __init__(self, names: str = "abcd", **options: object) -> None:
         super().__init__(names, altruistic=True, **options)

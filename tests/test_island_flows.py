@@ -27,7 +27,7 @@ def datagram(*frames: fr.Frame) -> bytes:
 
 
 class Line(Islands):
-    """Hosts in a line; what comes to one of them from a neighbour."""
+    """Hosts in a line, and the datagrams that one of them gets from a neighbour."""
 
     def __init__(self, names: str = "abcd", **options: object) -> None:
         super().__init__(names, **options)

@@ -35,7 +35,7 @@ class Stage(Islands):
         return self.net.sent(name).frames["Relay"]
 
     def refused_by(self, name: str, *frames: fr.Frame, peer: str) -> dict[str, int]:
-        """Give a host frames of a neighbour; returns what it refuses of them."""
+        """Give a host frames of a neighbour; return its refusals by reason."""
         before = Counter(self.net.host(name).overview().refused)
         self.net.inject(name, frames, peer)
         self.net.advance(0)

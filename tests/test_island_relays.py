@@ -12,7 +12,7 @@ Heard = dict[bytes, frozenset[bytes]]
 
 
 def graph(**heard: str) -> Heard:
-    """Of each neighbour its own, by letters; `o` is this host."""
+    """Return the neighbours of each neighbour, by letters; `o` is this host."""
     return {name.encode(): frozenset(each.encode() for each in others) for name, others in heard.items()}
 
 

@@ -49,7 +49,7 @@ def name(number: int) -> NodeId:
 
 
 def distances(edges: Collection[frozenset[NodeId]], origin: NodeId) -> dict[NodeId, int]:
-    """Hops from one node to all that it reaches: by rings, each made of all edges that lead out of the one before."""
+    """Return the hops from one node to all that it reaches, ring by ring."""
     found = {origin: 0}
     while True:
         ring = {other for edge in edges if len(edge & found.keys()) == 1 for other in edge - found.keys()}

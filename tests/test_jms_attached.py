@@ -345,7 +345,7 @@ def call(number: int, name: str, *args: object, **more: object) -> bytes:
 
 
 async def said(control: Path, data: bytes, *, ends: bool = True) -> list[dict[str, Any]]:
-    """Return all that the node says to these bytes."""
+    """Return all answers of the node to these bytes."""
     reader, writer = await asyncio.open_unix_connection(control)
     writer.write(data)
     if not ends:

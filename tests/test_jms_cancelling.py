@@ -25,7 +25,7 @@ DUPS_OK, INDIVIDUAL = SessionMode.DUPS_OK_ACKNOWLEDGE, SessionMode.INDIVIDUAL_AC
 every_mode = pytest.mark.parametrize("mode", [AUTO, CLIENT, DUPS_OK, INDIVIDUAL], ids=lambda mode: mode.name)
 DISK_S = 0.5
 MOMENTS: tuple[float, ...] = (*range(9), 0.1, 0.6, 1.1)
-"""After so many turns of the loop, or seconds."""
+"""Moments of cancelling: turns of the loop, or seconds."""
 every_moment = pytest.mark.parametrize("moment", MOMENTS)
 
 
@@ -39,7 +39,7 @@ async def pass_by(moment: float) -> None:
 
 
 async def cancelled(moment: float, call: Callable[[], Awaitable[T]]) -> T | None:
-    """Begin something, and cancel it at that moment; None if it was, else what it returned."""
+    """Start a call and cancel it at that moment; return None if it was cancelled, else its result."""
     task = asyncio.ensure_future(call())
     await pass_by(moment)
     task.cancel()

@@ -25,7 +25,7 @@ DISK_S = 0.05
 
 
 class Author:
-    """Sends, and knows what was sent for sure."""
+    """A sender that knows which messages were certainly sent."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

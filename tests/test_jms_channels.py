@@ -39,7 +39,7 @@ pytestmark = pytest.mark.attached("channels are consumed from, modulated and tol
 FLOOD = ChannelTopic("flood")
 OVERLAY: dict[str, object] = {"island": True, "overlay": {"enabled": True, "orphan_s": 5.0}}
 QUIET_S = 12.0
-"""Nothing else comes after so long."""
+"""Time of silence after which nothing else comes."""
 MODES = [mode for mode in SessionMode if mode is not SessionMode.SESSION_TRANSACTED]
 
 
@@ -78,7 +78,7 @@ async def emit(ctx: Context, *bodies: str, **options: object) -> None:
 
 
 def kept(net: testing.Network, node: str, kind: str = "results/") -> list[str]:
-    """Return the destinations of what a node has, of one kind."""
+    """Return the destinations of one kind among a node's messages."""
     holdings = net.host(node)._holdings  # noqa: SLF001 - nobody else knows
     found = [copy.descriptor.destination for copy in holdings.known_copies() if copy.here]
     return [each for each in found if each.startswith(kind)]

@@ -24,7 +24,7 @@ TRANSACTED = SessionMode.SESSION_TRANSACTED
 
 
 class Storm:
-    """Programs on five nodes, and what they saw."""
+    """Programs on five nodes, and the messages that they saw."""
 
     def __init__(self, net: testing.Network, seed: int) -> None:
         self.net, self.chance = net, random.Random(seed)
@@ -144,7 +144,7 @@ class Storm:
         await self.net.run(60)
 
     def check(self) -> None:
-        """Check what was consumed against what was committed."""
+        """Compare consumed messages with committed ones."""
         assert len(self.done) == len({*self.done})
         missing = 0
         for producer in "pq":
