@@ -125,7 +125,7 @@ def test_events_of_a_channel_go_by_a_broker_which_runs_the_modulator_that_was_as
     for name in ("half", "high"):
         noded.lines("sub", "--durable", name, "--end")
     code, sentence = noded.refusal("sub", "-t", "rivers", "--channel", "--modulator", "box", "--param", "area=[1]")
-    assert (code, "does not take these parameters" in sentence) == (2, True)
+    assert (code, "does not accept these parameters" in sentence) == (2, True)
 
 
 def test_a_real_broker_compiles_and_runs_the_module_that_was_asked_for(noded: Shell) -> None:

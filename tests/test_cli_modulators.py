@@ -35,7 +35,7 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert (found["results"], found["state_bytes"]) == (2, 1)
     assert 0 < found["start_fuel"] < found["event_fuel"] < 100
     assert run(["modulators", "check", file]) == 1
-    assert json.loads(capsys.readouterr().out)["broker"].endswith("open() did not take the parameters: it returned 1")
+    assert json.loads(capsys.readouterr().out)["broker"].endswith("open() refused the parameters: it returned 1")
     assert run(["modulators", "check", file, "--params", "xy"]) == 2
     assert "--params must be pairs of hexadecimal digits" in capsys.readouterr().err
     (tmp_path / "large").write_bytes(b"\0" * 32_769)
@@ -43,4 +43,4 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert "more than 32,768 (limits.module_bytes_max)" in json.loads(capsys.readouterr().out)["broker"]
     (tmp_path / "text").write_text("hello")
     assert run(["modulators", "check", str(tmp_path / "text")]) == 2
-    assert "not a module in the WebAssembly text format: expected `(`" in capsys.readouterr().err
+    assert "invalid module in the WebAssembly text format: expected `(`" in capsys.readouterr().err

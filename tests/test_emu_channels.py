@@ -125,7 +125,7 @@ def test_a_consumer_that_crashes_goes_on_where_it_was(tmp_path: Path) -> None:
         ({"workload.0.producer": "sources"}, r"producer is not a setting; did you mean producers\?"),
         ({"workload.0.ordering": "causal"}, "leave it out"),
         ({"workload.0.modulator": "bax"}, r"no modulator 'bax'.*did you mean box\?"),
-        ({"workload.0.modulator": "box"}, "does not take these parameters"),
+        ({"workload.0.modulator": "box"}, "does not accept these parameters"),
         ({"workload.0.params": {"area": 3}}, "requires a modulator"),
         ({"workload.0.params": 3}, "must be a table of parameters, not 3"),
         ({"workload.0.kind": "broadcast"}, 'producers: requires kind = "channel"'),

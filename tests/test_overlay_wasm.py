@@ -107,7 +107,7 @@ FUEL = r"used up its fuel of [\d,]+ \(limits.fuel_per_event\)"
 FAULTS = {
     "endless process": (process(ENDLESS + "(unreachable)"), r"process\(\) " + FUEL),
     "endless alloc": (
-        module(ALLOC.replace("(i32.const 4096)", ENDLESS + "(unreachable)")), r"does not take .*alloc\(\) " + FUEL),
+        module(ALLOC.replace("(i32.const 4096)", ENDLESS + "(unreachable)")), r"does not accept .*alloc\(\) " + FUEL),
     "unreachable": (process("(unreachable)"), "failed: unreachable"),
     "recursion": (process("(call $process (local.get 0) (local.get 1))"), "failed: stack overflow"),
     "division": (process("(i64.div_u (i64.const 1) (i64.const 0))"), "integer division by zero"),
@@ -142,10 +142,10 @@ FAULTS = {
     "count without end": (returns(numbers(UNCHANGED)), "returned 4,294,967,295 results"),
     "payload cut short": (returns(numbers(1, 0, 9) + b"eight..."), "cut short"),
     "attributes cut short": (returns(numbers(1, 99, 0)), "cut short"),
-    "attributes that are no map": (returns(one(b"\x93\1\2\3")), "no map of MessagePack"),
-    "attributes that are no MessagePack": (returns(one(b"\xc1")), "no map of MessagePack"),
-    "attributes in attributes": (returns(one(b"\x81\xa1a\x91\1")), "no map of MessagePack"),
-    "attributes without end": (returns(one(b"\x91" * 2_000)), "no map of MessagePack"),
+    "attributes that are no map": (returns(one(b"\x93\1\2\3")), "as a MessagePack map"),
+    "attributes that are no MessagePack": (returns(one(b"\xc1")), "as a MessagePack map"),
+    "attributes in attributes": (returns(one(b"\x81\xa1a\x91\1")), "as a MessagePack map"),
+    "attributes without end": (returns(one(b"\x91" * 2_000)), "as a MessagePack map"),
     "attributes without names": (returns(one(b"\x81\xa0\1")), "the name of an attribute"),
     "many attributes": (
         returns(one(b"\xde\0\xff" + b"".join(b"\xa2%02x\1" % each for each in range(255)))), "attributes, not 255"),
@@ -159,7 +159,7 @@ FAULTS = {
         module(f'(func (export "load") (param i32 i32) (result i32) {ENDLESS} (unreachable))', SAVE),
         r"load\(\) used up its fuel"),
     "state that does not load": (
-        module(LOAD.replace("(i32.const 0)", "(i32.const 3)"), SAVE), "did not take the state: it returned 3"),
+        module(LOAD.replace("(i32.const 0)", "(i32.const 3)"), SAVE), "refused the state: it returned 3"),
     "no room": (module('(func (export "alloc") (param i32) (result i32) '
                        "(select (i32.const 1024) (i32.const 0) (i32.lt_u (local.get 0) (i32.const 999))))"),
                 r"alloc\(\) found no room for 131,072 bytes"),
@@ -198,7 +198,7 @@ def test_a_hostile_module_is_a_fault_and_harms_nobody(text: str, said: str) -> N
 
 REFUSED = {
     "endless start": (
-        module(f"(func $start {ENDLESS}) (start $start)"), "does not take these parameters: start " + FUEL),
+        module(f"(func $start {ENDLESS}) (start $start)"), "does not accept these parameters: start " + FUEL),
     "start that fails": (module("(func $start (unreachable)) (start $start)"), "start failed: unreachable"),
     "endless open": (
         module(f'(func (export "open") (param i32 i32) (result i32) {ENDLESS} (unreachable))'), r"open\(\) " + FUEL),
@@ -216,8 +216,8 @@ REFUSED = {
     "keep of another type": (module('(func (export "keep"))'), r"exports keep\(i32, i32, i32\) -> i32"),
     "a clock": (
         '(module (import "wasi_snapshot_preview1" "clock_time_get" (func (param i32 i64 i32) (result i32))))',
-        "imports nothing, and this one wants wasi_snapshot_preview1.clock_time_get"),
-    "a memory of others": ('(module (import "env" "memory" (memory 1)))', "wants env.memory"),
+        "must not import anything, but this one imports wasi_snapshot_preview1.clock_time_get"),
+    "a memory of others": ('(module (import "env" "memory" (memory 1)))', "imports env.memory"),
     "two memories": (module("(memory 1)"), "does not compile: .*multi"),
     "shared memory": (module("(memory 1 1 shared)").replace(MEMORY, ""), "does not compile: .*threads"),
     "vectors": (module("(func (drop (v128.const i64x2 0 0)))"), "does not compile: .*SIMD"),
@@ -235,9 +235,9 @@ def test_a_module_that_does_not_start_is_refused_with_a_reason(text: str, said: 
 
 GOOD = Modulator.wat(module()).module
 JUNK = {
-    "nothing but the magic": (b"\0asm", "begins with the eight bytes"),
-    "text": (module().encode(), "begins with the eight bytes"),
-    "a component": (b"\0asm\x0d\0\1\0", "begins with the eight bytes"),
+    "nothing but the magic": (b"\0asm", "must begin with the eight bytes"),
+    "text": (module().encode(), "must begin with the eight bytes"),
+    "a component": (b"\0asm\x0d\0\1\0", "must begin with the eight bytes"),
     "cut short": (GOOD[:-3], "does not compile"),
     "more than all": (GOOD + b"\xff\xff", "does not compile"),
     "a section that is too long": (b"\0asm\1\0\0\0\1\xff\xff\xff\xff\x0f", "does not compile"),
@@ -277,8 +277,8 @@ def test_a_module_is_named_by_its_digest() -> None:
         (lambda: Modulator.wasm("text"), "a module is bytes"),  # type: ignore[arg-type]
         (lambda: Modulator.wasm(b""), "a module is bytes"),
         (lambda: Modulator.wasm(GOOD, bytes(1_025)), "at most 1,024 bytes: 1,025"),
-        (lambda: Modulator.wat("(module"), "not a module in the WebAssembly text format"),
-        (lambda: instance(example("every_nth")), r"open\(\) did not take the parameters: it returned 1"),
+        (lambda: Modulator.wat("(module"), "invalid module in the WebAssembly text format"),
+        (lambda: instance(example("every_nth")), r"open\(\) refused the parameters: it returned 1"),
     ],
 )
 def test_misuse_of_modules_says_what_to_do(misuse: object, said: str) -> None:

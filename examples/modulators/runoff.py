@@ -56,7 +56,7 @@ class Runoff:
         water, columns, loss = array("d", event.payload), self.columns, self.loss
         size = len(water)
         if size % columns:
-            raise ValueError(f"{size} doubles are no array of {columns} columns")
+            raise ValueError(f"{size} doubles do not fill an array of {columns} columns")
         wide = (columns + BLOCK - 1) // BLOCK
         if self.terrain and size > len(self.terrain) // wide * BLOCK * columns:
             raise ValueError(f"{size // columns} rows are more than the terrain has")

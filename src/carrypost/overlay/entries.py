@@ -120,7 +120,7 @@ def unpack(packed: bytes) -> list[Entry]:
         # A canonical form: one set of neighbours has one encoding, and no link is listed twice.
         names = [name for name, _ in links]
         if names != sorted(set(names)) or prefix in names or any(not hops for _, hops in links):
-            raise ValueError("neighbours are not in order, one is listed twice, or is no hop away")
+            raise ValueError("neighbours must be in order, listed once each, and at least one hop away")
         found.append(Entry(prefix, version, load, links))
         at = end
     return found

@@ -52,7 +52,7 @@ class Box:
             raise ValueError(f"columns is a whole number from 1, not {columns!r}")
         rows = cells // columns
         if rest or rows * columns != cells or ("columns" not in event.attributes and rows not in {0, columns}):
-            raise ValueError(f"{cells} doubles and {rest} bytes are no array of {columns} columns")
+            raise ValueError(f"{cells} doubles and {rest} bytes do not fill an array of {columns} columns")
         right, bottom = min(right, columns), min(bottom, rows)
         if left >= right or top >= bottom:
             return []

@@ -61,7 +61,7 @@ class Modulator(msgspec.Struct, frozen=True, array_like=True):
         try:
             encoded = msgspec.msgpack.encode(parameters, order="deterministic")
         except (TypeError, ValueError, OverflowError) as error:
-            raise LocalError(f"parameters of a modulator are texts, numbers, lists and maps: {error}") from None
+            raise LocalError(f"parameters of a modulator must be strings, numbers, lists or maps: {error}") from None
         try:
             return msgspec.convert((name, version, encoded), cls)
         except msgspec.ValidationError as error:
@@ -138,7 +138,7 @@ class Instance:
             self._function = self._made()
             self._cost_us = int(getattr(self._function, "cost_us", self.registered.cost_us))
         except Exception as error:
-            raise LocalError(f"modulator {modulator.name!r} does not take these parameters: {error}") from error
+            raise LocalError(f"modulator {modulator.name!r} does not accept these parameters: {error}") from error
         self.event_us = 0.0 if program is not None else self._cost_us / speed
         """Smoothed execution time of an event."""
 

@@ -123,7 +123,7 @@ class Modules:
         if self._allowed == "named":
             raise LocalError('this broker runs registered modulators only (overlay.modulators = "named")')
         if not programs.is_installed():
-            raise LocalError("this broker has no WebAssembly: pip install 'carrypost[wasm]' there")
+            raise LocalError("this broker cannot run WebAssembly modules: pip install 'carrypost[wasm]' there")
         if not self._trusts(client):
             raise LocalError('this broker runs modules of listed authors only (overlay.modulators = "trusted")')
 

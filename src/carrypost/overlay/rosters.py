@@ -95,7 +95,7 @@ def unpack(packed: bytes) -> list[Roster]:
         rows = [(name, Served(producers, seats)) for name, producers, seats in _CHANNEL.iter_unpack(packed[at:end])]
         names = [name for name, _ in rows]
         if names != sorted(set(names)) or not all(any(served) for _, served in rows):
-            raise ValueError("channels are not in order, one is listed twice, or has no clients")
+            raise ValueError("channels must be in order, listed once each, and have clients")
         found.append(Roster(prefix, version, dict(rows)))
         at = end
     return found

@@ -76,4 +76,4 @@ def _modulator(selector: str | None, encoded: bytes) -> Modulator | None:
     try:
         return _decode(encoded) if encoded else None
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise IllegalArgumentException(f"this is no modulator: {error}") from None
+        raise IllegalArgumentException(f"invalid modulator: {error}") from None

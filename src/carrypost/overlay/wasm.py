@@ -98,7 +98,7 @@ def translated(text: str) -> bytes:
         return bytes(wasmtime.wat2wasm(text))
     except wasmtime.WasmtimeError as error:
         where = " ".join(str(error).split("|", 1)[0].split())
-        raise LocalError(f"this is not a module in the WebAssembly text format: {where}"[:200]) from None
+        raise LocalError(f"invalid module in the WebAssembly text format: {where}"[:200]) from None
 
 
 def compiled(module: bytes, memory_bytes_max: int) -> bytes:
@@ -108,7 +108,7 @@ def compiled(module: bytes, memory_bytes_max: int) -> bytes:
     others it belongs into a process that can be ended.
     """
     if not module.startswith(_MAGIC):
-        raise LocalError("a module begins with the eight bytes of WebAssembly, version 1, and is no component")
+        raise LocalError("a module must begin with the eight bytes of WebAssembly, version 1, which components do not")
     try:
         return bytes(wasmtime.Module(_engine(memory_bytes_max), module).serialize())
     except wasmtime.WasmtimeError as error:
@@ -124,7 +124,7 @@ class Program:
         self._module = wasmtime.Module.deserialize(self._engine, code)
         if self._module.imports:
             names = ", ".join(f"{each.module}.{each.name}" for each in self._module.imports[:3])
-            raise LocalError(f"a module imports nothing, and this one wants {names}"[:200])
+            raise LocalError(f"a module must not import anything, but this one imports {names}"[:200])
         self.exports = tuple(sorted(str(each.name) for each in self._module.exports))
         self._check({str(each.name): each.type for each in self._module.exports})
 
@@ -187,7 +187,7 @@ class WasmFunction:
         if (abi := self._call("abi")) != ABI:
             raise WasmFault(f"abi() returned {abi}, and brokers run ABI {ABI}")
         if code := self._call("open", *self._written(parameters)):
-            raise WasmFault(f"open() did not take the parameters: it returned {code}")
+            raise WasmFault(f"open() refused the parameters: it returned {code}")
 
     # --- what brokers call ---------------------------------------------------------------------------------
 
@@ -207,9 +207,9 @@ class WasmFunction:
     def load(self, state: bytes) -> None:
         """Load a state that an instance of the same program saved."""
         if not self._program.has_state:
-            raise WasmFault("the module has no load(), and there is a state")
+            raise WasmFault("the module must export load(), because there is a state to restore")
         if code := self._call("load", *self._written(state)):
-            raise WasmFault(f"load() did not take the state: it returned {code}")
+            raise WasmFault(f"load() refused the state: it returned {code}")
 
     def keep(self, result: Event | Result, age_us: int) -> bool:
         """Return False if a result need not wait for its consumer any longer; for programs that export `keep`."""
@@ -319,7 +319,7 @@ def _unpacked(found: bytes, at: int, event: Event) -> tuple[Event | Result, int]
         try:
             attributes = _attributes(found[at : at + attributes_size]) if attributes_size else {}
         except (msgspec.DecodeError, RecursionError) as error:
-            raise WasmFault(f"process() returned attributes that are no map of MessagePack: {error}") from None
+            raise WasmFault(f"process() must return attributes as a MessagePack map: {error}") from None
         at += attributes_size
     payload = event.payload
     if payload_size != _UNCHANGED:
