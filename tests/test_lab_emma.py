@@ -131,7 +131,7 @@ def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
 
 
 def test_the_second_page_says_that_its_hosts_have_islands(tmp_path: Path) -> None:
-    lead = "Hosts with an island know whom they can reach"
+    lead = "Hosts with an island know which hosts they can reach"
     with_island = page.made(like_emma(tmp_path / "island", better, (1,), quick=True, recipe=recipes.EMMA_ISLAND)).text
     without = page.made(like_emma(tmp_path / "alone", better, (1,), quick=True)).text
     assert (lead in with_island, lead in without) == (True, False)

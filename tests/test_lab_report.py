@@ -165,7 +165,7 @@ def test_how_far_receptions_are_off_is_told(bus: Reader, few: Reader) -> None:
 
 
 def test_typing_errors_of_the_paper_are_noted(bus: Reader) -> None:
-    assert 'printed 1h22" and the most of codlvdelay 11h47"' in bus.text
+    assert 'printed as 1h22" and the maximum of codlvdelay as 11h47"' in bus.text
 
 
 def test_parameters_seeds_versions_and_commands_are_told(bus: Reader, tmp_path_factory: pytest.TempPathFactory) -> None:

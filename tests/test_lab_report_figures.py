@@ -210,7 +210,7 @@ def test_deliveries_stand_beside_what_a_flood_reaches(tmp_path: Path) -> None:
     flood = [(float(row[age]), float(row[reached])) for row in rows if row["settings"] == "default, bound"]
     assert ours == [(10, 0), (10, 0.25), (20, 0.25), (20, 0.5), (21, 0.5)]
     assert flood == [(5, 0), (5, 0.4), (15, 0.4), (15, 0.8), (21, 0.8)]
-    assert "Thin, with circles: what a flood over the same contacts would have reached" in found.text
+    assert "Thin lines with circles: a flood over the same contacts" in found.text
     without = {table: rows for table, rows in seed(4).items() if table is not f.FLOOD}
     assert "Contacts are not known" in _made(tmp_path / "unknown", without).text
 
