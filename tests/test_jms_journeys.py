@@ -28,7 +28,7 @@ async def network(*names: str, carrier: bool = True, **settings: object) -> Asyn
 
 
 async def meet(net: testing.Network, a: str, b: str, *, after_s: float = HOUR_S, for_s: float = 120.0) -> None:
-    """After a long time alone, two nodes are in reach of each other for a short one."""
+    """Let two nodes meet for a short time, after a long time alone."""
     await net.run(after_s)
     net.link(a, b)
     await net.run(for_s)

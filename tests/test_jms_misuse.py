@@ -37,7 +37,7 @@ Wrong: Any = object()
 
 
 class Unknown:
-    """A class that nobody registered."""
+    """A class that is not registered."""
 
 
 async def listening(context: Context) -> None:

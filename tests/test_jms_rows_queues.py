@@ -33,7 +33,7 @@ pytestmark = pytest.mark.attached("credit, requests and browsings cross the sock
 ROWS = (6, 27, 46, 70, 72, *range(78, 86))
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
 BOX = Queue("box@a")
-"""Of node "a", once that has declared it."""
+"""The queue of node "a", once that has declared it."""
 HOUR_S = 3_600.0
 
 

@@ -122,7 +122,7 @@ async def test_row_99_what_the_producer_says_wins_over_the_message(net: testing.
 
 
 class Completion:
-    """Notes what it is told; both methods take a while."""
+    """A completion listener that records its calls; both methods take a while."""
 
     def __init__(self, context: Context, wait_s: float = 0.0) -> None:
         self.context, self.wait_s = context, wait_s

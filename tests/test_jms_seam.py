@@ -259,7 +259,7 @@ def test_receipts_come_through_and_messages_are_found_again(play: Callable[..., 
 
 
 class LateProvider(EncodedProvider):
-    """The node's answers take a second; what it tells by itself overtakes them."""
+    """A provider whose answers take a second; reports that the node sends unasked overtake them."""
 
     def perform(self, asked: Perform) -> Performed:
         loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ async def received(ctx: Context, queue: Queue) -> list[str | None]:
 
 
 async def work(net: testing.Network, manager: str) -> None:
-    """Pass on what comes in, to a queue and to a topic, in one transaction each."""
+    """Pass on each message to a queue and to a topic, in one transaction."""
     async with net.context("worker", TRANSACTED) as tx:
         inbox = await tx.create_consumer(Queue(f"in@{manager}"), prefetch=1)
         while (message := await inbox.receive(timeout=WAIT_S)) is not None:
@@ -56,7 +56,7 @@ async def outcome(net: testing.Network) -> tuple[list[str | None], list[str | No
 
 
 def crashed_after(steps: int, manager: str, victim: str) -> bool:
-    """Play it, and kill a node after so many steps of time; whether the work was not over by then."""
+    """Play the scene and kill a node after this many steps; return True if the work was not over by then."""
     reached = False
 
     async def scene() -> None:

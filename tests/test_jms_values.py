@@ -33,7 +33,7 @@ from carrypost.mom.commands import Ack, Receive, Subscribe
 
 
 class Recorder:
-    """A program that notes what it is told."""
+    """A program that records all reports to it."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []

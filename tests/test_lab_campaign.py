@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 def plain(path: Path, folder: Path) -> dict[str, bytes]:
-    """Records of the runs of a campaign, made one by one in this process."""
+    """Return the records of a campaign's runs, made one by one in this process."""
     made = {}
     for run in load(path).runs:
         out = folder / "plain.parquet"

@@ -34,7 +34,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> CtrlC:
-    """Spark's part is done by this process, until somebody presses Ctrl-C after so many runs."""
+    """Do Spark's part in this process, until Ctrl-C is pressed after some runs."""
     after = 0
 
     class Interrupted(LocalEngine):

@@ -87,7 +87,7 @@ def garble_record(out: Path, stem: str) -> None:
 
 
 def flip_a_bit(out: Path, stem: str) -> None:
-    """Of a page: what Parquet tells of itself at the end stays as it was."""
+    """Flip a bit within a page, so that Parquet's own metadata at the end stays valid."""
     path = out / "records" / f"{stem}.parquet"
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1

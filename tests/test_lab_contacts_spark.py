@@ -47,7 +47,7 @@ def crowd(scenario: str, nodes: int, seed: int, start_s: float = 0.0) -> pa.Tabl
 
 SLABS_US = (None, 20_000_000, 130_000_000)
 PARTITIONS = ((1, 1), (3, 4), (5, 2))
-"""Of the positions as they come, and of the work."""
+"""Numbers of partitions: of the positions as they are read, and of the work."""
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ Ratio = Callable[[str, int, int, int], float]
 
 
 def better(mode: str, priority: int, buffer: int, hosts: int) -> float:
-    """As the paper says: more where messages are persistent or of a higher priority, buffers larger, hosts more."""
+    """Return a share as in the paper: higher for persistent messages, higher priorities, larger buffers, more hosts."""
     return 0.3 + 0.2 * (mode == "persistent") + priority / 50 + buffer / 1_000 + hosts / 400
 
 

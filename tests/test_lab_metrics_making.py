@@ -35,7 +35,7 @@ Asked = list[tuple[str, list[str]]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """Is told what is computed."""
+    """Record the computations that are requested."""
     found: Asked = []
 
     def counting(run: str, rows: pa.Table, wanted: Sequence[Table], *, window_s: float) -> dict[str, pa.Table]:

@@ -61,7 +61,7 @@ def _page(folder: Path, command: str = "") -> Reader:
 
 
 def _plain(folder: Path, run_name: str = "plain/default/1") -> None:
-    """A campaign without order, in which nothing but one message came about."""
+    """Write a campaign without order, in which one message was sent and nothing else happened."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     counts = {"bcast": 4, "rcvd": 3, "codlvd": 7, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0}
     rows[f.PROCESSING].append({"run": run_name, **counts})

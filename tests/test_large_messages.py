@@ -35,7 +35,7 @@ def data_bytes(net: testing.Network, a: str, b: str) -> int:
 
 
 def part(net: testing.Network, a: str, b: str, nbytes: int) -> None:
-    """A contact that ends after so many bytes of payload."""
+    """Let two nodes meet until this many bytes of payload have passed."""
     start = data_bytes(net, a, b)
     net.link(a, b, rate_bytes_per_s=RATE)
     while data_bytes(net, a, b) - start < nbytes:

@@ -35,7 +35,7 @@ class Log:
 
 
 class Alone:
-    """One host, driven by hand, and what it says."""
+    """One host, driven by hand, and the frames that it sends."""
 
     def __init__(self, **settings: object) -> None:
         self.host = Host(Identity.plain("a"), Settings.emulated(**settings), random.Random(1))
@@ -47,7 +47,7 @@ class Alone:
         self.counter = 0
 
     def run(self, seconds: float) -> list[tuple[int, Frame]]:
-        """Time passes; what was sent, and when."""
+        """Let time pass; return the frames that were sent, and when."""
         end = self.now + round(seconds * SECOND)
         sent: list[tuple[int, Frame]] = self._taken()
         while (due := self.host.next_deadline()) is not None and due <= end:

@@ -30,7 +30,7 @@ def network(*names: str, carrier: bool = True, seed: int = 1, **settings: object
 
 
 def meet(net: testing.Network, a: str, b: str, *, after_s: float = HOUR_S, for_s: float = 120.0) -> None:
-    """After a long time alone, two nodes are in reach of each other for a short one."""
+    """Let two nodes meet for a short time, after a long time alone."""
     net.advance(after_s)
     net.link(a, b)
     net.advance(for_s)

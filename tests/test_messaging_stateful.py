@@ -44,7 +44,7 @@ class Content(NamedTuple):
     lifetime_s: int | None
     delay_s: int
     placed: bool
-    """In the order of its topic, if that has one."""
+    """True once the message has its place in the order of its topic, if there is one."""
     size: int
 
 
@@ -94,16 +94,16 @@ class MessagingMachine(RuleBasedStateMachine):
         self.model = Model(messages_max=self.messages_max, pins_max=self.pins_max)
         self.model.now = S
         self.settled = True
-        """The disk knows everything, but for what is in `node.batches`."""
+        """True if everything is on disk, except `node.batches`."""
         self.sound = True
-        """The last step came to its end, so that what is missing in the end is worth looking at."""
+        """True if the last step was completed, so that a final check is meaningful."""
 
     @property
     def messaging(self) -> MessagingCommands:
         return self.node.host.messaging
 
     def watch(self) -> None:
-        """Tell the model what came."""
+        """Report all events to the model."""
         self.node.collect()
         events, self.node.events = self.node.events, []
         self.model.now = self.node.now
@@ -131,7 +131,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
     @rule(pick=PICK, client=st.sampled_from(["", "me", "you"]), wish=A_WISH)
     def join(self, pick: int, client: str, wish: Wish) -> None:
-        """One more consumer, of a session that is there or of a new one."""
+        """Add a consumer to an existing session or to a new one."""
         known = [connection for connection, owner in self.model.connections.items() if owner == client]
         if not known:
             self.connect(client)
@@ -409,7 +409,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The disk catches up, and what was lost is written again."""
+        """Let the disk catch up; lost rows are written again."""
         self.node.write()
         self.watch()
         for _ in range(4):
@@ -447,7 +447,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
 
 class CrampedMachine(MessagingMachine):
-    """So little room that messages give way to each other."""
+    """A host with so little room that messages are evicted for others."""
 
     messages_max, pins_max = 8, 4
 

@@ -31,20 +31,20 @@ class Letter:
     deadline_us: int
     fail_us: int | None
     sent: bool = False
-    """True if the outcome is durable, and told."""
+    """True if the outcome is durable, and was reported."""
     told: SendState = SendState.STORED
     handed_over: bool = False
     over: bool = False
     rises: set[SendState] = field(default_factory=set)
     said: set[SendState] = field(default_factory=set)
-    """By those who have a say, in any life."""
+    """States reported by nodes that may report them, before or after restarts."""
     said_handed_over: bool = False
     due: SendState = SendState.STORED
     """As far as it has to be told once the disk has caught up: what was said in this life, or is on disk."""
 
 
 class ReceiptMachine(RuleBasedStateMachine):
-    """A node, its disk, and what it tells."""
+    """A node, its disk, and its receipts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class ReceiptMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The disk catches up: whatever was said is told."""
+        """Let the disk catch up: every state that was reported must be passed on."""
         self.node.pass_time(5)
         self.watch()
         for letter in self.letters.values():
@@ -130,7 +130,7 @@ class ReceiptMachine(RuleBasedStateMachine):
 
     @rule(written=st.booleans())
     def crash(self, *, written: bool) -> None:
-        """Maybe the oldest batch was written, and nobody heard so."""
+        """Crash; perhaps the oldest batch was written without an answer."""
         self.watch()
         if written and self.node.batches:
             batch = self.node.batches[0]

@@ -39,12 +39,12 @@ def came_in(end: End) -> int:
 
 
 async def hears_once(node: Node, *others: Node) -> bool:
-    """Return True if it hears these, each at one address, and no other node."""
+    """Return True if a node hears exactly these nodes, each at one address."""
     return sorted(peer["node"] for peer in await node.client.peers()) == sorted(other.id for other in others)
 
 
 async def carries(node: Node, messages: int) -> bool:
-    """Return True if it holds so many messages; those that are not whole count, too."""
+    """Return True if a node holds this many messages, including incomplete ones."""
     status = await node.client.status()
     return bool(status["cache"]["messages"] == messages)
 

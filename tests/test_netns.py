@@ -72,7 +72,7 @@ def net() -> Iterator[Net]:
 
 
 def listen(net: Net, node: str, *, family: int = 4, group: str = "", pause_s: float = 0.5) -> Callable[[], list[int]]:
-    """Listens from now on; what comes back waits for it, and tells the numbers it heard."""
+    """Start to listen; return a function that waits for the end and returns the numbers heard."""
     command = [sys.executable, "-IS", "-c", LISTEN, str(family), group, str(pause_s)]
     program = net.popen(node, command, stdout=subprocess.PIPE)
     assert program.stdout is not None

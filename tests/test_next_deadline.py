@@ -20,7 +20,7 @@ SECOND = 1_000_000
 
 
 def busy(host: Host) -> bool:
-    """For mypy, which takes what does not change by itself for constant."""
+    """Return True if the host is busy; a call, because mypy would treat the attribute as constant."""
     return host.busy
 
 
@@ -50,7 +50,7 @@ class Neighboured:
         return self.host.receive([said], node, self.now)
 
     def passes(self, seconds: float) -> list[tuple[int, object]]:
-        """Time passes as for a driver; what was told, and when."""
+        """Let time pass as for a driver; return the events, and when they came."""
         end = self.now + round(seconds * SECOND)
         told: list[tuple[int, object]] = []
         while True:

@@ -60,7 +60,7 @@ HELLO = framed({"do": "hello", "versions": [1], "program": "test"})
 
 
 async def said(reader: asyncio.StreamReader) -> list[dict[str, object]]:
-    """Return all that the node says until it hangs up."""
+    """Return all replies of the node until it hangs up."""
     async with asyncio.timeout(WITHIN_S):
         content = await reader.read()
     found = []

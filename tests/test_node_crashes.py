@@ -23,7 +23,7 @@ SIZES = (0, 20, 20, 20, 900, 5_000, 40_000)
 PACE_S = 0.004
 LIFE_S_MAX = 0.4
 BOOT_S_MAX = 0.8
-"""A start takes about so long, and may be cut off as well."""
+"""Approximate time of a start, which may be interrupted, too."""
 
 
 class Books:
@@ -56,7 +56,7 @@ class Books:
 
 
 class Author:
-    """Publishes all the time, at one node."""
+    """A program that publishes all the time, at one node."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name

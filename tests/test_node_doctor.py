@@ -342,7 +342,7 @@ def test_findings_are_fit_for_json() -> None:
 PLAIN: dict[str, Any] = {
     "heard": 1, "places": 168, "waiting": 0, "refused": {}, "messaging": None, "clock_ahead_s": 0.0, "services": {},
 }  # fmt: skip
-"""The status of a node with nothing to tell of."""
+"""The status of a node without problems."""
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def fill(disk: Path) -> Path:
 
 
 async def refused(program: Program, most: int = 1_000) -> tuple[ResourceAllocationException, dict[str, bytes]]:
-    """Send until the node does not take it; why not, and what it took before."""
+    """Send until the node refuses; return the refusal, and the messages accepted before."""
     sent: dict[str, bytes] = {}
     for _ in range(most):
         payload = noise()
@@ -101,7 +101,7 @@ async def status(node: Node) -> dict[str, dict[str, int]]:
 
 
 async def holds(node: Node, count: int) -> None:
-    """Wait until it holds so many messages, and all of them are on its disk."""
+    """Wait until a node holds this many messages, all of them on its disk."""
 
     async def done() -> bool:
         found = await status(node)

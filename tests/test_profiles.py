@@ -199,7 +199,7 @@ def test_dropping_what_was_not_kept_is_a_mistake(digest: bytes) -> None:
 
 
 class Book(RuleBasedStateMachine):
-    """Whatever comes, goes and is learnt: the views are what a scan would say."""
+    """A machine that compares views with a full scan, whatever comes, goes and is learnt."""
 
     slots = st.integers(0, 200)
 

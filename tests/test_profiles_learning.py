@@ -17,7 +17,7 @@ from carrypost.gossip.slots import mask_of
 from carrypost.model.pattern import Entry
 
 MOST_US = 70_000
-"""In one step of a host, what is matched beyond the moment included."""
+"""Time limit of one step of a host, including matches made ahead."""
 EVERYTHING = (("destination", ".*"),)
 
 

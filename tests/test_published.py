@@ -216,7 +216,7 @@ def watched(net: testing.Network) -> list[Event]:
 
 
 def withdrawn(net: testing.Network) -> None:
-    """A message of the node is taken back, which its host has still to tell."""
+    """Withdraw a message of the node, which its host has still to report."""
     message = net.publish("a", "news", b"x", label="old")
     net.advance(1)
     net.host("a").discard(message, Reason.WITHDRAWN, round(net.now * 1e6))

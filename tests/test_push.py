@@ -27,7 +27,7 @@ PERIOD_MS = 60_000
 
 
 class Scene:
-    """A host, `a`, and neighbours who want news, have agreed with it, and say what they are told to say."""
+    """A host, `a`, and neighbours that want news, have finished reconciliation, and send what a test tells them to."""
 
     def __init__(self, *names: str, **settings: object) -> None:
         self.now = 0
@@ -46,7 +46,7 @@ class Scene:
         self.host.receive([said, *frames], name, self.now)
 
     def passes(self, seconds: float) -> list[tuple[str | None, Frame]]:
-        """Time passes as for a driver; what was sent, and to whom."""
+        """Let time pass as for a driver; return the frames that were sent, and their receivers."""
         end = self.now + round(seconds * SECOND)
         sent = self._settle()
         while (due := self.host.next_deadline()) is not None and due <= end:
@@ -73,7 +73,7 @@ class Scene:
         return [(to, each) for to, each in self.passes(0) if isinstance(each, OpenParcel)]
 
     def offers(self, seconds: float) -> list[str | None]:
-        """To whom something is offered in this time."""
+        """Return the receivers of offers in this time."""
         return [to for to, frame in self.passes(seconds) if isinstance(frame, Offer)]
 
     def gets(self, giver: str, serial: int) -> None:

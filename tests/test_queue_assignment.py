@@ -63,7 +63,7 @@ class Manager:
         return number
 
     def give(self, consumer: int, *, back: bool) -> int | None:
-        """Grant one; what comes is acknowledged or, once in a while, waits again."""
+        """Grant one credit; acknowledge the message that comes or, once in a while, give it back."""
         self.host.messaging.credit(consumer, 1, PLENTY, 0)
         handed = self.handed()
         for each in handed:

@@ -89,7 +89,7 @@ class Node:
         self.settle(0)
 
     def settle(self, now: int) -> tuple[list[Batch], list[Event]]:
-        """Do everything that follows, without any time; return what was written and told."""
+        """Do everything that follows, while no time passes; return the batches and events."""
         batches: list[Batch] = []
         events: list[Event] = []
         while self.host.busy or (self.host.next_deadline() or now + 1) <= now:

@@ -38,7 +38,7 @@ class Scene:
         return self.net.host(name).node
 
     def say(self, to: str | None, *items: Item, author: str = "evil", content: bytes | None = None) -> None:
-        """Publish a control message by whomever."""
+        """Publish a control message in the name of any author."""
         destination = address.EVERYBODY if to is None else address.control(self.node(to))
         said = msgspec.msgpack.encode(items) if content is None else content
         now_us = round(self.net.now * 1_000_000)

@@ -16,9 +16,9 @@ from carrypost.mom.commands import Redelivery
 
 HOUR_S = 3_600.0
 LIFE_S = 16 * HOUR_S
-"""Of messages: the first reminder comes after a quarter of it."""
+"""Lifetime of messages; the first reminder comes after a quarter of it."""
 ROOM = 8
-"""Of every cache, in messages."""
+"""Size of every cache, in messages."""
 
 
 class Scene:

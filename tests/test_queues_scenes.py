@@ -67,7 +67,7 @@ class Receipts:
 
 
 def send(net: testing.Network, node: str, queue: str, *texts: str) -> list[bytes]:
-    """PERSISTENT messages in one work, as a program sends them."""
+    """Send PERSISTENT messages in one unit of work, as a program does."""
     drafts = tuple(Draft(queue, text.encode(), persistent=True) for text in texts)
     return [each.id for each in net.host(node).perform(UnitOfWork(next(_numbers), drafts), round(net.now * 1e6))]
 

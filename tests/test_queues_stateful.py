@@ -32,7 +32,7 @@ class NeverMachine(RuleBasedStateMachine):
         super().__init__()
         self.world: QueueWorld | None = None
         self.sound = False
-        """The last step came to its end, so that what is missing in the end is worth looking at."""
+        """True if the last step was completed, so that a final check is meaningful."""
 
     @initialize(seed=st.integers(0, 99), disk_delay_s=st.sampled_from((0.0, 0.0, 0.005, 0.2)), linked=st.booleans())
     def begin(self, seed: int, disk_delay_s: float, linked: bool) -> None:

@@ -28,7 +28,7 @@ _numbers = count(1_000_000)
 
 
 class Shop:
-    """The network, and what is done in it; whoever falls is back after a second."""
+    """The network and the actions in it; a node that crashes is back after a second."""
 
     def __init__(self, disk_delay_s: float) -> None:
         self._stack = ExitStack()
@@ -77,7 +77,7 @@ class Shop:
             pass
 
     def work(self, wait_s: float) -> int:
-        """Take what there is; if that is all three, answer all of them in one work. Returns how many there were."""
+        """Receive what there is; answer all three in one unit of work. Returns how many there were."""
         crashes = self.crashed.count("worker")
         inputs = (self.queues["shop", "in"], self.queues["worker", "desk"])
         programs = [Program(self.net, "worker", queue, acknowledges=False) for queue in inputs]

@@ -31,7 +31,7 @@ LARGE = random.Random(1).randbytes(100_000)
 
 
 def left(net: testing.Network, at: str, message: MessageId) -> list[str]:
-    """Recipients that are left of a message, as one node knows it."""
+    """Return the remaining recipients of a message, as one node knows them."""
     holdings = net.host(at)._host_context.holdings  # noqa: SLF001 - as `carrypost status` will
     copy = holdings.cache.get(message)
     assert copy is not None

@@ -40,7 +40,7 @@ def message(sequence: int, *, label: str = "", size: int = 10, deadline_us: int 
 
 
 def told(record: Record) -> list[dict[str, object]]:
-    """The rows without what is empty and what is the same in all."""
+    """Return the rows without empty and constant columns."""
     return [
         {name: value for name, value in row.items() if value is not None and name not in ("run", "t", "node")}
         for row in record.rows()

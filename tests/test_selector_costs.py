@@ -44,7 +44,7 @@ def instructions(call: Callable[[], object]) -> int:
 
 
 def attempt(text: str) -> None:
-    """Parse it, whatever comes of it."""
+    """Parse a selector, valid or not."""
     with contextlib.suppress(InvalidSelectorException):
         Selector(text)
 

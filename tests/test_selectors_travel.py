@@ -143,7 +143,7 @@ def test_where_messages_have_an_order_the_selector_narrows_what_is_delivered_and
 
 @contextmanager
 def quiet_after(net: testing.Network, *names: str) -> Iterator[None]:
-    """Whatever was set up: for ten minutes nothing is offered, asked for or refused again."""
+    """Check, after any setup, that for ten minutes nothing is offered, requested or refused again."""
     refused = Refusals()
     yield
     net.advance(120)
@@ -159,7 +159,7 @@ def quiet_after(net: testing.Network, *names: str) -> Iterator[None]:
 
 
 def unchecked(pattern: str, selector: str | None = None, **_: object) -> Entry:
-    """As a version that knows more than this one would make it."""
+    """Return an entry as a later version would make it."""
     return Entry((("destination", pattern),), selector)
 
 

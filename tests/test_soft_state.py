@@ -1,4 +1,4 @@
-"""Nothing that gets lost wedges anybody: all that hosts know of each other is soft state (N6)."""
+"""No lost frame blocks a host for good: all that hosts know of each other is soft state (N6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LosingRadio(Radio):
     loses: Loses = staticmethod(lambda _sender, _frame: False)
 
     longest = 0
-    """Of the datagrams that were sent, in bytes."""
+    """Length of the longest datagram that was sent, in bytes."""
 
     def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
         self.longest = max(self.longest, *datagram_sizes(frames, mtu_bytes))

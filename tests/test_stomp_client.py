@@ -69,7 +69,7 @@ class Wire:
         assert self.take("CONNECTED").headers["version"] == version
 
     def take(self, command: str) -> Frame:
-        """The next frame, which is one of these."""
+        """Return the next frame, which must be one of these commands."""
         assert self.frames, f"no {command} came"
         assert self.frames[0].command == command, self.frames[0]
         return self.frames.pop(0)

@@ -112,7 +112,7 @@ class Ledger:
         self._came.clear()
 
     def take(self, client: Raw, frame: Frame) -> None:
-        """Book what came, and acknowledge a message."""
+        """Record a received message, and acknowledge it."""
         if frame.command == "RECEIPT":
             what, _, number = frame.headers["receipt-id"].partition("-")
             (self.sent if what == "sent" else self.done).add(number)

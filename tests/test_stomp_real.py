@@ -33,7 +33,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 
 class Client(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no types
-    """A client of stomp.py, and what it is told."""
+    """A client of stomp.py, and the frames that it gets."""
 
     def __init__(self, node: Process, version: str = "1.2", client_id: str = "", **options: object) -> None:
         self.messages, self.receipts = queue.Queue[Frame](), queue.Queue[str]()

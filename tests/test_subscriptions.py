@@ -122,7 +122,7 @@ class Work:
     compiled: int = 0
     """Entries that became part of a matcher."""
     looked_at: int = 0
-    """Messages that were held against one."""
+    """Number of messages compared with an entry."""
 
 
 @contextmanager
@@ -198,7 +198,7 @@ class Anna:
 
 
 def made_and_dropped(count: int, *, published: bool = False) -> int:
-    """Entries compiled while so many subscriptions are made and dropped, one by one."""
+    """Return the entries compiled while this many subscriptions are made and dropped, one by one."""
     anna = Anna()
     with counted() as work:
         numbers = []

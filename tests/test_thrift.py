@@ -1,4 +1,4 @@
-"""Thrift: work is not done twice, and bounds hold, though nobody would see it at once."""
+"""Thrift: no work is done twice, and bounds hold, even where a violation would go unnoticed."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Shelf(Layer):
         return ()
 
     def consume(self, net: testing.Network, node: str, count: int) -> None:
-        """Make room for so many, and tell gossip."""
+        """Make room for this many messages, and inform gossip."""
         with net.host(node).step(round(net.now * 1e6)):
             for copy in self.here[:count]:
                 self._holdings.discard(copy, Reason.PURGED, done=True)

@@ -13,7 +13,7 @@ from carrypost.undo import UndoLog
 
 
 class Desk:
-    """Writes a row for each command, and keeps what was done to it."""
+    """A layer that writes a row for each command, and records how commands end."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -40,7 +40,7 @@ def _dues(neighbour: Neighbour, one_way_us: int) -> list[int]:
 
 
 def check(host: Host, told: int | None) -> None:
-    """Nothing is due before what the host tells."""
+    """Check that nothing is due before the deadline that the host reports."""
     due = due_us(host)
     assert (due >= NEVER) if told is None else (told <= due), f"{host.node}: {due} µs is due, told is {told}"
 

@@ -33,7 +33,7 @@ from carrypost.model.ids import MessageId
 Pattern = str | dict[str, str]
 US = 1_000_000
 SETTLED_S = 300.0
-"""So long all contacts are good before everything must have arrived: several reviews fit into it."""
+"""Time with good contacts after which everything must have arrived: several reviews fit into it."""
 QUIET_S = 90.0
 QUIET_FRAMES = {"Announce", "Profile", "ProfileRequest", "Digest"}
 OFFER_FRAMES = QUIET_FRAMES | {"Offer", "Request"}
@@ -60,7 +60,7 @@ class FaultyStore(MemoryStore):
         self.node = node
         self.batches = 0
         self.fuse = -1
-        """So many batches until the crash; less than 0: none."""
+        """Number of batches until the crash; below 0: no crash."""
         self.after = False
         """The crash comes right after that batch became durable, instead of right before."""
 
@@ -102,7 +102,7 @@ class Config:
 
     @property
     def roomy(self) -> bool:
-        """True if nothing ever has to give way."""
+        """True if nothing ever has to be evicted."""
         return self.cache_messages_max > 1000
 
     def network(self, record: testing.Record) -> testing.Network:
@@ -232,7 +232,7 @@ class Watched:
         self, node: str, destination: str, size: int, *, language: str = "en", persistent: bool = False,
         lifetime_s: float | None = None, priority: int = 4, label: bool = False,
     ) -> None:  # fmt: skip
-        """Publish a message of so many random bytes."""
+        """Publish a message of this many random bytes."""
         n = len(self.messages)
         payload = random.Random(f"{self.config.seed} {n}").randbytes(size)
         now = self.now_us
@@ -281,7 +281,7 @@ class Watched:
     def link(
         self, a: str, b: str, *, one_way: bool = False, loss: float = 0.0, duplicate: float = 0.0, reorder: float = 0.0
     ) -> None:
-        """A contact begins, or the link becomes another one."""
+        """Begin a contact, or change its link."""
         self.unlink(a, b)
         self.net.link(a, b, one_way=one_way, loss=loss, duplicate=duplicate, reorder=reorder)
 
@@ -486,7 +486,7 @@ class Watched:
             assert "Announce" in busy
 
     def check_arrived(self) -> None:
-        """Whoever wants a message that its author has had it, and whoever did not confirm it got it again."""
+        """Check that every subscriber received the messages that authors have, again if it did not confirm them."""
         now = self.now_us
         for n, message in self.messages.items():
             ended = message.stored or message.failed or message.life < self.nodes[message.author].life

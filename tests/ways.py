@@ -39,7 +39,7 @@ MODES = (
     SessionMode.SESSION_TRANSACTED,
 )
 KINDS = ("queue", "topic", "durable", "shelf")
-"""Of destinations. A shelf is a queue that is received from by a consumer for each call, and browsed."""
+"""Kinds of destinations. A shelf is a queue that is browsed, and received from by a new consumer for each call."""
 _TRANSACTED = MODES.index(SessionMode.SESSION_TRANSACTED)
 _INSTEAD = {"commit": "acknowledge", "rollback": "recover"}
 _ASK_S = 600.0
@@ -198,7 +198,7 @@ async def _consumers(context: Any, name: str, at: int) -> dict[str, Any]:  # noq
 
 
 async def _answer(player: _Player, step: Step) -> object:
-    """Return what a call answers: a value, or the name of what it raises."""
+    """Return the outcome of a call: a value, or the name of the exception that it raises."""
     try:
         return await getattr(player, step.call)(step)
     except JMSException as error:
@@ -281,13 +281,13 @@ def virtual(_: Path) -> Iterator[Play]:
 
 
 def awaited(**given: Any) -> Play:  # noqa: ANN401 - as programs give them
-    """By calls that are awaited, on the real node of a factory."""
+    """Play by calls that are awaited, on the real node of a factory."""
     factory = carrypost.ConnectionFactory(**given)
     return lambda program, name: asyncio.run(played(program, factory.create_context, name))
 
 
 def blocking(**given: Any) -> Play:  # noqa: ANN401 - likewise
-    """By calls that block, on the real node of a factory."""
+    """Play by calls that block, on the real node of a factory."""
     factory = sync.ConnectionFactory(**given)
 
     @asynccontextmanager

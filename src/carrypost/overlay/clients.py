@@ -118,6 +118,8 @@ class ClientManager:
         # A client that is not here may leave as often as it likes, and gets no row for it.
         if not client.active and self.table.get(client) is None:
             return ACCEPTED
+        # A new seat would go on with the numbers, but with an empty state: results would be wrong
+        # without any sign of it. So the consumer sends its checkpoint first (`Adopt`).
         if client.seated and self._seats.lacks_state(client):
             return Refusal(STATE)
         refusal, processing = self._enter(client, now)

@@ -183,7 +183,11 @@ class Consumers:
         """Close all epochs, and begin one that no seat has yet."""
         row = found.row
         row.epoch += _STEP * change
+        # All other brokers are closed out, those included that still believe that they have the
+        # seat.
         row.holders = {} if row.home is None else {row.epoch: row.home}
+        # Without a modulator the cursors are all there is to a state, and `Attach` has room for
+        # them, up to a number.
         row.adopting = change and (row.modulator is not None or len(row.cursors) > CURSORS_MAX)
         found.missing_us = NEVER
         self._rows.put(found.name, encode(row))
@@ -199,6 +203,8 @@ class Consumers:
             return False
         found.row.hold(item.epoch + 1, NodeId(item.to))
         self._rows.put(found.name, encode(found.row))
+        # Results of the next seat may overtake `Moving`. They waited without counting, because
+        # until now any node could have made them.
         early, found.early = found.early, {}
         for copy in early.values():
             self._enter(found, copy)
@@ -228,6 +234,7 @@ class Consumers:
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Return the messages that pass: results whose turn it is, and everything that is not a result."""
+        # Every message of the node passes here; without subscriptions there is nothing to look for.
         if not self._open:
             return copies
         self._lost = {}

@@ -130,6 +130,8 @@ class Destinations:
         items, _ = ITEMS.items_of(origin)
         if item.h.source != author or len(items) != 1 or not isinstance(items[0], Attach):
             return False
+        # The lease counts from the consumer's own request. A broker that passes a seat on cannot
+        # prolong it.
         order, until_us = (origin.incarnation, origin.sequence), min(origin.ends_us, now + LEASE_US)
         client = Client(origin.node, items[0], order, until_us, origin.wire)
         if not client.seated:
@@ -138,6 +140,8 @@ class Destinations:
         if move is None or move.destination.handoff != item.h:
             refusal = self._refusal(item, client, now)
             if refusal is None:
+                # The seat may have left from here a moment ago. Its old copy must be gone before
+                # the new one comes.
                 self._sources.returned(client, now)
                 refusal = self._clients.expect(client, now)
             if refusal is None:
@@ -188,6 +192,7 @@ class Destinations:
 
     def _load(self, h: HandoffId, payload: bytes | Blank) -> bool:
         move, snapshot = self._find(h), unpacked(payload, self._limits)
+        # Only a settled seat moves, so that an honest source sends no repeats.
         if move is None or snapshot.epoch != h.epoch or snapshot.repeats:
             return False
         actions = move.destination.handle_source(h.source, DestinationInput.STATE, self._holdings.now_us)

@@ -36,6 +36,8 @@ class LastEvents:
     def passed(self, producer: NodeId, channel: str, number: int) -> None:
         """Note that an event was passed on."""
         key = producer, channel
+        # Events of producers that are attached elsewhere pass here, too, and their homes report
+        # them.
         if key in self._last:
             self._last[key] = max(self._last[key], number)
 

@@ -59,6 +59,8 @@ class Modulator(msgspec.Struct, frozen=True, array_like=True):
         if version is None:
             version = max(versions(name))
         try:
+            # One encoding for equal parameters: states are matched with modulators by a hash of
+            # these bytes.
             encoded = msgspec.msgpack.encode(parameters, order="deterministic")
         except (TypeError, ValueError, OverflowError) as error:
             raise LocalError(f"parameters of a modulator must be strings, numbers, lists or maps: {error}") from None

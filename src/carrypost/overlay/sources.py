@@ -157,6 +157,8 @@ class Sources:
             h, to, reason, fresh = gone.h, gone.to, gone.reason, gone.until_us > now + LEASE_US - self._settled_us
         else:
             return False
+        # A higher epoch shows that the consumer knows of a later seat, wherever that is: this
+        # record of the move is out of date.
         if not item.active or item.epoch > h.epoch:
             return False
         if fresh:
@@ -191,7 +193,12 @@ class Sources:
         """Begin to move a seat, which the consumer has confirmed; return False if it stays for now."""
         seat = self._seats.find(client)
         busy = client.digest in self._moves or len(self._moves) >= self._limits.handoffs_max
+        # A broker that refused is left alone for a while. The reasons for a move persist, and it
+        # would be asked again at every look.
         fits = to != self._node and to in self._topology.brokers and self._refused.get(to, 0) <= now
+        # Without the consumer's own signed `Attach` the destination could not tell a real offer
+        # from a forged one, so that such a seat stays. One that has not settled would take an
+        # unfinished state along.
         if busy or not fits or not client.origin or seat is None or not seat.is_settled:
             return False
         self._counter += 1
@@ -336,6 +343,8 @@ class Sources:
             return
         payload = packed(seat.snapshot(state=source.variant.state))
         move.size = len(payload)
+        # In the batch of the message: after a crash there is either a seat that works here, or a
+        # state that is on its way, never both.
         self._rows.put(FAMILY + move.client.digest, _encode(_Row(source.handoff, source.to, move.reason)))
         self._outbox.add(source.to, State(source.handoff), payload=payload)
 
@@ -356,6 +365,8 @@ class Sources:
         self._gone.pop(digest, None)
         gone = self._gone[digest] = _Row(move.source.handoff, move.source.to, move.reason, now + LEASE_US)
         self._ledger.put(GONE + digest, _encode(gone))
+        # The dict is in the order of time, so that the search ends with the first row that may
+        # stay.
         for oldest, row in list(self._gone.items()):
             if len(self._gone) <= self._limits.clients_max and row.until_us > now:
                 break
