@@ -479,7 +479,7 @@ MISUSES: list[tuple[tuple[object, ...], dict[str, object], type[JMSException], s
     (("topic/news",), {"relocation": "strict"}, IllegalArgumentException, "relocation requires a channel"),
     ((FLOOD,), {"relocation": "strickt"}, IllegalArgumentException, "did you mean strict"),
     ((FLOOD,), {"modulator": "box"}, IllegalArgumentException, "Modulator.named"),
-    ((FLOOD,), {"modulator": Modulator.named("box", area=[1])}, IllegalArgumentException, "does not take these"),
+    ((FLOOD,), {"modulator": Modulator.named("box", area=[1])}, IllegalArgumentException, "does not accept these"),
     ((FLOOD, "a = 1"), {"modulator": BOX}, IllegalArgumentException, "leave the selector out"),
     (
         (FLOOD,),

@@ -154,7 +154,7 @@ def test_home_brokers_run_modulators(security: str) -> None:
         net.advance(10)
         assert [len(each) for each in world.results("y", box)] == [32] * 11
         assert [(each.channel, each.number) for each in world.faulty] == [("flood", 3)]
-        assert "no array of" in world.faulty[0].fault
+        assert "do not fill an array of" in world.faulty[0].fault
         assert len(world.results("y", few)) == 9
         assert len(world.results("y", some)) == 16
         assert len(world.results("y", every)) == 12
