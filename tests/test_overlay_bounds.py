@@ -150,6 +150,24 @@ def test_no_event_is_lost_where_lanes_are_short(limits: dict[str, int]) -> None:
         assert world.lost == []
 
 
+def test_events_for_a_broker_that_crashed_leave_room_for_those_to_others() -> None:
+    world = World("ABCpyz", limits={"share_queues": 0.004})
+    with world.net as net:
+        world.begin("AB AC pA By Cz", "yz")
+        net.kill("B")
+        net.advance(10)
+        for _ in range(60):
+            world.emit("p")
+            net.advance(0.1)
+        net.advance(5)
+        assert world.seen("results/z/1") == {"p": list(range(1, 61))}
+        assert refused(world, "A", "legs") == 0
+        net.restart("B")
+        world.settle()
+        assert world.faults() == []
+        assert world.lost == []
+
+
 # --- seats -------------------------------------------------------------------------------------------------
 
 

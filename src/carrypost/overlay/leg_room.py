@@ -26,7 +26,8 @@ class LegRoom:
         self._all = Usage()
         self._of: dict[NodeId, Usage] = {}
         """By the node that legs are charged to: those with a leg here."""
-        self._legs: dict[MessageId, NodeId] = {}
+        self._legs: dict[MessageId, tuple[NodeId, Copy]] = {}
+        """Legs that are here, with the nodes that they are charged to; the oldest first."""
 
     def has_room(self, copy: Copy, payer: NodeId, legs: int) -> bool:
         """Return True if a node's share has room for this many legs with the payload of a copy."""
@@ -44,14 +45,18 @@ class LegRoom:
     def add(self, leg: Copy, payer: NodeId) -> None:
         """Charge a leg that was published to a node."""
         if payer != self._own:
-            self._legs[leg.id] = payer
+            self._legs[leg.id] = payer, leg
             for used in (self._all, self._of.setdefault(payer, Usage())):
                 used.add(1, leg.descriptor.length)
 
+    def of(self, payer: NodeId) -> list[Copy]:
+        """Return the legs that are charged to a node, the oldest first."""
+        return [leg for charged, leg in self._legs.values() if charged == payer]
+
     def remove(self, leg: Copy) -> None:
         """Stop charging for a copy that is gone, if it is a leg."""
-        payer = self._legs.pop(leg.id, None)
-        if payer is not None:
+        if (found := self._legs.pop(leg.id, None)) is not None:
+            payer, _ = found
             for used in (self._all, self._of[payer]):
                 used.add(-1, -leg.descriptor.length)
             if not self._of[payer].messages:

@@ -21,7 +21,9 @@
 #    Repairing again and again would let a leg wander between two brokers that each believe the
 #    other to be nearer.
 # 4. Legs of other nodes' messages have a share of the cache (`overlay.leg_room`). Beyond it
-#    arriving legs wait, unanswered.
+#    arriving legs wait, unanswered. They do not wait for events to a broker that cannot be reached:
+#    those are dropped, the oldest first, and its seats ask the producer for them when it is back.
+#    Otherwise a broker that crashed would keep the events of its producers from all other brokers.
 
 from __future__ import annotations
 
@@ -37,6 +39,7 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.model.times import NEVER
+from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.items import ITEMS, Pass
 from carrypost.overlay.leg_arrivals import LegArrivals, LegArrived
 from carrypost.overlay.leg_room import LegRoom
@@ -119,6 +122,8 @@ class Legs:
         """Published legs that are not durable yet, by the number of their batch."""
         self._again_us = NEVER
         """Time at which legs that had no room are published again."""
+        self._droppable: dict[NodeId, list[Copy]] = {}
+        """By the node that they are charged to: legs that may be dropped in this call of `drafts`, the oldest last."""
         self.passed = self.repaired = 0
         """Numbers of legs that were passed on, and of routes that were changed on the way."""
 
@@ -305,7 +310,7 @@ class Legs:
     def drafts(self, now: int) -> list[Draft]:
         """Return the legs that may be published, and release forwardings whose legs are all durable."""
         made: list[Draft] = []
-        self._leaving = {}
+        self._leaving, self._droppable = {}, {}
         ready, self._fresh = self._fresh, []
         if self._again_us <= now:
             self._again_us = NEVER
@@ -325,11 +330,30 @@ class Legs:
         first = not passage.after_us
         self._put_off(passage, now)  # Until `published` removes them: the cache may have no room for them.
         # Legs that replace others need no room of their own.
-        if passage.end is _End.GOES or self._leg_room.has_room(passage.copy, passage.payer, len(passage.legs)):
+        if passage.end is _End.GOES or self._has_room(passage):
             return [self._draft(passage, leg, now) for leg in passage.legs]
         if first:
             self._outputs.refuse("legs", passage.payer, passage.copy.descriptor.shown)
         return []
+
+    def _has_room(self, passage: _Forwarding) -> bool:
+        """Return True if the legs of a forwarding may be published; drop older legs of the same node if necessary."""
+        while not self._leg_room.has_room(passage.copy, passage.payer, len(passage.legs)):
+            if passage.payer not in self._droppable:
+                self._droppable[passage.payer] = self._to_absent(passage.payer)
+            if not self._droppable[passage.payer]:
+                return False
+            leg = self._droppable[passage.payer].pop()
+            self._leg_room.remove(leg)
+            self._holdings.discard(leg, Reason.NO_ROOM)
+        return True
+
+    def _to_absent(self, payer: NodeId) -> list[Copy]:
+        """Return the legs that pass on events of a node to brokers that cannot be reached, the oldest last."""
+        legs = [each for each in self._leg_room.of(payer) if each.here and event_of(each.descriptor.original)]
+        brokers = {each.descriptor.destination: address.addressee(each.descriptor.destination) for each in legs}
+        absent = {to for to, node in brokers.items() if node is None or not self._topology.can_reach(node)}
+        return [each for each in reversed(legs) if each.descriptor.destination in absent and each.id not in self._open]
 
     def _put_off(self, passage: _Forwarding, now: int) -> None:
         passage.after_us = now + _AGAIN_US
