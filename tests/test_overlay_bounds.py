@@ -150,6 +150,23 @@ def test_no_event_is_lost_where_lanes_are_short(limits: dict[str, int]) -> None:
         assert world.lost == []
 
 
+def test_a_seat_that_lacks_many_events_asks_for_more_as_soon_as_some_came() -> None:
+    """Otherwise it would fall behind a producer that goes on emitting, and would never catch up."""
+    world = World("ABCpy", limits={"replay_events_max": 8, "lane_events_max": 8})
+    with world.net as net:
+        world.begin("AB AC pA By", "y")
+        net.link("C", "y")
+        net.kill("B")
+        for _ in range(80):
+            world.emit("p")
+            net.advance(0.05)
+        while not net.deliveries("y"):
+            net.advance(0.5)
+        net.advance(6)
+        assert world.faults() == []
+        assert world.lost == []
+
+
 def test_events_for_a_broker_that_crashed_leave_room_for_those_to_others() -> None:
     world = World("ABCpyz", limits={"share_queues": 0.004})
     with world.net as net:

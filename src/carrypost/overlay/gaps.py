@@ -14,7 +14,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
-from carrypost.overlay.lanes import ASK_US, ASK_US_MAX, Lane, Room, Seat
+from carrypost.overlay.lanes import ASK_ON_US, ASK_US, ASK_US_MAX, Lane, Room, Seat
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -31,6 +31,7 @@ class Gaps:
     def __init__(self, context: HostContext, legs: Legs) -> None:
         self._holdings, self._outputs = context.holdings, context.outputs
         self._clients_max, self._gap_us = context.limits.clients_max, round(context.settings.overlay.gap_s * 1e6)
+        self._replay_max = context.limits.replay_events_max
         self.room = Room(legs, context.limits)
         self._said: list[tuple[NodeId, Item]] = []
         self._started = False
@@ -184,11 +185,17 @@ class Gaps:
             lane.since_us = lane.ask_us = NEVER
             lane.delay_us = ASK_US
         elif lane.since_us == NEVER:
-            now = self._holdings.now_us
+            cursor, now = seat.row.cursors.get(producer), self._holdings.now_us
             lane.since_us = now
             # Events overtake each other on different paths, so a gap is given time to close by
-            # itself. Of a new producer nothing is processed before it answers, hence no delay.
-            lane.ask_us = now if producer not in seat.row.cursors else now + lane.delay_us
+            # itself. Of a new producer nothing is processed before it answers, hence no delay. Nor
+            # does a gap close by itself that one answer was too small for.
+            if cursor is None:
+                lane.ask_us = now
+            elif cursor == lane.more_after:
+                lane.ask_us = max(now, lane.more_us)
+            else:
+                lane.ask_us = now + lane.delay_us
 
     def expire(self, seat: Seat, now: int) -> None:
         """Ask producers for missing events; skip those that are missing for long."""
@@ -207,6 +214,8 @@ class Gaps:
         known, item = producer in seat.row.cursors, seat.client.item
         asked = Replay(item.channel, *gap, 0 if known else item.since_us)
         self._said.append((producer, asked))
+        last = gap[0] + self._replay_max
+        lane.more_after, lane.more_us = last if known and last < gap[1] else -1, now + ASK_ON_US
         lane.ask_us = now + lane.delay_us
         # Doubled: more questions do not help while the producer is out of reach.
         lane.delay_us = min(2 * lane.delay_us, ASK_US_MAX)

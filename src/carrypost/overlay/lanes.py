@@ -36,6 +36,8 @@ FAMILY = b"S"
 """First byte of the names of the rows of seats."""
 ASK_US, ASK_US_MAX = 1_000_000, 30_000_000
 """Shortest and longest delay before a producer is asked for missing events."""
+ASK_ON_US = 600_000
+"""Shortest delay after a question before the producer is asked for more: it answers a broker twice a second."""
 LANES = 16
 """Number of full lanes that a broker has room for."""
 
@@ -54,6 +56,10 @@ class Lane(msgspec.Struct, eq=False):
     ask_us: int = NEVER
     """Time at which the producer is asked."""
     delay_us: int = ASK_US
+    more_after: int = -1
+    """Number of the last event that the answer to a question can bring, if more are missing; else -1."""
+    more_us: int = 0
+    """Time from which on the producer may be asked for those after it."""
 
 
 class Room:
