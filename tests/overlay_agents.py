@@ -39,6 +39,7 @@ class Agent:
         assert self._process.stdout is not None
         found = json.loads(self._process.stdout.readline())
         assert isinstance(found, dict)
+        assert not found["error"], found["error"]
         return found
 
 
