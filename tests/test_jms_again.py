@@ -90,7 +90,7 @@ async def test_a_message_that_ends_its_program_each_time_is_given_up_and_no_othe
         assert await inbox.receive(timeout=SOON_S) is None
         assert context.given_up == 1
         assert [type(each) for each in told] == [ListenerException]
-        assert "handed over 6 times and never acknowledged" in str(told[0])
+        assert "delivered 6 times and never acknowledged" in str(told[0])
         owner = "m" if place == "other queue" else "a"
         async with net.context(owner) as other:
             dead = await other.create_consumer(Queue(f"DLQ.{'topic/news' if place == 'topic' else 'box'}@{owner}"))

@@ -78,10 +78,10 @@ def test_bytes_that_are_no_modulator_are_refused(modulator: bytes) -> None:
         async with testing.network("a", seed=1, island=True, overlay={"enabled": True}) as net:
             provider = net.provider("a")
             session = await provider.open_session(await provider.connect("", Recorder()))
-            with pytest.raises(IllegalArgumentException, match="no modulator"):
+            with pytest.raises(IllegalArgumentException, match="invalid modulator"):
                 await provider.consume(session, Subscribe(CHANNEL, modulator=modulator))
             consumer = await provider.consume(session, Subscribe(CHANNEL))
-            with pytest.raises(IllegalArgumentException, match="no modulator"):
+            with pytest.raises(IllegalArgumentException, match="invalid modulator"):
                 await provider.modulate(consumer, modulator)
             with pytest.raises(IllegalArgumentException, match="relocation is"):
                 await provider.consume(session, Subscribe(CHANNEL, relocation="x"))
