@@ -65,6 +65,12 @@ def test_other_seeds_are_an_error(text: str) -> None:
         reproduce.seeds_of(text)
 
 
+def test_the_help_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert [name for name in recipes.RECIPES if f"carrypost reproduce {name}" not in told] == []
+
+
 def test_an_unknown_experiment_is_told_with_the_known_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,4 +14,4 @@ def eventually(condition: Callable[[], object], missing: str = "it did not happe
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s, missing
-        time.sleep(0.01)
+        time.sleep(0.01)  # Threads and processes of the system do not run in virtual time.

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="The experiment: bus, ostermalm, emma, emma-island or overlay.", metavar="NAME")
+        str,
+        typer.Argument(
+            help="The experiment: bus, ostermalm, emma, emma-island, overlay, balance or floodwatch.", metavar="NAME"
+        ),
     ],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Only a small part, in a minute or two.")] = False,
@@ -60,6 +63,8 @@ def reproduce(
     * `carrypost reproduce emma-island` for the same, with messages sent directly to connected hosts
 
     * `carrypost reproduce overlay` for brokers that follow mobility, and events of their clients
+
+    * `carrypost reproduce balance` for brokers that share the work of their clients
 
     * `carrypost reproduce floodwatch` for modulators that move to the source of events
     """

@@ -36,8 +36,8 @@ def report(
 ) -> None:
     """Write the report of a campaign: tables and figures, in one self-contained HTML file.
 
-    Scenarios city_bus, ostermalm and emma get the papers' tables and figures, others a general part. Missing
-    metrics are computed first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
+    Scenarios of `carrypost reproduce` get the papers' tables and figures, others a general part. Missing metrics are
+    computed first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
 
     For example: `carrypost lab report results --out report.html`
     """
