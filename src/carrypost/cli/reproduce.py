@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from carrypost.lab.campaign.grid import Grid
     from carrypost.lab.spark.session import SparkOptions
 
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        help="The experiment: bus, ostermalm, emma, emma-island, overlay, balance or floodwatch.", metavar="NAME"
+    ),
+]
+
 
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="The experiment: bus, ostermalm, emma, emma-island, overlay, balance or floodwatch.", metavar="NAME"
-        ),
-    ],
+    name: NameArgument,
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Only a small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, as 1, 1,2,5 or 1-10; tables show the mean.")] = "1",
