@@ -43,7 +43,7 @@ _decode = msgspec.msgpack.Decoder(Client).decode
 class Refusal(NamedTuple):
     """Reason why this broker does not accept a client."""
 
-    word: str
+    reason: str
     """Reason in one word; empty if the client is accepted."""
     detail: str = ""
     """Details, for people."""
@@ -127,7 +127,7 @@ class ClientManager:
             self._waiting[client.key] = client
             self.again_us = min(self.again_us, now + _AGAIN_US)
             return None
-        if refusal.word:
+        if refusal.reason:
             return refusal
         if client.active:
             self._entered(client, processing)
@@ -142,10 +142,10 @@ class ClientManager:
         refusal, processing = self._prepare(client, self.table.get(client), now)
         if refusal is _WAITS:
             return refusal, None
-        entered, displaced = (False, None) if refusal.word else self.table.put(client, {*self._in_reach, self._node})
+        entered, displaced = (False, None) if refusal.reason else self.table.put(client, {*self._in_reach, self._node})
         if not entered:
-            refusal = refusal if refusal.word else Refusal("seats" if client.seated else "clients")
-            self._outputs.refuse("modulator" if refusal.word == "modulator" else "clients", client.node)
+            refusal = refusal if refusal.reason else Refusal("seats" if client.seated else "clients")
+            self._outputs.refuse("modulator" if refusal.reason == "modulator" else "clients", client.node)
         if displaced is not None:
             self._forget(displaced)
         return refusal, processing
@@ -158,7 +158,7 @@ class ClientManager:
         refusal, processing = self._enter(client, now)
         if refusal is _WAITS:
             return None
-        if not refusal.word and processing is not None:
+        if not refusal.reason and processing is not None:
             self._seats.expect(client, processing)
             self.update_roster(now)
         return refusal
@@ -176,7 +176,7 @@ class ClientManager:
     def _prepare(self, client: Client, before: Client | None, now: int) -> tuple[Refusal, Processing | None]:
         """Return the refusal or the reason to wait for a client; else the modulator of a consumer, made."""
         refusal, processing = self._refusal(client, before), None
-        if not refusal.word and client.seated:
+        if not refusal.reason and client.seated:
             try:
                 processing = self._seats.prepare(client, now)
             except LocalError as error:

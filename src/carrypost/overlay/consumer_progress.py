@@ -107,18 +107,18 @@ class ConsumerProgress:
             self._outbox.add(NodeId(producer), Past(item.channel, ((producer, number),)))
         return True
 
-    def _news(self, told: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:
+    def _news(self, reported: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:
         """Return the progress of a channel that has to be reported, and record it as reported."""
-        before = told.get(channel, {})
+        before = reported.get(channel, {})
         news = {producer: number for producer, number in now.items() if number - before.get(producer, 0) >= EVERY}
         channels = {each.item.channel for each in self._clients.table}
-        told[channel] = {producer: news.get(producer, before.get(producer, 0)) for producer in now}
-        for each in [each for each in told if each not in channels]:
-            del told[each]
+        reported[channel] = {producer: news.get(producer, before.get(producer, 0)) for producer in now}
+        for each in [each for each in reported if each not in channels]:
+            del reported[each]
         return news
 
-    def _merge(self, cursors: Cursors, told: Iterable[tuple[str, int]]) -> None:
-        for producer, number in told:
+    def _merge(self, cursors: Cursors, reported: Iterable[tuple[str, int]]) -> None:
+        for producer, number in reported:
             # A consumer could name ever more producers. Those that find no room hold nothing up but
             # the release of their own events.
             if producer in cursors or len(cursors) < self._most:

@@ -146,9 +146,9 @@ class Destinations:
                 refusal = self._clients.expect(client, now)
             if refusal is None:
                 return True  # The source asks again, until the module is here.
-            if refusal.word:
+            if refusal.reason:
                 self._outputs.refuse("handoffs", author, descriptor.shown)
-                self._outbox.add(author, Ready(item.h, refusal.word))
+                self._outbox.add(author, Ready(item.h, refusal.reason))
                 return True
             self._seats.monitor.expect(name_of(client), item.work, now)
             move = self._moves[client.digest] = _Move(Destination(item.h, self._settings, now), client)
@@ -219,18 +219,18 @@ class Destinations:
 
     def _act(self, move: _Move, actions: Actions | None, snapshot: Snapshot | None = None) -> bool:
         """Perform the actions of the table; return False if it does not list the input."""
-        h, client, say = move.destination.handoff, move.client, self._outbox.add
+        h, client, send = move.destination.handoff, move.client, self._outbox.add
         item = client.item
         for action in actions or ():
             if action is Action.READY:
-                say(h.source, Ready(h, last=self._seats.last_events(client)))
+                send(h.source, Ready(h, last=self._seats.last_events(client)))
             elif action is Action.LOAD and snapshot is not None:
                 self._seats.load(client, snapshot, h.epoch + 1, VARIANTS[item.relocation])
                 self._clients.keep(client)
             elif action in {Action.HOMED, Action.SEATED}:
                 self._keep(move)
                 homed = Homed(Role.CONSUMER, item.channel, item.subscription, epoch=h.epoch + 1)
-                say(*((client.node, homed) if action is Action.HOMED else (h.source, Seated(h))))
+                send(*((client.node, homed) if action is Action.HOMED else (h.source, Seated(h))))
             elif action is Action.FORGET:
                 self._clients.forget(client, self._holdings.now_us)
                 self.forget(client)

@@ -33,7 +33,7 @@ class Gaps:
         self._clients_max, self._gap_us = context.limits.clients_max, round(context.settings.overlay.gap_s * 1e6)
         self._replay_max = context.limits.replay_events_max
         self.room = Room(legs, context.limits)
-        self._said: list[tuple[NodeId, Item]] = []
+        self._items: list[tuple[NodeId, Item]] = []
         self._started = False
 
     def start(self) -> None:
@@ -42,9 +42,9 @@ class Gaps:
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for producers, each once, and forget them: several seats may ask for the same events."""
-        said, self._said = self._said, []
+        items, self._items = self._items, []
         # A dict and not a set: the order of messages must not differ between two runs of one seed.
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(items))
 
     # --- lanes ---------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Gaps:
 
     # --- answers -------------------------------------------------------------------------------------------
 
-    def heard(self, seats: Iterable[Seat], item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
+    def handle_item(self, seats: Iterable[Seat], item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Process the answer of a producer about missing events, or a report of producers' homes.
 
         `trusted`: the author is a broker. What it reports of other producers counts until these report something else.
@@ -213,7 +213,7 @@ class Gaps:
             return
         known, item = producer in seat.row.cursors, seat.client.item
         asked = Replay(item.channel, *gap, 0 if known else item.since_us)
-        self._said.append((producer, asked))
+        self._items.append((producer, asked))
         last = gap[0] + self._replay_max
         lane.more_after, lane.more_us = last if known and last < gap[1] else -1, now + ASK_ON_US
         lane.ask_us = now + lane.delay_us

@@ -66,7 +66,7 @@ class _Client(msgspec.Struct, eq=False):
     delay_us: int = _FIRST_US
     lost_us: int = NEVER
     """Time since which that broker cannot be reached."""
-    told: NodeId | None = None
+    reported: NodeId | None = None
     """The home that was last reported to the program."""
     reason: str = events.FIRST
     """Reason for choosing that broker."""
@@ -105,7 +105,7 @@ class Homes:
         self._clients: dict[Key, _Client] = {}
         self._refused: dict[NodeId, int] = {}
         """Brokers that had no room, and until when they are not asked again; at most as many as are known."""
-        self._said: list[Draft] = []
+        self._drafts: list[Draft] = []
         self._incarnation = 0
 
     @property
@@ -121,8 +121,8 @@ class Homes:
 
     def drafts(self) -> list[Draft]:
         """Return the messages to publish, once."""
-        said, self._said = self._said, []
-        return said
+        drafts, self._drafts = self._drafts, []
+        return drafts
 
     def home(self, role: Role, channel: str, subscription: int = 0) -> NodeId | None:
         """Return the home of a client; None while it has none."""
@@ -157,7 +157,7 @@ class Homes:
             return
         check_channel(channel)
         self._check_room(1)
-        self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, told=broker)
+        self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, reported=broker)
 
     def check_producers(self, channels: Collection[str]) -> None:
         """Raise `LocalError` unless this node is a producer of these channels, or may become one."""
@@ -235,8 +235,8 @@ class Homes:
         return True
 
     def _report_home(self, client: _Client, broker: NodeId) -> None:
-        if client.told != broker:
-            client.told = broker
+        if client.reported != broker:
+            client.reported = broker
             self._outputs.emit(events.Homed(*client.key, broker, client.reason))
 
     def announced(self, info: BrokerInfo, now: int) -> None:
@@ -300,7 +300,7 @@ class Homes:
         if found is not None and home != self._node:
             hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
             item = Report(*client.key[1:], found.candidate, hops, home_hops, placed)
-            self._said.append(ITEMS.draft(home, [item], self._now_us, connected=True))
+            self._drafts.append(ITEMS.draft(home, [item], self._now_us, connected=True))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:
         """Let a client ask another broker, and leave the one that it asked before."""
@@ -309,7 +309,7 @@ class Homes:
             self._leave(client, before, now)
         client.homed, client.delay_us, client.lost_us = False, _FIRST_US, NEVER
         client.due_us = NEVER if broker is None else now
-        client.reason = events.FIRST if client.told is None else reason
+        client.reason = events.FIRST if client.reported is None else reason
 
     def _ask(self, client: _Client, now: int) -> None:
         if client.broker is None:
@@ -324,9 +324,9 @@ class Homes:
             self._consumers.asks(subscription, client.broker)
             item = self._consumers.attach(channel, subscription)
         else:
-            nearer = client.reason == events.NEARER and client.told != client.broker
+            nearer = client.reason == events.NEARER and client.reported != client.broker
             item = Attach(role, channel, number=self._numbers.written(channel), passed_on=nearer)
-        self._say(item, client.broker, now)
+        self._send_attach(item, client.broker, now)
         if item.adopts:
             self._bring(client.key, client.broker, now, client.delay_us)
 
@@ -338,18 +338,18 @@ class Homes:
         item = Adopt(channel, subscription, snapshot.epoch)
         if broker != self._node:
             lifetime_us = delay_us + _BROUGHT_US
-            self._said.append(ITEMS.draft(broker, [item], lifetime_us, withheld=True, payload=packed(snapshot)))
+            self._drafts.append(ITEMS.draft(broker, [item], lifetime_us, withheld=True, payload=packed(snapshot)))
         elif self._moves.adoptions.adopt(item, self._node, snapshot):
             self.homed(Homed(*key, epoch=snapshot.epoch), self._node, now)
 
     def _leave(self, client: _Client, broker: NodeId, now: int) -> None:
         epoch = self._consumers.epoch(client.key[2])
-        self._say(Attach(*client.key, active=False, epoch=epoch), broker, now)
+        self._send_attach(Attach(*client.key, active=False, epoch=epoch), broker, now)
 
-    def _say(self, item: Attach, broker: NodeId, now: int) -> None:
+    def _send_attach(self, item: Attach, broker: NodeId, now: int) -> None:
         if broker != self._node:
             # The home that it names has to be on disk first: after a crash its seat counts, and no other.
-            self._said.append(ITEMS.draft(broker, [item], LEASE_US, withheld=True))
+            self._drafts.append(ITEMS.draft(broker, [item], LEASE_US, withheld=True))
             return
         client = Client(self._node, item, (self._incarnation, now), now + LEASE_US)
         refusal = self._moves.attach(client, now)
@@ -358,8 +358,8 @@ class Homes:
 
     def answered(self, item: Attach, refusal: Refusal, now: int) -> None:
         """Process the answer of this node itself, which is a broker."""
-        word, detail = refusal
-        self.homed(Homed(item.role, item.channel, item.subscription, word, detail=detail), self._node, now)
+        reason, detail = refusal
+        self.homed(Homed(item.role, item.channel, item.subscription, reason, detail=detail), self._node, now)
 
     def _distances(self, now: int) -> dict[NodeId, Distance]:
         """Return the distances of the brokers that are known, this node itself included."""

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 Reader = Callable[[bytes | Blank], bool]
 """Function that processes the payload of a message; returns False to refuse it. May raise `RemoteError`."""
-Take = Callable[[Any, "Copy", int], bool | Reader | None]
+CopyHandler = Callable[[Any, "Copy", int], bool | Reader | None]
 """Function that processes an item with its message and a time; returns False to refuse it, or a reader of the payload.
 May raise `RemoteError`."""
-Hear = Callable[[Any, "NodeId", int], bool | None]
+ItemHandler = Callable[[Any, "NodeId", int], bool | None]
 """Function that processes an item by its author and a time, without its message; returns False to refuse it."""
 
 
@@ -52,13 +52,14 @@ class Inbox:
         context: HostContext,
         topology: Topology,
         legs: Legs,
-        takes: Mapping[type, Take],
-        hears: Mapping[type, Hear],
+        copy_handlers: Mapping[type, CopyHandler],
+        item_handlers: Mapping[type, ItemHandler],
     ) -> None:
-        """Map kinds of items to functions: `takes` and `hears`. `Pass` is in neither; `legs` processes it."""
+        """Map kinds of items to functions that process them, except `Pass`, which `legs` processes."""
         self._holdings, self._outputs = context.holdings, context.outputs
         self._eligible = _Eligible(context.settings.overlay.brokers)
-        self._topology, self._legs, self._takes, self._hears = topology, legs, takes, hears
+        self._topology, self._legs = topology, legs
+        self._copy_handlers, self._item_handlers = copy_handlers, item_handlers
         self._read: list[Copy] = []
         """Messages that were processed, and can be dropped."""
         self._unread: dict[MessageId, Reader] = {}
@@ -79,7 +80,7 @@ class Inbox:
         passed = [item for item in allowed if isinstance(item, Pass)]
         for item in allowed:
             if not isinstance(item, Pass):
-                self._guard(copy, partial(self._act, item, copy))
+                self._guard(copy, partial(self._handle, item, copy))
         if len(passed) == 1 and len(items) == 1:
             self._legs.arrived(copy, passed[0])
         elif not to_all:
@@ -88,20 +89,20 @@ class Inbox:
             if copy.id not in self._unread:
                 self._finish(copy)
 
-    def _act(self, item: object, copy: Copy) -> bool | None:
+    def _handle(self, item: object, copy: Copy) -> bool | None:
         now = self._holdings.now_us
-        if (hear := self._hears.get(type(item))) is not None:
-            return hear(item, copy.descriptor.node, now)
-        answer = self._takes[type(item)](item, copy, now)
+        if (handle := self._item_handlers.get(type(item))) is not None:
+            return handle(item, copy.descriptor.node, now)
+        answer = self._copy_handlers[type(item)](item, copy, now)
         if answer is None or isinstance(answer, bool):
             return answer
         self._unread[copy.id] = answer
         self._outputs.emit(PayloadWanted(copy.descriptor))
         return None
 
-    def hear(self, item: object, author: NodeId) -> None:
+    def handle_own(self, item: object, author: NodeId) -> None:
         """Process an item that this node sent to itself."""
-        self._hears[type(item)](item, author, self._holdings.now_us)
+        self._item_handlers[type(item)](item, author, self._holdings.now_us)
 
     def _guard(self, copy: Copy, act: Callable[[], bool | None]) -> None:
         """Process an item, and count its refusal, by reason."""

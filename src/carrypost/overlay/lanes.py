@@ -228,18 +228,18 @@ class Seat:
         If results cannot have more runs, nothing is skipped before one has reported those there are.
         """
         row, before = self.row, self.row.cursors[producer]
-        told = row.runs
-        if not any(each == producer for each, _, _ in (*told, *row.repeats)):
+        reported = row.runs
+        if not any(each == producer for each, _, _ in (*reported, *row.repeats)):
             # One run is left for the next event, which a result has to cover, too.
-            if len(told) >= RUNS_MAX - 1:
+            if len(reported) >= RUNS_MAX - 1:
                 self.mute_us = 0
                 return 0
-            told = [*told, (producer, before, before)]
+            reported = [*reported, (producer, before, before)]
         runs = [(max(after, before), min(last, upto)) for each, after, last in row.repeats if each == producer]
         lacking = sum(max(last - after, 0) for after, last in runs)
         lacks = row.lacks | {producer: row.lacks.get(producer, 0) + lacking} if lacking else row.lacks
         cursors = {**row.cursors, producer: upto}
-        self.row = advanced(msgspec.structs.replace(row, cursors=cursors, runs=told, lacks=lacks))
+        self.row = advanced(msgspec.structs.replace(row, cursors=cursors, runs=reported, lacks=lacks))
         return lacking
 
     def is_unsure(self, producer: NodeId, before_us: int) -> bool:

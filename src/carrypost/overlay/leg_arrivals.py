@@ -80,14 +80,14 @@ class LegArrivals:
 
     def lost(self, held: Sequence[Event], again_us: int) -> None:
         """Take back events whose batch could not be written, to hold them again at this time."""
-        if taken := [event for event in held if isinstance(event, LegArrived)]:
-            self._unreported += taken
+        if undone := [event for event in held if isinstance(event, LegArrived)]:
+            self._unreported += undone
             self.due_us = again_us
 
     def expire(self, now: int) -> None:
         """Write again what could not be written."""
         if self.due_us <= now:
             self.due_us = NEVER
-            untold, self._unreported = self._unreported, []
-            for event in untold:
+            unreported, self._unreported = self._unreported, []
+            for event in unreported:
                 self._hold(event)

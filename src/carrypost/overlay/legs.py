@@ -230,12 +230,12 @@ class Legs:
             for (node, repaired), ends in found.items()
             for page in pages(ends)
         ]
-        passage = self._open.get(copy.id)
-        if passage is None:
-            passage = self._open[copy.id] = _Forwarding(copy, [], end, self._payer(copy))
-        passage.legs += legs
-        passage.after_us = 0
-        self._fresh.append(passage)
+        forwarding = self._open.get(copy.id)
+        if forwarding is None:
+            forwarding = self._open[copy.id] = _Forwarding(copy, [], end, self._payer(copy))
+        forwarding.legs += legs
+        forwarding.after_us = 0
+        self._fresh.append(forwarding)
 
     def _payer(self, copy: Copy) -> NodeId:
         """Return the node that a forwarding is charged to: the author of the leg, or of the message inside it.
@@ -292,14 +292,14 @@ class Legs:
 
     def hold(self, copy: Copy) -> None:
         """Keep a message that arrived until a seat has processed it."""
-        if (passage := self._open.get(copy.id)) is not None:
-            passage.holders += 1
+        if (forwarding := self._open.get(copy.id)) is not None:
+            forwarding.holders += 1
 
     def release(self, copy: Copy) -> None:
         """Release a message that a seat has processed, or does not need."""
-        if (passage := self._open.get(copy.id)) is not None and passage.holders:
-            passage.holders -= 1
-            self._fresh.append(passage)
+        if (forwarding := self._open.get(copy.id)) is not None and forwarding.holders:
+            forwarding.holders -= 1
+            self._fresh.append(forwarding)
 
     def _refuse(self, copy: Copy, reason: str) -> None:
         self._outputs.refuse(reason, copy.descriptor.node, copy.descriptor.shown)
@@ -309,41 +309,41 @@ class Legs:
 
     def drafts(self, now: int) -> list[Draft]:
         """Return the legs that may be published, and release forwardings whose legs are all durable."""
-        made: list[Draft] = []
+        drafts: list[Draft] = []
         self._leaving, self._droppable = {}, {}
         ready, self._fresh = self._fresh, []
         if self._again_us <= now:
             self._again_us = NEVER
             ready = list(self._open.values())
-        for passage in ready:
-            if not passage.legs:
-                self._settle(passage)
-            elif passage.after_us > now:
-                self._again_us = min(self._again_us, passage.after_us)
+        for forwarding in ready:
+            if not forwarding.legs:
+                self._settle(forwarding)
+            elif forwarding.after_us > now:
+                self._again_us = min(self._again_us, forwarding.after_us)
             else:
-                made += self._leave(passage, now)
+                drafts += self._leave(forwarding, now)
         self.arrivals.expire(now)
-        return made
+        return drafts
 
-    def _leave(self, passage: _Forwarding, now: int) -> list[Draft]:
+    def _leave(self, forwarding: _Forwarding, now: int) -> list[Draft]:
         """Return the legs of a forwarding, if there is room for them; else they are tried again later."""
-        first = not passage.after_us
-        self._put_off(passage, now)  # Until `published` removes them: the cache may have no room for them.
+        first = not forwarding.after_us
+        self._put_off(forwarding, now)  # Until `published` removes them: the cache may have no room for them.
         # Legs that replace others need no room of their own.
-        if passage.end is _End.GOES or self._has_room(passage):
-            return [self._draft(passage, leg, now) for leg in passage.legs]
+        if forwarding.end is _End.GOES or self._has_room(forwarding):
+            return [self._draft(forwarding, leg, now) for leg in forwarding.legs]
         if first:
-            self._outputs.refuse("legs", passage.payer, passage.copy.descriptor.shown)
+            self._outputs.refuse("legs", forwarding.payer, forwarding.copy.descriptor.shown)
         return []
 
-    def _has_room(self, passage: _Forwarding) -> bool:
+    def _has_room(self, forwarding: _Forwarding) -> bool:
         """Return True if the legs of a forwarding may be published; drop older legs of the same node if necessary."""
-        while not self._leg_room.has_room(passage.copy, passage.payer, len(passage.legs)):
-            if passage.payer not in self._droppable:
-                self._droppable[passage.payer] = self._to_absent(passage.payer)
-            if not self._droppable[passage.payer]:
+        while not self._leg_room.has_room(forwarding.copy, forwarding.payer, len(forwarding.legs)):
+            if forwarding.payer not in self._droppable:
+                self._droppable[forwarding.payer] = self._to_absent(forwarding.payer)
+            if not self._droppable[forwarding.payer]:
                 return False
-            leg = self._droppable[passage.payer].pop()
+            leg = self._droppable[forwarding.payer].pop()
             self._leg_room.remove(leg)
             self._holdings.discard(leg, Reason.NO_ROOM)
         return True
@@ -355,18 +355,18 @@ class Legs:
         absent = {to for to, node in brokers.items() if node is None or not self._topology.can_reach(node)}
         return [each for each in reversed(legs) if each.descriptor.destination in absent and each.id not in self._open]
 
-    def _put_off(self, passage: _Forwarding, now: int) -> None:
-        passage.after_us = now + _AGAIN_US
-        self._again_us = min(self._again_us, passage.after_us)
+    def _put_off(self, forwarding: _Forwarding, now: int) -> None:
+        forwarding.after_us = now + _AGAIN_US
+        self._again_us = min(self._again_us, forwarding.after_us)
 
-    def _draft(self, passage: _Forwarding, leg: _Leg, now: int) -> Draft:
-        origin, destination = passage.copy.descriptor.original, address.overlay(leg.to)
+    def _draft(self, forwarding: _Forwarding, leg: _Leg, now: int) -> Draft:
+        origin, destination = forwarding.copy.descriptor.original, address.overlay(leg.to)
         lifetime_us = None if origin.deadline_us is None else max(origin.deadline_us - now, 1)
         control = ITEMS.encode([leg.item])
-        self._leaving[destination, control, origin.wire] = passage, leg
+        self._leaving[destination, control, origin.wire] = forwarding, leg
         return Draft(
             destination, b"", lifetime_us=lifetime_us, persistent=origin.persistent, priority=origin.priority,
-            headers=Headers(control=control, origin=origin.wire), payload_of=passage.copy.id,
+            headers=Headers(control=control, origin=origin.wire), payload_of=forwarding.copy.id,
         )  # fmt: skip
 
     def published(self, copies: Sequence[Copy]) -> None:
@@ -377,11 +377,11 @@ class Legs:
                 continue
             found = self._leaving.pop((descriptor.destination, headers.control, headers.origin), None)
             if found is not None:
-                passage, leg = self._sent[copy.id] = found
-                passage.legs.remove(leg)
-                passage.unwritten += 1
-                self._leg_room.add(copy, passage.payer)
-                if self._holdings.watched >> passage.copy.slot & 1:  # A program may wait for a carrier.
+                forwarding, leg = self._sent[copy.id] = found
+                forwarding.legs.remove(leg)
+                forwarding.unwritten += 1
+                self._leg_room.add(copy, forwarding.payer)
+                if self._holdings.watched >> forwarding.copy.slot & 1:  # A program may wait for a carrier.
                     self._holdings.watch(copy)
                 self._serials.setdefault(self._journal.serial, []).append(copy.id)
 
@@ -403,21 +403,21 @@ class Legs:
             self._open.pop(copy.id, None)
             self._leg_room.remove(copy)
             if reason is Reason.STORE and (found := self._sent.pop(copy.id, None)) is not None:
-                passage, leg = found
-                passage.unwritten -= 1
-                passage.legs.append(leg)
-                self._put_off(passage, self._holdings.now_us)
+                forwarding, leg = found
+                forwarding.unwritten -= 1
+                forwarding.legs.append(leg)
+                self._put_off(forwarding, self._holdings.now_us)
 
-    def _settle(self, passage: _Forwarding) -> None:
+    def _settle(self, forwarding: _Forwarding) -> None:
         """Release a forwarding; a leg that arrived is acknowledged, so that carriers drop it."""
-        copy = passage.copy
-        if passage.unwritten or passage.holders or self._open.get(copy.id) is not passage:
+        copy = forwarding.copy
+        if forwarding.unwritten or forwarding.holders or self._open.get(copy.id) is not forwarding:
             return
         del self._open[copy.id]
-        if passage.end is _End.STAYS:
+        if forwarding.end is _End.STAYS:
             self.settled.append(copy)
-        if passage.end is _End.STAYS or not copy.here:
+        if forwarding.end is _End.STAYS or not copy.here:
             return
-        if passage.end is _End.ACKNOWLEDGED:
+        if forwarding.end is _End.ACKNOWLEDGED:
             self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
         self._holdings.discard(copy, Reason.PURGED, done=True)

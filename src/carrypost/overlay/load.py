@@ -73,7 +73,7 @@ class Load:
         """By the name of the seat's row; as many as there are seats."""
         self._slots: dict[int, int] = {}
         """Work of all seats by slot, those that left included."""
-        self._told, self._free_us = 0.0, 0
+        self._reported, self._free_us = 0.0, 0
         self.due_us = NEVER
         """Time at which `expire` has something to do: the end of a slot, while there is work."""
 
@@ -159,9 +159,9 @@ class Load:
         if self._slots or any(each.expected_us for each in self._shares.values()):
             self._wake(now)
         ahead = self.ahead
-        changed = abs(ahead - self._told) >= _CHANGE
+        changed = abs(ahead - self._reported) >= _CHANGE
         if changed:
-            self._told = ahead
+            self._reported = ahead
         # An overloaded broker reports every slot, even without a change: a broker that refused
         # before may have room by now.
         return changed or ahead > self.load_max

@@ -93,7 +93,7 @@ class Modules:
         """Modules by digest, in the order of their last use."""
         self._spent_us: dict[NodeId, int] = {}
         """Time that was spent on compiling modules of a node; the node with the least is next."""
-        self._said: list[tuple[NodeId, Item]] = []
+        self._items: list[tuple[NodeId, Item]] = []
         self.settled = False
         """True if a program became ready or was refused since this was last set to False."""
 
@@ -115,7 +115,7 @@ class Modules:
             raise LocalError(entry.refusal)
         if entry.state is _State.WANTED and entry.ask_us <= now:
             entry.client, entry.ask_us = client, now + _ASK_US
-            self._said.append((client, ModuleWanted(modulator.digest)))
+            self._items.append((client, ModuleWanted(modulator.digest)))
         return entry.program
 
     def _check(self, client: NodeId) -> None:
@@ -150,8 +150,8 @@ class Modules:
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for clients, once."""
-        said, self._said = self._said, []
-        return said
+        items, self._items = self._items, []
+        return items
 
     # --- arrival -------------------------------------------------------------------------------------------
 
@@ -278,17 +278,17 @@ class OwnModules:
 
     def drafts(self) -> list[Draft]:
         """Return the modules to publish; pass on those that are published already."""
-        made = []
+        drafts = []
         for digest in list(self._asked):
             message = self._published.get(digest)
             copy = None if message is None else self._holdings.cache.get(message)
             if copy is not None and copy.here and copy.whole:
                 self._pass(copy, self._asked.pop(digest))
             elif digest in self._modules:
-                made.append(Draft(address.module(digest), self._modules[digest], lifetime_us=_LIFETIME_US))
+                drafts.append(Draft(address.module(digest), self._modules[digest], lifetime_us=_LIFETIME_US))
             else:
                 del self._asked[digest]
-        return made
+        return drafts
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Pass on modules that were published."""

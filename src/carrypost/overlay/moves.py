@@ -94,7 +94,7 @@ class Moves:
         """Note that a broker cannot be reached any more."""
         self.sources.lost(broker, self._holdings.now_us)
 
-    def heard(self, item: Ready | Detour | Detoured | Seated | Abort, author: NodeId, now: int) -> bool:
+    def handle_item(self, item: Ready | Detour | Detoured | Seated | Abort, author: NodeId, now: int) -> bool:
         """Process an item of a relocation. Returns False if it does not count."""
         if isinstance(item, Detour):
             answers = self._detours.asked(item, author, self._clients.last_events.of(item.channel), now)
@@ -103,4 +103,4 @@ class Moves:
             return answers is not None
         if isinstance(item, Abort):
             return self.destinations.aborted(item, author, now)
-        return self.sources.heard(item, author, now)
+        return self.sources.handle_item(item, author, now)

@@ -143,22 +143,22 @@ class Overlay(Layer):
         """Numbers of the interests in results, by their destinations."""
         self._stirred = True
         """True if something happened since the last call of `finish` that it has to process."""
-        self._said: list[Draft] = []
+        self._answers: list[Draft] = []
         """Answers to clients that are to be published."""
         self._inbox = Inbox(
             context, self.topology, self.legs,
-            takes={
+            copy_handlers={
                 Broker: self._announced, TopologyItem: self._receive_topology, Attach: self._attach,
                 Adopt: self.moves.adoptions.receive,
                 Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
             },
-            hears={
+            item_handlers={
                 Progress: self.progress.progress, Past: self.progress.past,
                 Homed: self.homes.homed, Moving: self.homes.moving, Report: self._report,
                 ModuleWanted: self.own_modules.wanted, Replay: self.producer.replay,
-                Start: self._heard, Gone: self._heard, Sent: self._heard,
-                Detour: self._detour, Ready: self.moves.heard, Detoured: self.moves.heard, Seated: self.moves.heard,
-                Abort: self.moves.heard,
+                Start: self._handle_item, Gone: self._handle_item, Sent: self._handle_item,
+                Detour: self._detour, Ready: self.moves.handle_item, Detoured: self.moves.handle_item,
+                Seated: self.moves.handle_item, Abort: self.moves.handle_item,
             },
         )  # fmt: skip
 
@@ -275,8 +275,8 @@ class Overlay(Layer):
         if self.topology.receive(item, copy.descriptor.node, now):
             self.channel.publish(Propagated(copy.descriptor.node, now))
 
-    def _heard(self, item: Start | Gone | Sent, author: NodeId, _: int) -> None:
-        self.seats.heard(item, author, trusted=author == self._node or author in self.topology.brokers)
+    def _handle_item(self, item: Start | Gone | Sent, author: NodeId, _: int) -> None:
+        self.seats.handle_item(item, author, trusted=author == self._node or author in self.topology.brokers)
 
     def _report(self, item: Report, author: NodeId, now: int) -> bool:
         found = self.clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
@@ -290,7 +290,7 @@ class Overlay(Layer):
 
     def _detour(self, item: Detour, author: NodeId, now: int) -> bool:
         self._receive_events()  # Those that were passed on already are among the last ones.
-        return self.moves.heard(item, author, now)
+        return self.moves.handle_item(item, author, now)
 
     def _attach(self, item: Attach, copy: Copy, now: int) -> None:
         """Add a client, and answer it once that is durable."""
@@ -305,9 +305,9 @@ class Overlay(Layer):
         """Tell a client whether it belongs to this broker; a client whose state has to come is told when it is here."""
         if client == self._node:
             self.homes.answered(item, refusal, now)
-        elif refusal.word or not item.adopts:
-            answer = Homed(item.role, item.channel, item.subscription, refusal.word, detail=refusal.detail)
-            self._said.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
+        elif refusal.reason or not item.adopts:
+            answer = Homed(item.role, item.channel, item.subscription, refusal.reason, detail=refusal.detail)
+            self._answers.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
         """Handle a module that the driver compiled, or the reason why that failed."""
@@ -381,22 +381,22 @@ class Overlay(Layer):
         if not self._stirred and self.due_us > now:
             return ()
         self._inbox.finish()
-        said, self._said = self._said, []
+        answers, self._answers = self._answers, []
         self.producer.work()
         self._receive_events()
         self._receive_modules(now)
         self.moves.sources.work(now)
         self.progress.work()
         # One part's answer may be another part's question, on the same node.
-        while spoken := [
+        while items := [
             *self.clients.last_events.pop_items(), *self.seats.pop_items(), *self.producer.pop_items(),
             *self.moves.outbox.pop_own(),
         ]:  # fmt: skip
-            said += self._drafts_of(spoken)
-        said += [*self._said, *self.moves.outbox.drafts()]
-        self._said = []
+            answers += self._drafts_of(items)
+        answers += [*self._answers, *self.moves.outbox.drafts()]
+        self._answers = []
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
-        drafts = [*self.topology.drafts(), *self.homes.drafts(), *said, *results, *self.legs.drafts(now)]
+        drafts = [*self.topology.drafts(), *self.homes.drafts(), *answers, *results, *self.legs.drafts(now)]
         settled, self.legs.settled = self.legs.settled, []
         for copy in settled:
             self.producer.passed(copy)
@@ -427,14 +427,14 @@ class Overlay(Layer):
             self.clients.last_events.passed(event.node, channel, event_of(event))
             self.seats.arrived(copy, channel)
 
-    def _drafts_of(self, said: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
+    def _drafts_of(self, items: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
         """Return messages to other nodes; items for this node are handled at once."""
         drafts = []
-        for to, item in said:
+        for to, item in items:
             if to != self._node:
                 drafts.append(ITEMS.draft(to, [item], _ITEM_US))
             else:
-                self._inbox.hear(item, to)
+                self._inbox.handle_own(item, to)
         self._receive_events()
         return drafts
 

@@ -66,7 +66,7 @@ class Producer:
         """Later events that are on their way, or gone, out of turn."""
         self._answered: dict[NodeId, int] = {}
         """Brokers that were answered, and when they may ask again; at most as many as are known."""
-        self._said: list[tuple[NodeId, Item]] = []
+        self._items: list[tuple[NodeId, Item]] = []
 
     # --- an earlier life -----------------------------------------------------------------------------------
 
@@ -182,8 +182,8 @@ class Producer:
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for brokers, once."""
-        said, self._said = self._said, []
-        return said
+        items, self._items = self._items, []
+        return items
 
     def replay(self, item: Replay, broker: NodeId, now: int) -> None:
         """Send missing events to a broker again, as many as it may get at a time; report which are gone.
@@ -200,15 +200,15 @@ class Producer:
         log, last = self._log.get(item.channel, {}), self.numbers.written(item.channel)
         after, upto = item.after, min(item.upto, last)
         if item.upto > last:
-            self._say(broker, Sent(item.channel, ((self._node, last),)))
+            self._send(broker, Sent(item.channel, ((self._node, last),)))
         if item.since_us:
             here = [EventTime(number, copy.descriptor.created_us) for number, copy in log.items()]
             after = before([*here, *self.numbers.times(item.channel)], item.since_us, last)
             upto = last
-            self._say(broker, Start(item.channel, item.since_us, after))
+            self._send(broker, Start(item.channel, item.since_us, after))
         wanted = sorted(number for number in log if after < number <= upto)[: self._replay_max]
         if gone := _between([after, *wanted] if wanted else [after, upto + 1]):
-            self._say(broker, Gone(item.channel, tuple(gone[:CURSORS_MAX])))
+            self._send(broker, Gone(item.channel, tuple(gone[:CURSORS_MAX])))
         on_way = self._legs.on_way(broker) if wanted else set()
         for number in [each for each in wanted if log[each].descriptor.wire not in on_way]:
             try:
@@ -216,8 +216,8 @@ class Producer:
             except LocalError:
                 return  # It is not known as a broker any more.
 
-    def _say(self, broker: NodeId, item: Start | Gone | Sent) -> None:
-        self._said.append((broker, item))
+    def _send(self, broker: NodeId, item: Start | Gone | Sent) -> None:
+        self._items.append((broker, item))
 
 
 def _between(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -225,9 +225,9 @@ class Seats:
             if self._gaps.enter(seat, copy):
                 self.monitor.arrived(name, seat.processing.event_us, self._holdings.now_us)
 
-    def heard(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
+    def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Process what producers, and homes of producers (`trusted`), report about missing events."""
-        self._gaps.heard(self._of(item.channel), item, author, trusted=trusted)
+        self._gaps.handle_item(self._of(item.channel), item, author, trusted=trusted)
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are requested again."""
@@ -275,7 +275,7 @@ class Seats:
 
     def _work(self, now: int) -> list[Draft]:
         self._leaving = {}
-        made = []
+        drafts = []
         programs: list[tuple[Seat, Copy]] = []
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
             if seat.after_us > now or seat.suspended or seat.awaits_state:
@@ -293,13 +293,15 @@ class Seats:
                 if seat.processing.is_program:
                     programs.append((seat, copy))
                 elif not self._budget.is_over:
-                    made += self._process(seat, copy, now)
+                    drafts += self._process(seat, copy, now)
             elif checkpoint or seat.mute_us <= now:
-                says = seat.processing.checkpoint if checkpoint else seat.processing.mute
-                made += self._leave(seat, says(seat.row, seat.destination, self._event_us, signed=self._signed), now)
-        made += self._run_programs(programs, now)
+                result_of = seat.processing.checkpoint if checkpoint else seat.processing.mute
+                drafts += self._leave(
+                    seat, result_of(seat.row, seat.destination, self._event_us, signed=self._signed), now
+                )
+        drafts += self._run_programs(programs, now)
         self._payloads = {}
-        return made
+        return drafts
 
     def _next(self, seat: Seat, heads: Sequence[Copy], now: int) -> Copy:
         """Return the event that a seat processes next. It takes its time (`after_us`) where nothing measures that."""

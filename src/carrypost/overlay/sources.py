@@ -208,7 +208,7 @@ class Sources:
         self._act(move, move.source.handle(SourceInput.MIGRATE, now))
         return True
 
-    def heard(self, item: Ready | Detoured | Seated, author: NodeId, now: int) -> bool:
+    def handle_item(self, item: Ready | Detoured | Seated, author: NodeId, now: int) -> bool:
         """Process an answer of the destination, or of a home; return False if it does not count."""
         move = next((each for each in self._moves.values() if each.source.handoff == item.h), None)
         if move is None:
@@ -255,8 +255,8 @@ class Sources:
     def _notify(self, move: _Move, now: int) -> None:
         seat, client = self._seats.find(move.client), move.client
         pause_us = now - seat.spoke_us if seat is not None and seat.spoke_us else 0
-        told = client.node, client.item.channel, client.item.subscription, move.source.to, OPERATIONS[move.reason]
-        self._outputs.emit(Relocated(*told, move.size, pause_us))
+        fields = client.node, client.item.channel, client.item.subscription, move.source.to, OPERATIONS[move.reason]
+        self._outputs.emit(Relocated(*fields, move.size, pause_us))
 
     def lost(self, broker: NodeId, now: int) -> None:
         """Note that a broker cannot be reached any more."""
@@ -295,20 +295,20 @@ class Sources:
 
     def _act(self, move: _Move, actions: Actions | None) -> bool:
         """Perform the actions of the table; return False if it does not list the input."""
-        source, item, say, load = move.source, move.client.item, self._outbox, self._seats.monitor
+        source, item, outbox, load = move.source, move.client.item, self._outbox, self._seats.monitor
         h, to = source.handoff, source.to
         for action in actions or ():
             if action is Action.HANDOFF:
                 work = load.work(name_of(move.client))
-                say.add(to, Handoff(h, work, load.percent_with(work)), origin=move.client.origin)
+                outbox.add(to, Handoff(h, work, load.percent_with(work)), origin=move.client.origin)
             elif action is Action.MOVING:
-                say.add(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
+                outbox.add(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
             elif action is Action.DETOUR:
-                say.broadcast(sorted(source.waiting), Detour(h, item.channel, to))
+                outbox.broadcast(sorted(source.waiting), Detour(h, item.channel, to))
             elif action is Action.DETOUR_BACK:
-                say.broadcast(sorted(source.homes), Detour(h, item.channel, self._node))
+                outbox.broadcast(sorted(source.homes), Detour(h, item.channel, self._node))
             elif action is Action.ABORT:
-                say.add(to, Abort(h))
+                outbox.add(to, Abort(h))
             else:
                 self._change(move, action)
         if source.is_over:

@@ -35,8 +35,8 @@ class ChannelTopics:
 
         Raises `LocalError` for a name that no channel can have, for a modulator that is none, and beyond the limits.
         """
-        made = _modulator(selector, modulator)
-        return self._overlay.consume(channel, now, made, relocation=relocation, owner=self._owner)
+        decoded = _modulator(selector, modulator)
+        return self._overlay.consume(channel, now, decoded, relocation=relocation, owner=self._owner)
 
     def change(self, destination: str, modulator: bytes, now: int) -> None:
         """Give a subscription another modulator, or none; raises `LocalError` if there is no such subscription."""

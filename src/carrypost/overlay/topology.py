@@ -119,7 +119,7 @@ class Topology:
         self._version = 0
         self._learning_us = 0
         """End of the first period."""
-        self._said: list[Draft] = []
+        self._drafts: list[Draft] = []
         self.told_bytes = 0
         """Bytes of the messages by which this broker informed others of the overlay."""
         self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
@@ -151,8 +151,8 @@ class Topology:
 
     def drafts(self) -> list[Draft]:
         """Return the messages to publish, once."""
-        said, self._said = self._said, []
-        return said
+        drafts, self._drafts = self._drafts, []
+        return drafts
 
     def published(self, copies: Iterable[Copy]) -> None:
         """Count the bytes of messages between brokers."""
@@ -167,7 +167,7 @@ class Topology:
             self._announced_us, self._announce_us = now, now + ANNOUNCED_US // 2
             self._named = self.rosters.seated
             headers = Headers(control=ITEMS.encode([Broker(self._load.power, self.rosters.version)]))
-            self._said.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
+            self._drafts.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
         if self._propagate_us <= now:
             self.propagate(only_news=True)
         if self._rosters_us <= now:
@@ -387,17 +387,17 @@ class Topology:
         return [info.node for info in listing if info is not None]
 
     def _send(
-        self, node: NodeId, entries: Iterable[Entry] | None, told: Iterable[Roster] = (), *, asking: bool = False
+        self, node: NodeId, entries: Iterable[Entry] | None, changed: Iterable[Roster] = (), *, asking: bool = False
     ) -> None:
         """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
         digest = self.digest.to_bytes(DIGEST_BYTES, "big")
-        said = [] if entries is None else [items.Topology(digest, part) for part in pack(entries)]
-        said += [items.Topology(digest, rosters=part) for part in rosters.pack(told)]
+        parts = [] if entries is None else [items.Topology(digest, part) for part in pack(entries)]
+        parts += [items.Topology(digest, rosters=part) for part in rosters.pack(changed)]
         if asking:
             known, known_rosters = pack_stamps(self.table), pack_stamps(self.rosters.table)
-            said[0] = msgspec.structs.replace(said[0], known=known, known_rosters=known_rosters)
-        for item in said:
-            self._said.append(ITEMS.draft(node, [item], self._life_us, connected=True))
+            parts[0] = msgspec.structs.replace(parts[0], known=known, known_rosters=known_rosters)
+        for item in parts:
+            self._drafts.append(ITEMS.draft(node, [item], self._life_us, connected=True))
 
     def propagate_soon(self, now: int) -> None:
         """Send neighbours changes at once, and not with the next look."""
@@ -410,7 +410,7 @@ class Topology:
         try:
             entries = unpack(item.entries)
             asked = None if item.known is None else unpack_stamps(item.known)
-            told = rosters.unpack(item.rosters)
+            sent_rosters = rosters.unpack(item.rosters)
             asked_rosters = None if item.known_rosters is None else unpack_stamps(item.known_rosters)
         except ValueError:
             self._outputs.refuse("topology", author)
@@ -419,7 +419,7 @@ class Topology:
             self._outputs.refuse("topology", author)
             return False
         new = [entry for entry in entries if self._enter(entry, author)]
-        if [roster for roster in told if self.rosters.enter(roster, author)]:
+        if [roster for roster in sent_rosters if self.rosters.enter(roster, author)]:
             self._spread(now)
         if asked is not None:
             later = [
@@ -432,7 +432,7 @@ class Topology:
             elif self._lacks(asked):
                 self._send(author, (), asking=True)
         else:
-            self._compare(item, author, quiet=not entries and not told and not self._changed)
+            self._compare(item, author, quiet=not entries and not sent_rosters and not self._changed)
         return bool(new)
 
     def _lacks(self, stamps: Mapping[bytes, int]) -> bool:

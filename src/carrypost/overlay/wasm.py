@@ -112,7 +112,7 @@ def compiled(module: bytes, memory_bytes_max: int) -> bytes:
     try:
         return bytes(wasmtime.Module(_engine(memory_bytes_max), module).serialize())
     except wasmtime.WasmtimeError as error:
-        raise LocalError(f"the module does not compile: {_said(error)}") from None
+        raise LocalError(f"the module does not compile: {_cause(error)}") from None
 
 
 class Program:
@@ -196,13 +196,13 @@ class WasmFunction:
         self._refuel(self._bounds.fuel)
         payload = event.payload
         place = self._written(*_packed(event.attributes, payload))
-        found = self._taken("process", *place, bytes_max=self._memory_bytes)
+        found = self._returned_bytes("process", *place, bytes_max=self._memory_bytes)
         size = payload.size if isinstance(payload, Blank) else len(payload)
         return self._results(found, event, size) if found else []
 
     def save(self) -> bytes:
         """Return the state, with the fuel that the event has left; empty if the module has none."""
-        return self._taken("save", bytes_max=self._bounds.state_bytes_max) if self._program.has_state else b""
+        return self._returned_bytes("save", bytes_max=self._bounds.state_bytes_max) if self._program.has_state else b""
 
     def load(self, state: bytes) -> None:
         """Load a state that an instance of the same program saved."""
@@ -245,7 +245,7 @@ class WasmFunction:
         code = error.trap_code if isinstance(error, wasmtime.Trap) else None
         if code is wasmtime.TrapCode.OUT_OF_FUEL:
             return WasmFault(f"{where} used up its fuel of {self._given:,} (limits.fuel_per_event)")
-        return WasmFault(f"{where} failed: {code.name.lower().replace('_', ' ') if code else _said(error)}")
+        return WasmFault(f"{where} failed: {code.name.lower().replace('_', ' ') if code else _cause(error)}")
 
     def _written(self, *parts: bytes) -> tuple[int, int]:
         """Write bytes to where the module wants them; returns the place."""
@@ -262,7 +262,7 @@ class WasmFunction:
             at += len(part)
         return self._room_at, size
 
-    def _taken(self, name: str, *arguments: int, bytes_max: int) -> bytes:
+    def _returned_bytes(self, name: str, *arguments: int, bytes_max: int) -> bytes:
         """Return the bytes whose place a function returns."""
         place = self._call(name, *arguments) % 2**64
         at, size = place >> 32, place % 2**32
@@ -281,7 +281,7 @@ class WasmFunction:
 
     def _results(self, found: bytes, event: Event, size: int) -> list[Event | Result]:
         """Return the results that are in bytes."""
-        bounds, taken = self._bounds, 0
+        bounds, nbytes = self._bounds, 0
         results: list[Event | Result] = []
         try:
             (count,) = _U32.unpack_from(found)
@@ -291,13 +291,13 @@ class WasmFunction:
             for _ in range(count):
                 result, after = _unpacked(found, at, event)
                 results.append(result)
-                taken += after - at + (size if result.payload is event.payload else 0)
+                nbytes += after - at + (size if result.payload is event.payload else 0)
                 at = after
         except struct.error:
             raise WasmFault("process() returned results that are cut short") from None
-        if taken > max(RESULT_BYTES, bounds.ratio_max * size):
+        if nbytes > max(RESULT_BYTES, bounds.ratio_max * size):
             most = f"{bounds.ratio_max} times the event (result_ratio_max), or {RESULT_BYTES:,}"
-            raise WasmFault(f"process() returned {taken:,} bytes, more than {most}")
+            raise WasmFault(f"process() returned {nbytes:,} bytes, more than {most}")
         return results
 
 
@@ -332,7 +332,7 @@ def _unpacked(found: bytes, at: int, event: Event) -> tuple[Event | Result, int]
     return Result(payload, attributes), at
 
 
-def _said(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     """Return the innermost cause of an error of wasmtime, which is its last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:160] if lines else type(error).__name__
