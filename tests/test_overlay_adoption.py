@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import tests.modulators  # noqa: F401 - registers every-nth
-from tests.channels import LINKS, OVERLAY, Storm
+from tests.channels import LINKS, OVERLAY, Storm, World
 from tests.examples import soaked
 from tests.histories import HISTORY, Histories
 from tests.test_overlay_bounds import refused, say
 
+from carrypost.events import Event, Published
 from carrypost.model.headers import Headers
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Role
 from carrypost.overlay.modulator import Modulator
@@ -16,6 +17,13 @@ from carrypost.overlay.snapshot import Snapshot, packed
 
 DISK_S = 0.2
 """Seconds that a batch takes to be on disk, where nodes crash between batches."""
+
+
+def emit_in_turn(world: World, events: int) -> None:
+    """Let two producers emit events in turn, to consumers without a modulator."""
+    for number in range(events):
+        world.emit("pq"[number % 2])
+        world.net.advance(1)
 
 
 def flow(world: Histories, events: int, pause_s: float = 1.0, **options: float) -> None:
@@ -91,6 +99,41 @@ def test_a_seat_whose_lease_was_over_is_brought_back_with_its_state() -> None:
         flow(world, 6)
         world.settle()
         assert world.wrong() == []
+        assert world.lost == []
+
+
+def test_a_renewal_has_no_cursors_and_a_home_without_the_seat_gets_them_again() -> None:
+    world = World("ABpqy")
+    asked: list[Attach] = []
+
+    def note(_: float, node: str, event: Event) -> None:
+        if isinstance(event, Published) and node == "y":
+            asked.extend(each for each in ITEMS.items_of(event.descriptor)[0] if isinstance(each, Attach))
+
+    world.net.watch(note)
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB", "y")
+        emit_in_turn(world, 6)
+        net.advance(300)
+        assert asked[-1].number == 6
+        assert asked[-1].cursors == ()
+        net.kill("A")
+        net.advance(20)
+        assert dict(asked[-1].cursors) == {net.host("p").node: 3, net.host("q").node: 3}
+        net.advance(300)
+        assert asked[-1].cursors == ()
+        net.kill("B")
+        net.restart("B")
+        (seat,) = net.host("B").overlay._overlay.seats  # noqa: SLF001
+        assert len(seat.row.cursors) == 2, "though the last request had none"
+        world.net.unlink("y", "B")
+        net.advance(1_300)
+        assert net.overlay("B").seats == []
+        world.link("yB")
+        net.advance(400)
+        emit_in_turn(world, 6)
+        net.advance(20)
+        assert world.faults() == []
         assert world.lost == []
 
 

@@ -1,7 +1,8 @@
 """Progress of consumers, by which producers know which events of their logs are not needed any more.
 
 A seat that another broker adopts needs the events since the consumer's last checkpoint; without a state, those after
-the last result that it accepted. So a consumer reports its progress to its home (`Progress`), every `EVERY` results.
+the last result that it accepted. So a consumer reports its progress to its home (`Progress`), every `EVERY` results:
+to a new home, or one that was restarted, that of all producers, else of those whose events came since.
 The home reports the least of all its seats to the homes of producers (`Past`). These report to each producer the least
 of all brokers that have seats of the channel, by their rosters. A broker that has not reported holds up the rest.
 Nothing of this is stored: after a restart less is known, and events are kept longer.
@@ -9,13 +10,15 @@ Nothing of this is stored: after a restart less is known, and events are kept lo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.items import CURSORS_MAX, Past, Progress, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
@@ -28,6 +31,20 @@ EVERY = 16
 """Number of results, or of events of one producer, after which progress is reported again."""
 Cursors = dict[str, int]
 """Number of the last event that is not needed any more, by producer."""
+
+
+class _Told(NamedTuple):
+    """The last report of a subscription."""
+
+    number: int = 0
+    """Number of the last result before it."""
+    home: NodeId | None = None
+    boot: int = 0
+    """Life of the home, which does not remember reports of an earlier one."""
+    cursors: Mapping[str, int] = MappingProxyType({})
+
+
+_NOTHING = _Told()
 
 
 class ConsumerProgress:
@@ -46,8 +63,8 @@ class ConsumerProgress:
         self._rosters, self._brokers = topology.rosters, topology.brokers
         self._node, self._most = context.node, context.limits.clients_max
         self._clients, self._outbox, self._consumers, self._producer = clients, outbox, consumers, producer
-        self._results: dict[str, int] = {}
-        """Number of the last result that a subscription of this node reported, by destination."""
+        self._told: dict[str, _Told] = {}
+        """Last reports of this node's subscriptions, by destination."""
         self._of_clients: dict[bytes, Cursors] = {}
         """Progress of consumers that have seats here, by their digests."""
         self._of_brokers: dict[str, dict[bytes, Cursors]] = {}
@@ -60,12 +77,14 @@ class ConsumerProgress:
     def work(self) -> None:
         """Report the progress of this node's subscriptions to their homes."""
         for each in self._consumers:
-            home, number = each.row.home, each.row.number
-            if home is not None and number - self._results.get(each.destination, 0) >= EVERY:
+            home, number, told = each.row.home, each.row.number, self._told.get(each.destination, _NOTHING)
+            if home is not None and number - told.number >= EVERY:
                 open_now = {other.destination for other in self._consumers}
-                self._results = {to: last for to, last in self._results.items() if to in open_now}
-                self._results[each.destination] = number
-                for page in _pages(self._consumers.kept.needed_after(each)):
+                self._told = {to: last for to, last in self._told.items() if to in open_now}
+                info, cursors = self._brokers.get(home), dict(self._consumers.kept.needed_after(each))
+                now = self._told[each.destination] = _Told(number, home, 0 if info is None else info.boot, cursors)
+                known = told.cursors if (told.home, told.boot) == (now.home, now.boot) else {}
+                for page in _pages({to: last for to, last in cursors.items() if known.get(to) != last}):
                     self._outbox.add(home, Progress(each.row.channel, each.number, page))
 
     def progress(self, item: Progress, author: NodeId, _now: int) -> bool:

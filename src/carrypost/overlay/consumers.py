@@ -134,10 +134,11 @@ class Consumers:
             )
         return found
 
-    def attach(self, channel: str, number: int) -> Attach:
-        """Return the request to the home of a subscription."""
+    def attach(self, channel: str, number: int, *, renews: bool = False) -> Attach:
+        """Return the request to the home of a subscription; `renews`: to one that has its seat, and so the cursors."""
         row = self._open[address.results(self._node, str(number))].row
-        cursors = tuple(list(row.cursors.items())[-CURSORS_MAX:])
+        # A list of all producers with every renewal would grow with consumers times producers.
+        cursors = () if renews else tuple(list(row.cursors.items())[-CURSORS_MAX:])
         item = Attach(
             Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
             modulator=row.modulator, relocation=row.relocation, adopts=row.adopting,
@@ -169,18 +170,18 @@ class Consumers:
             self._begin_epoch(found, change=before is not None)
 
     def begin_epoch(self, number: int) -> None:
-        """Begin a new epoch, because the home does not have the seat any more."""
+        """Begin a new epoch, because the home does not have the seat any more: the home needs its state."""
         found = self._open.get(address.results(self._node, str(number)))
         if found is not None and not found.row.adopting:
-            self._begin_epoch(found)
+            self._begin_epoch(found, adopting=True)
 
     def heard_us(self, number: int) -> int:
         """Return the time of the last result of the home of a subscription."""
         found = self._open.get(address.results(self._node, str(number)))
         return 0 if found is None else found.heard_us
 
-    def _begin_epoch(self, found: Subscription, *, change: bool = True) -> None:
-        """Close all epochs, and begin one that no seat has yet."""
+    def _begin_epoch(self, found: Subscription, *, change: bool = True, adopting: bool = False) -> None:
+        """Close all epochs, and begin one that no seat has yet; `adopting`: with a state in any case."""
         row = found.row
         row.epoch += _STEP * change
         # All other brokers are closed out, those included that still believe that they have the
@@ -188,7 +189,7 @@ class Consumers:
         row.holders = {} if row.home is None else {row.epoch: row.home}
         # Without a modulator the cursors are all there is to a state, and `Attach` has room for
         # them, up to a number.
-        row.adopting = change and (row.modulator is not None or len(row.cursors) > CURSORS_MAX)
+        row.adopting = adopting or (change and (row.modulator is not None or len(row.cursors) > CURSORS_MAX))
         found.missing_us = NEVER
         self._rows.put(found.name, encode(row))
         closed = *found.held.values(), *found.early.values()

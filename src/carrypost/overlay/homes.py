@@ -61,6 +61,8 @@ class _Client(msgspec.Struct, eq=False):
     """Life of that broker."""
     homed: bool = False
     """True once that broker confirmed that it is the home."""
+    epoch: int = 0
+    """Epoch of the seat that the home of a consumer confirmed last."""
     due_us: int = 0
     """Time at which it asks, or asks again."""
     delay_us: int = _FIRST_US
@@ -216,6 +218,7 @@ class Homes:
 
     def _settle(self, client: _Client, broker: NodeId, now: int) -> None:
         client.homed, client.delay_us, client.due_us = True, _FIRST_US, now + LEASE_US // 2
+        client.epoch = self._consumers.epoch(client.key[2])
         self._report_home(client, broker)
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
@@ -227,7 +230,7 @@ class Homes:
         if client.broker != author:
             client.broker = None  # That home knows: it moved the seat.
             self._move(client, author, now, client.moves_for)
-            client.homed = True
+            client.homed, client.epoch = True, item.epoch
             self._report_home(client, author)
         elif self._consumers.is_adopting(item.subscription):
             self._consumers.adopted(item.subscription, item.epoch)
@@ -322,7 +325,8 @@ class Homes:
         role, channel, subscription = client.key
         if role is Role.CONSUMER and subscription:
             self._consumers.asks(subscription, client.broker)
-            item = self._consumers.attach(channel, subscription)
+            renews = client.homed and client.epoch == self._consumers.epoch(subscription)
+            item = self._consumers.attach(channel, subscription, renews=renews)
         else:
             nearer = client.reason == events.NEARER and client.reported != client.broker
             item = Attach(role, channel, number=self._numbers.written(channel), passed_on=nearer)

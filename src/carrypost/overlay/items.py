@@ -116,7 +116,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     since_us: _Count = 0
     """Time from which on the consumer wants events."""
     cursors: Cursors = ()
-    """Producers, and the last event of each that the consumer has; not necessarily all."""
+    """Producers, and the last event of each that the consumer has; not all, and none if its home has its seat."""
     modulator: Modulator | None = None
     """The modulator of the consumer; none: events go to it as they are."""
     relocation: Relocation = "strict"

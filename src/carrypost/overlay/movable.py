@@ -81,11 +81,16 @@ class MovableSeats(Seats):
         self._gaps.expect(seat)
 
     def lacks_state(self, client: Client) -> bool:
-        """Return True if a consumer has results of a seat that is not here, or not as far: its lease was over."""
+        """Return True if a consumer has results of a seat that is not here, or not as far: its lease was over.
+
+        Without a modulator its cursors are state enough. It leaves them out if it believes that this broker has them.
+        """
         item, seat = client.item, self.find(client)
-        if item.adopts or item.modulator is None:
+        if item.adopts or (item.modulator is None and item.cursors):
             return False
-        return item.number > (0 if seat is None else seat.row.number)
+        behind = seat is None or item.number > seat.row.number
+        outdated = item.modulator is None and seat is not None and item.epoch > seat.row.epoch
+        return item.number > 0 and (behind or outdated)
 
     @property
     def instances(self) -> list[Instance]:

@@ -148,6 +148,9 @@ class Seats:
         if seat is None:
             stored = self._rows.written(name)
             row = fresh(item) if stored is None else _decode(stored)
+            # Later requests do not repeat the cursors, so that a restart would lose them.
+            if stored is None and row.epoch and row.cursors:
+                self._rows.put(name, encode(row))
             processing.restore(row.state)
             seat = self._add(client, row, processing)
             self._gaps.expect(seat)
