@@ -15,33 +15,34 @@ from carrypost.model.ids import MessageId, NodeId
 
 
 class Reason(enum.StrEnum):
-    """Why a copy left the cache, or was not let in. Every drop has one and is counted under it."""
+    """Reason for which a copy left the cache or was not admitted. Every drop has one and is counted under it."""
 
     EXPIRED = "expired"
     """The deadline of the message has passed."""
     EVICTED = "evicted"
-    """Another one needed the room."""
+    """Another message needed the room."""
     NO_ROOM = "no-room"
-    """There is no room for it, or for a further piece of it."""
+    """There is no room for the message, or for a further piece of it."""
     SHARE = "share"
-    """The author or the giver has more than its share of a full cache. Such a copy is never admitted."""
+    """The author, or the neighbour that sent the message, has more than its share of a full cache. The message is not
+    admitted."""
     STORE = "store"
-    """The store could not write it (a full disk)."""
+    """The store could not write the message (a full disk)."""
     PAYLOAD_GONE = "payload-gone"
-    """The store no longer has its bytes."""
+    """The store no longer has the payload."""
     UNREADABLE = "unreadable"
     """The payload does not expand to what the author declared."""
     WITHDRAWN = "withdrawn"
-    """The application threw it away."""
+    """The application withdrew the message."""
     PENDING = "pending"
-    """The message would have to wait for its predecessors, and too many do already; or there are too many groups; or
-    its queue is full."""
+    """The message would have to wait for its predecessors, and too many messages wait already; or there are too many
+    order groups; or its queue is full."""
     PURGED = "purged"
-    """The message has reached its addressees, and is of no use to others."""
+    """All recipients of the message have it, so carriers need it no more."""
     DEAD_LETTER = "dead-letter"
     """No program could consume the message, and the queue of its dead letters is full."""
     UNREACHABLE = "unreachable"
-    """A message for connected recipients only: of those that had not got it, the last is not connected, or does not
+    """The message is for connected recipients only, and the last one without a copy is not connected, or does not
     answer."""
 
 

@@ -119,46 +119,48 @@ class Limits:
     queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     overlay_brokers_max: int = whole(256, 1, 65_536)
-    """Brokers that are known, and brokers whose neighbours, or whose rosters, are."""
+    """Known brokers; also brokers whose neighbours are known, and brokers whose rosters are known."""
     overlay_channels_max: int = whole(256, 1, 425)
     """Channels of which one broker has clients."""
     clients_max: int = whole(512, 1, 65_536)
-    """Clients of channels that a broker is the home of, those that left of late included, and those of one node; also
+    """Clients of channels whose home is this broker, including those that left recently, and those of one node; also
     producers of which one seat has events or cursors."""
     seats_max: int = whole(256, 1, 65_536)
     """Seats of consumers at a broker."""
     seats_per_client_max: int = whole(8, 1, 65_536)
     """Seats of consumers of one node at a broker."""
     handoffs_max: int = whole(64, 1, 65_536)
-    """Seats that move away from a broker at a time, seats that it expects, and relocations for which it detours events.
-    """
+    """Seats that leave a broker at the same time; also seats that it expects, and relocations for which it detours
+    events."""
     lane_events_max: int = whole(256, 1, 65_536)
-    """Events of one producer that a seat keeps until it has those before them."""
+    """Events of one producer that a seat keeps until the missing ones before them arrive."""
     lane_bytes_max: int = whole(4 * MIB, 1, UNBOUNDED)
-    """Payload of those events. All seats of a broker keep at most 16 times as much; one event is never too much."""
+    """Payload of those events. All seats of a broker together keep at most 16 times as much; one event is always
+    allowed."""
     modulator_state_bytes_max: int = whole(256 * KIB, 0, UNBOUNDED)
-    """State of one modulator. An event after which it is larger is dropped."""
+    """State of one modulator. An event that makes it larger is dropped."""
     module_bytes_max: int = whole(32 * KIB, 1, UNBOUNDED)
-    """A WebAssembly module, at the broker that is to run it."""
+    """A WebAssembly module at the broker that runs it."""
     modules_max: int = whole(64, 1, 65_536)
-    """Modules that a broker has compiled, compiles, waits for or remembers to have refused."""
+    """Modules that a broker has compiled, is compiling, waits for or remembers as refused."""
     modulator_memory_bytes_max: int = whole(4 * MIB, 64 * KIB, 4_096 * MIB)
     """Memory of one WebAssembly modulator."""
     fuel_per_event: int = whole(750_000, 1_000, UNBOUNDED)
-    """Fuel, about one unit per instruction, that a WebAssembly modulator has for one event."""
+    """Fuel of a WebAssembly modulator for one event, about one unit per instruction."""
     fuel_per_s: int = whole(100_000_000, 1_000, UNBOUNDED)
-    """Fuel that the WebAssembly modulators of one node have, where nothing measures time: 1,000 are a microsecond."""
+    """Fuel per second of the WebAssembly modulators of one node where time is not measured: 1,000 count as a
+    microsecond."""
     results_max: int = whole(16, 1, 65_536)
-    """Results that a WebAssembly modulator makes of one event."""
+    """Results that a WebAssembly modulator may make of one event."""
     result_ratio_max: int = whole(4, 1, 65_536)
-    """Bytes of those results, by the bytes of the event; 64 KiB are always allowed."""
+    """Bytes of those results divided by the bytes of the event; 64 KiB are always allowed."""
     replay_events_max: int = whole(64, 1, 65_536)
-    """Events that a producer sends again to one broker at a time."""
+    """Events that a producer sends again to one broker at the same time."""
     runs_max: int = whole(1_024, 1, 65_536)
-    """Runs of events in the state of a seat that travels: those since its last result, or since a checkpoint."""
+    """Runs of events in the state of a moving seat: those since its last result, or since a checkpoint."""
     share_log: float = number(0.25, 0.001, 1.0)
-    """Share of the cache that this node's own events may hold until they expire, or all consumers are past them, for
-    brokers that lack some."""
+    """Share of the cache for this node's own events, which it keeps for brokers that lack them until they expire or all
+    consumers are past them."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames accepted from one neighbour."""
     link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
@@ -197,8 +199,8 @@ class Messaging:
     """Topics and queues of the programs on this node."""
 
     enabled: bool = flag(True)
-    """True if this node has topics and queues for programs. It then also carries messages for queues of others. Without
-    them it carries what `altruistic` says."""
+    """Offer topics and queues to programs. The node then also carries messages for queues of others. Without messaging
+    it carries only what `altruistic` selects."""
     non_durable: Literal["live", "as_durable", "reject", "connected"] = choice(
         "live", ("live", "as_durable", "reject", "connected")
     )
@@ -212,8 +214,7 @@ class Messaging:
     """Messages that a consumer holds ahead of its program, unless it is created with its own `prefetch`."""
     prefetch_remote: int = whole(10, 0, UNBOUNDED)
     """The same for consumers of queues that other nodes manage. Keep it low: messages on a device that never returns
-    are delivered to no other. 0: one message is requested, and only while the program waits.
-    """
+    are not delivered to another one. 0: one message is requested, and only while the program waits."""
     prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
     """Payload of those messages; one message is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
@@ -249,15 +250,15 @@ class Overlay:
     """Brokers, and the overlay that they make."""
 
     enabled: bool = flag(False)
-    """Take part: know of brokers, and carry what overlays tell each other. Needs `island`."""
+    """Take part in the overlay: know brokers, and carry the messages of overlays. Requires `island`."""
     broker: bool = flag(False)
-    """Be a broker."""
+    """Act as a broker."""
     brokers: tuple[str, ...] = texts("a list of node ids")
     """Ids of the nodes that may be brokers; none: any node may."""
     neighbours_max: int = whole(6, 1, 64)
     """Brokers that a broker has as neighbours: the nearest ones."""
     vicinity_hops: int = whole(8, 1, 64)
-    """The longest path, in hops between nodes, from a broker to a neighbour."""
+    """Longest path from a broker to a neighbour, in hops between nodes."""
     update_s: float = number(10.0, 0.1, HOUR_S)
     """Interval at which a broker checks which brokers are near, and sends its neighbours the changes."""
     topology: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
@@ -271,38 +272,40 @@ class Overlay:
     discovery_s: float = number(5.0, 0.1, HOUR_S)
     """Interval at which a client checks which brokers are near."""
     orphan_s: float = number(15.0, 0.1, DAY_S)
-    """A home broker that cannot be reached for so long is replaced, if another one can be reached. A consumer that
-    waits so long for a result, although later ones came, asks its home to begin anew after the last one it has."""
+    """Time after which an unreachable home broker is replaced, if another one can be reached. Also the time that a
+    consumer waits for a missing result after later ones have arrived; then it asks its home to restart after the last
+    result that it has."""
     gap_s: float = number(60.0, 0.1, DAY_S)
     """Time after which a seat skips missing events, and reports their number to the consumer."""
     checkpoint_s: float = number(5.0, 0.1, DAY_S)
-    """Time between two checkpoints, by which a consumer has the state of its modulator. A seat whose modulator makes
-    nothing of events for so long tells the consumer how far it is."""
+    """Time between two checkpoints, which give a consumer the state of its modulator. A seat whose modulator gave no
+    result for this long reports its progress to the consumer."""
     checkpoint_share: float = number(0.05, 0.0, 1.0)
-    """Largest part of the bytes of results that checkpoints may have; up to 1 KiB are always allowed."""
+    """Largest size of checkpoints as a share of the bytes of results; 1 KiB is always allowed."""
     event_lifetime_s: float = number(600.0, 0.1, YEAR_S)
-    """Lifetime of an event that does not say otherwise. Its producer keeps it so long, for brokers that lack it."""
+    """Lifetime of an event that has none of its own. Its producer keeps it for this long, for brokers that lack it."""
     modulators: Literal["named", "trusted", "any"] = choice("named", ("named", "trusted", "any"))
-    """Modulators that a broker runs: registered ones; WebAssembly modules of `authors`, too; modules of any node."""
+    """Modulators that a broker runs: registered ones ("named"); also WebAssembly modules of `authors` ("trusted"); also
+    modules of any node ("any")."""
     authors: tuple[str, ...] = texts("a list of node ids")
     """Ids of the nodes whose modules a broker runs, if `modulators` is "trusted"."""
     compile_share: float = number(0.1, 0.001, 1.0)
     """Share of a processor that a broker spends on compiling modules."""
     placement: bool = flag(True)
-    """Seats that send little of what they get move towards producers, and back when they send more."""
+    """Move seats that send little of what they receive towards producers, and back when they send more."""
     placement_ratio: float = number(0.5, 0.0, 1.0)
-    """A seat moves towards producers if it sends at most this part of the bytes that it gets."""
+    """Largest ratio of sent to received bytes at which a seat moves towards producers."""
     capacity: float = number(0.5, 0.01, 1_024.0)
-    """Processors that modulators may use at a broker, all together. A broker's load is the share of them in use."""
+    """Number of processors that all modulators of a broker may use together. A broker's load is the share of them in
+    use."""
     load_max: float = number(0.9, 0.01, 1e6)
-    """A broker with more load is overloaded: clients take other brokers as their homes, as far as these have less."""
+    """Load above which a broker is overloaded: clients then choose other brokers with less load as their homes."""
     load_window_s: float = number(5.0, 0.1, HOUR_S)
-    """Load is the work that arrived in so long, divided by what the broker can do in the same time."""
+    """Time over which load is measured: the work that arrived in it, divided by what the broker can do in it."""
     speed: float = number(1.0, 0.001, 1_000.0)
-    """Speed of the processor, in emulation: an event takes the declared cost of its modulator, divided by this."""
+    """Speed of the processor in emulation: an event takes the declared cost of its modulator divided by this."""
     handoff_s: float = number(10.0, 0.1, HOUR_S)
-    """Lifetime of what brokers tell each other and is of use only now; the time that each has to answer while a seat
-    moves."""
+    """Lifetime of short-lived messages between brokers; also the time that each has to answer while a seat moves."""
 
 
 @table()
@@ -359,7 +362,7 @@ class Settings:
     island_patience_s: float = number(5.0, 0.1, HOUR_S)
     """Time without progress on its path after which a message is also spread epidemically."""
     routes_max: int = whole(64, 1, 4_096)
-    """Hosts to which messages are under way over several hops, at the same time."""
+    """Hosts to which messages are sent over several hops at the same time."""
     digest_every: int = whole(12, 1, 100_000)
     """Number of announcement periods after which sets are compared again, since knowledge becomes stale."""
     shares: bool = flag(True)
@@ -367,7 +370,7 @@ class Settings:
     skew_s_max: float = number(600.0, 0.0, YEAR_S)
     """Longest time by which the date of a message may be ahead of the local clock."""
     window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
-    """Bytes under way to one neighbour without an acknowledgement."""
+    """Bytes in flight to one neighbour without an acknowledgement."""
     messaging: Messaging = inner(Messaging)
     """Topics and queues of the programs on this node."""
     overlay: Overlay = inner(Overlay)

@@ -98,13 +98,16 @@ _ORDERINGS = {each.text: each for each in Ordering}
 
 
 class Predecessor(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of a causal barrier: a message that has to be delivered, or dead, before."""
+    """An entry of a causal barrier: a message that must be delivered or expired before this one is delivered."""
 
     source: _Author
     """The author's node id: text if security is off, else the bytes of the id."""
     incarnation: _Count
+    """Incarnation of the author that published the message."""
     sequence: _Count
+    """Number of the message in that incarnation."""
     deadline_us: _Count | None
+    """Deadline of the message; nil: it never expires."""
 
     @property
     def tag_and_end(self) -> tuple[int, int]:
@@ -122,35 +125,36 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     author: _Author
     """Ed25519 public key, or a plain name where security is off."""
     incarnation: _Count
-    """Number of the author's life that it was published in, from 1."""
+    """Incarnation of the author that published the message, from 1."""
     sequence: _Count
-    """Number among the messages of that life, from 1."""
+    """Number among the messages of that incarnation, from 1."""
     created_us: _Count
     """Time of publication, by the author's clock."""
     deadline_us: _Count | None
-    """From this moment on it is dead; without one it lives on."""
+    """Time from which the message is expired; nil: it never expires."""
     destination: str
     """Address of the message."""
     size: _Count
     """Payload bytes as published."""
     length: _Count
-    """Payload bytes as sent: compressed, if `codec` says so."""
+    """Payload bytes as sent: compressed, depending on `codec`."""
     codec: PayloadCodec
-    """Encoding of the payload on its way."""
+    """Encoding of the payload as sent."""
     root: bytes
     """SHA-256 over the SHA-256 of every piece; empty where security is off."""
     fragment_bytes: Annotated[int, msgspec.Meta(ge=64, le=PIECE_BYTES)]
     """Payload bytes in one fragment; the last one of a piece may be shorter."""
     priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 4
-    """9 matters most."""
+    """Priority of the message; 9 is the highest."""
     persistent: bool = False
-    """By the rule of the papers it matters more than any that is not."""
+    """True if the message is persistent. As in the papers, persistent messages rank above all others."""
     label: str = ""
     """The user's own name for the message."""
     attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
-    """The application's own, by name."""
+    """Attributes set by the application, by name."""
     ordering: Ordering = Ordering.NONE
-    """The order of its group: of all messages with this destination and this ordering."""
+    """Order in which the messages of its group are delivered. A group is all messages with this destination and this
+    ordering."""
     barrier: tuple[Predecessor, ...] = ()
     """Direct predecessors in its group."""
     headers: Headers | None = None

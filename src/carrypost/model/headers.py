@@ -44,23 +44,23 @@ _Runs = Annotated[tuple[tuple[_Count, _Count, _Count], ...], msgspec.Meta(max_le
 
 
 class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
-    """The events that a result of a subscription to a channel stands for: those since the result before it."""
+    """The events that a result of a subscription to a channel covers: those since the previous result."""
 
     epoch: _Count
-    """Number of the seat that made it; the consumer accepts results of open epochs only."""
+    """Epoch of the seat that made the result; the consumer accepts results of open epochs only."""
     number: _Count
-    """Place among the results of the subscription, from 1, without gaps."""
+    """Number among the results of the subscription, from 1, without gaps."""
     producers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RUNS_MAX)] = ()
-    """Ids of the nodes that the events are from, each once: text where security is off, else bytes."""
+    """Ids of the nodes that emitted the events, each once: text where security is off, else bytes."""
     runs: _Runs = ()
-    """Runs of events in the order of processing: the producer's place in `producers`, the number before the first event
-    and the number of the last. A run without events says that those up to its number are not missing."""
+    """Runs of events in the order of processing: the producer's index in `producers`, the number before the first event
+    and the number of the last. A run without events means that no event up to its number is missing."""
     discarded: _Count = 0
     """Number of results of these events that the modulator refused to keep."""
     mute: bool = False
-    """True: there is nothing for the program in it, it only covers events that gave no result."""
+    """True if the message only covers events that gave no result; it is not delivered to the program."""
     faults: _Count = 0
-    """Number of these events that the modulator failed with."""
+    """Number of these events for which the modulator failed."""
     busy_us: _Count = 0
     """Execution time of the modulator for these events."""
 
@@ -94,46 +94,47 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     operation: Annotated[str, msgspec.Meta(min_length=1, max_length=OPERATION_MAX)] | None = None
     """Request to a queue's manager; the papers' `operation_type`."""
     body_type: _Number = 0
-    """0 unsaid, 1 no body, 2 text, 3 bytes, 4 map, 5 stream, 6 object; others are a later version's."""
+    """0 unspecified, 1 no body, 2 text, 3 bytes, 4 map, 5 stream, 6 object; other values are for later versions."""
     property_types: dict[str, _Number] = msgspec.field(default_factory=dict)
-    """Types of properties where the value does not tell: 0 null, 1 boolean, 2 byte, 3 short, 4 int, 5 long, 6 float, 7
-    double, 8 string. All but null ones are among the attributes."""
+    """Types of properties that do not follow from their values: 0 null, 1 boolean, 2 byte, 3 short, 4 int, 5 long, 6
+    float, 7 double, 8 string. All properties but null ones are among the attributes."""
     correlation: _Text | None = None
     """JMSCorrelationID, if it is text."""
     correlation_bytes: Annotated[bytes, msgspec.Meta(max_length=TEXT_MAX)] | None = None
-    """JMSCorrelationID, if it is bytes; not both."""
+    """JMSCorrelationID, if it is bytes. At most one of the two is set."""
     reply_to: Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)] | None = None
     """The destination for replies, in full; the papers' `reply_id`."""
     type: _Text | None = None
     """JMSType."""
     delivery_time_us: _Count | None = None
-    """Not to be delivered before, by the author's clock."""
+    """Earliest time of delivery, by the author's clock."""
     sent_us: _Count | None = None
-    """Time of sending, where that is not `created_us`: the date of an ordered message may run ahead."""
+    """Time of sending, if it differs from `created_us`: the date of an ordered message may be ahead of it."""
     client: Annotated[str, msgspec.Meta(min_length=1, max_length=TEXT_MAX)] | None = None
-    """The client id of the connection that it was sent by."""
+    """Client id of the connection that sent the message."""
     connection: _Count = 0
-    """Number of that connection in its author's life, from 1."""
+    """Number of that connection in its author's incarnation, from 1."""
     session: _Count = 0
-    """Number of the session in its author's life, from 1."""
+    """Number of the session in its author's incarnation, from 1."""
     number: _Count = 0
-    """Place among the messages of that session, from 1; it rises from one to the next of a destination."""
+    """Number among the messages of that session, from 1; it increases from each message to a destination to the
+    next."""
     receipt: bool = False
-    """True if the author wants to hear of its delivery."""
+    """True if the author requests a receipt for its delivery."""
     control: Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)] = b""
     """Control message from one node to others about queues and names; carriers do not look into it."""
     recipients: tuple[_Node, ...] = ()
-    """Ids of the nodes that it is for, ascending, each once: text where security is off, else the bytes that it stands
-    for. Without any it is for whoever subscribes (`model.recipients`)."""
+    """Ids of the recipients, ascending, each once: text where security is off, else the bytes that the text encodes.
+    Without recipients the message is for all subscribers (`model.recipients`)."""
     origin: Annotated[bytes, msgspec.Meta(max_length=ORIGIN_BYTES_MAX)] = b""
-    """The message that this one passes on: its descriptor as it travels, with its author's signature. Both have the
-    same payload. Whoever it is for checks that (`security.origins`); carriers do not."""
+    """The message that this one passes on: its descriptor as sent, with its author's signature. Both have the same
+    payload. Recipients check that (`security.origins`); carriers do not."""
     connected: bool = False
-    """True if it is only for recipients that are connected with its author (`carrypost.island`)."""
+    """True if the message is only for recipients that are connected with its author (`carrypost.island`)."""
     event: _Count = 0
-    """Number among the events of its author to its channel, from 1, without gaps; 0: it has none."""
+    """Number among the events of its author to its channel, from 1, without gaps; 0: the message is not an event."""
     covers: Covers | None = None
-    """The events that it is the result of, if it is one."""
+    """For a result, the events that it was made of."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

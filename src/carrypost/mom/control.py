@@ -30,7 +30,7 @@ _Message = Annotated[bytes, msgspec.Meta(min_length=1, max_length=512)]
 """The id of a message."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-"""A number that tells the life of its node (`mom.incarnations`)."""
+"""A number that includes the incarnation of its node (`mom.incarnations`)."""
 _Destination = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
@@ -41,47 +41,50 @@ STRETCHES_MAX = 256
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
-    """A receiver asks a queue for messages; a later one of the same number may grant more credit, and lasts longer."""
+    """A receiver's demand for messages of a queue.
+
+    A later `Ask` with the same number may grant more credit, and extends the demand.
+    """
 
     queue: _Name
     number: _Number
-    """The receiver's own. Those of a node's later lives are higher."""
+    """Number of the demand, chosen by the receiver. Numbers of a node's later incarnations are higher."""
     credit: _Count
-    """Number of messages that it takes in all, since the demand began."""
+    """Total number of messages that the receiver accepts since the demand began."""
     deadline_us: _Count
-    """Until when it stands, unless it is renewed."""
+    """Time at which it ends unless it is renewed."""
     selector: _Selector = ""
     heard: _Count = 0
-    """Number up to which it knows all its assignments."""
+    """Number up to which the receiver knows all its assignments."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
-    """A demand stands no more. What was assigned to it is not touched by that."""
+    """The end of a demand. Messages that are assigned to it stay assigned."""
 
     queue: _Name
     number: _Number
-    """Of the demand."""
+    """Number of the demand."""
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
-    """A message of a queue belongs to a receiver now."""
+    """The assignment of a queue's message to a receiver."""
 
     queue: _Name
     message: _Message
     demand: _Number
-    """The number of the demand that it is assigned to."""
+    """Number of the demand that the message is assigned to."""
     round: _Count
-    """Number of times that it was assigned, this time included: an answer names it."""
+    """Number of times that the message was assigned, including this one. An answer names it."""
     count: _Count = 0
-    """Number of times that it may have been handed over before."""
+    """Number of times that the message may have been delivered before."""
     lease_us: _Count = 0
-    """Until when; 0: for good."""
+    """Time at which the assignment ends; 0: it does not end."""
     until_us: _Count = 0
-    """The message's own deadline; 0: it has none."""
+    """Deadline of the message; 0: none."""
     again: bool = False
-    """True if it was sent before, and not answered: a receiver that answered does so again."""
+    """True if the assignment was sent before and not answered. A receiver that had answered it answers again."""
     number: _Count = 0
-    """Place among the assignments of that demand, from 1; 0: unknown."""
+    """Number among the assignments of that demand, from 1; 0: unknown."""
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
@@ -89,31 +92,31 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
 
     queue: _Name
     demand: _Number
-    """The number of the demand."""
+    """Number of the demand."""
     numbers: Annotated[tuple[_Count, ...], msgspec.Meta(max_length=2 * STRETCHES_MAX)] = ()
-    """Of the assignments: first and last of each stretch of them, in turn."""
+    """Numbers of the assignments, as ranges: first and last of each in turn."""
     known: bool = False
-    """True if this is the receiver's answer: it had heard of all of them."""
+    """True in the receiver's answer that it knew all of them."""
 
 
 class Acknowledge(msgspec.Struct, frozen=True, array_like=True, tag="k", gc=False):
-    """The receiver of a message is done with it."""
+    """Acknowledgement by the receiver of a message."""
 
     message: _Message
     round: _Count
-    """For which it is said."""
+    """Round that it answers."""
 
 
 class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
-    """A receiver does not take a message that was assigned to it: nobody there saw it, or nobody can consume it."""
+    """Return of an assigned message by its receiver: no program there saw it, or none can consume it."""
 
     message: _Message
     round: _Count
-    """For which it is said."""
+    """Round that it answers."""
     count: _Count = 0
-    """Number of times that it was handed over."""
+    """Number of times that the message was delivered."""
     dead: bool = False
-    """True if its programs failed with it too often."""
+    """True if programs there failed with the message too often."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
@@ -121,9 +124,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
 
     message: _Message
     kind: Annotated[int, msgspec.Meta(ge=0, le=255)]
-    """0: its manager has it; 1: it was consumed; 2: it failed. Others are a later version's."""
+    """0: its manager has it; 1: it was consumed; 2: it failed. Other values are for later versions."""
     reason: _Reason = ""
-    """Why it failed."""
+    """Reason of the failure."""
 
 
 HANDED_OVER, DELIVERED, FAILED = range(3)
@@ -143,100 +146,105 @@ class Browse(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
 
     queue: _Name
     number: _Count
-    """By which the answer is known."""
+    """Number that the answer repeats."""
     selector: _Selector = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
-    """A part of the answer: ids of what waits, in order."""
+    """A part of the answer to `Browse`: ids of the waiting messages, in order."""
 
     queue: _Name
     number: _Count
-    """Of the question."""
+    """Number of the question."""
     taken_us: _Count
     """Time at which the manager took the snapshot, by its clock."""
     first: _Count
-    """The place of the first of these."""
+    """Index of the first entry of this part."""
     total: _Count
-    """Number of them in all parts."""
+    """Number of entries in all parts."""
     messages: tuple[_Message, ...] = ()
-    """Their ids."""
+    """Ids of the messages."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
-    """A node asks another one to manage a queue."""
+    """Request of a node that another node manage a queue."""
 
     queue: _Name
     number: _Count
-    """By which the answer is known. Those of a node's later lives are higher."""
+    """Number that the answer repeats. Numbers of a node's later incarnations are higher."""
     until_us: _Count
     """Time until which the answer is awaited."""
     lease_us: _Count = 0
-    """Time that a receiver has for a message before others may get it; 0: nobody else ever does."""
+    """Time that a receiver has for a message before others may get it; 0: unlimited."""
     policy: _Name = "fair"
     """Name of the policy by which messages are handed out."""
     receivers: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=RECEIVERS_MAX)] | None = None
-    """Nodes that may receive from it beside its manager; None: anyone."""
+    """Nodes that may receive from the queue besides its manager; nil: any node."""
     advertised: bool = True
-    """False: the manager tells nobody of it."""
+    """False if the manager must not advertise the queue."""
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
-    """The answer: the author manages the queue, or declines to."""
+    """The answer to `Place`: the author manages the queue, or declines to."""
 
     number: _Count
-    """Of the question."""
+    """Number of the question."""
     accepted: bool
+    """True if the author manages the queue."""
     reason: _Reason = ""
-    """The reason why it declines."""
+    """Reason for declining."""
 
 
 class Enrol(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """A node subscribes to a topic, at its holder; of all that it says of one topic the highest number counts."""
+    """Subscription of a node to a topic, at its holder.
+
+    Of all `Enrol` and `Leave` items of a node for one topic, the highest number counts.
+    """
 
     topic: _Name
     """Name of the topic, without the holder's node."""
     number: _Number
-    """The subscriber's own, which rises, over its lives, too."""
+    """Number chosen by the subscriber; it increases, also from one incarnation to the next."""
     durable: bool
-    """False: it is served while there is a path to it, and dropped when there is none."""
+    """False: the subscriber is served while there is a path to it, and dropped when there is none."""
     deadline_us: _Count
-    """Until when it stands, unless it is renewed."""
+    """Time at which it ends unless it is renewed."""
     selector: _Selector = ""
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """A node does not subscribe to a topic any more."""
+    """The end of a node's subscription to a topic."""
 
     topic: _Name
+    """Name of the topic, without the holder's node."""
     number: _Number
-    """Higher than that of its last `Enrol`."""
+    """Number higher than that of the last `Enrol`."""
 
 
 class Discover(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """A node asks another one, with which it is connected, for its names of topics and queues."""
+    """Request of a node to another, connected one for its names of topics and queues."""
 
     number: _Count
-    """By which the answer is known. Those of a node's later lives are higher."""
+    """Number that the answer repeats. Numbers of a node's later incarnations are higher."""
     until_us: _Count
     """Time until which the answer is awaited."""
 
 
 Told = tuple[_Name, _Destination, Ordering]
-"""A name, what it stands for, and how the topic is opened."""
+"""A name, its destination, and the ordering with which the topic is opened."""
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
-    """A part of the answer: names that the author advertises."""
+    """A part of the answer to `Discover`: names that the author advertises."""
 
     number: _Count
-    """Of the question."""
+    """Number of the question."""
     first: _Count
-    """The place of the first of these."""
+    """Index of the first entry of this part."""
     total: _Count
-    """Number of them in all parts."""
+    """Number of entries in all parts."""
     names: Annotated[tuple[Told, ...], msgspec.Meta(max_length=NAMES_MAX)] = ()
-    """Each an array: the name, the destination that it stands for, and the ordering of a topic."""
+    """Array for each name: the name, its destination, and the ordering of a topic."""
 
 
 KINDS = (

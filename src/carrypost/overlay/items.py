@@ -101,7 +101,7 @@ class Role(enum.IntEnum):
 
 
 class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
-    """A client of the author takes the addressee as its home broker, or leaves it; of several the newest counts."""
+    """A client of the author chooses the addressee as its home broker, or leaves it; the newest `Attach` counts."""
 
     role: Role
     channel: _Name
@@ -159,7 +159,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="G", gc=False):
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """All consumers at the author are past these events; sent by a producer's home: all consumers of the channel."""
+    """All consumers at the author (if it is a producer's home: of the channel) are past these events."""
 
     channel: _Channel
     cursors: Cursors
@@ -167,7 +167,7 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
-    """A broker is as near to a consumer of the author as its home, the addressee, or nearer."""
+    """A broker is at least as near to a consumer of the author as its home, the addressee."""
 
     channel: _Channel
     subscription: _Count
@@ -214,7 +214,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
 
 
 class Detour(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Events of a channel are wanted at another broker, too, or (`to` is the author) there no more."""
+    """Events of a channel are also wanted at another broker or, if `to` is the author, no longer wanted there."""
 
     h: HandoffId
     channel: _Channel
@@ -222,7 +222,7 @@ class Detour(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
 
 
 class Detoured(msgspec.Struct, frozen=True, array_like=True, tag="D", gc=False):
-    """Events of the author's producers after these numbers go to both brokers of a relocation."""
+    """Events of the author's producers after these numbers are sent to both brokers of a relocation."""
 
     h: HandoffId
     last: Cursors

@@ -53,15 +53,15 @@ class BusLine:
     """One bus line."""
 
     name: str = text("", "a name")
-    """Prefix of its buses, which are called NAME-1, NAME-2 and so on; has to be given."""
+    """Prefix of the names of its buses: NAME-1, NAME-2 and so on. Required."""
     buses: int = whole(4, 1, 10_000)
     """Number of buses on it."""
     service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
-    """First and last departure; several: buses are away in between. Empty: as in `[mobility]`."""
+    """First and last departure. With several ranges, buses are absent in between. Empty: as in `[mobility]`."""
     via: tuple[int, ...] = wholes("a list of hubs, the one in the middle being 0")
-    """Hubs that it passes; empty: one or two, drawn from the town."""
+    """Hubs that the line passes; empty: one or two, drawn from the town."""
     across: bool = flag(True)
-    """True if it goes on to a second terminus; otherwise it ends at its last hub."""
+    """True if the line continues to a second terminus; otherwise it ends at its last hub."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -74,15 +74,15 @@ class Buses:
     """Bus lines through one town."""
 
     town: int = whole(1, 0, UNBOUNDED)
-    """Number of the town: its routes are drawn from this number, and never from the seed."""
+    """Number of the town: its routes are drawn from this number, never from the seed."""
     start: str = text("06:00", "a time such as 05:30")
     """Time of day at the start of the run."""
     lines: int = whole(8, 1, 1_000)
-    """Number of lines, L01 and so on, where none are given as [[mobility.line]]."""
+    """Number of lines, named L01 and so on, if none are given as [[mobility.line]]."""
     buses: int = whole(4, 1, 1_000)
-    """Number of buses on each of those."""
+    """Number of buses on each of these lines."""
     service: tuple[str, ...] = texts('a list of hours such as "06:00-20:30"')
-    """First and last departure of lines that do not have their own; empty: all day."""
+    """First and last departure of lines without their own `service`; empty: all day."""
     block_m: float = number(200.0, 1.0, 10_000.0)
     """Distance from one street to the next."""
     hubs: int = whole(3, 1, _HUBS_MAX)
@@ -94,25 +94,25 @@ class Buses:
     reach_m_max: float = number(5_000.0, 1.0, 1e6)
     """Greatest distance of a terminus from the middle."""
     turn: float = number(0.3, 0.0, 1.0)
-    """Probability that a route turns at a crossing where both ways lead on."""
+    """Probability that a route turns at a crossing where both directions lead to its destination."""
     stop_m: float = number(400.0, 1.0, 100_000.0)
     """Distance from one stop to the next, in whole blocks."""
     speed_m_per_s: float = number(6.0, 0.1, 100.0)
     """Speed between stops."""
     dwell_s: float = number(20.0, 0.0, HOUR_S)
-    """Time that a bus stands at a stop."""
+    """Time that a bus waits at a stop."""
     hub_dwell_s: float = number(120.0, 0.0, HOUR_S)
-    """Time that a bus stands at a hub."""
+    """Time that a bus waits at a hub."""
     layover_s: float = number(180.0, 0.0, DAY_S)
-    """Time that a bus stands at a terminus, by the timetable."""
+    """Time that a bus waits at a terminus according to the timetable."""
     traffic: float = number(0.1, 0.0, 1.0)
-    """Standard deviation, from trip to trip, of the time between stops, as a share of it."""
+    """Standard deviation of the time between stops, from trip to trip, as a share of that time."""
     dwell_spread: float = number(0.3, 0.0, 1.0)
-    """Share by which stops are shorter or longer, at most."""
+    """Largest share by which stops are shorter or longer."""
     jitter_s: float = number(30.0, 0.0, HOUR_S)
-    """Delay of a departure, at most, although the bus was there in time."""
+    """Largest delay of a departure even if the bus arrived in time."""
     line: tuple[BusLine, ...] = rows(BusLine)
-    """The lines, where they are not all alike."""
+    """The lines, if they differ from each other."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "line", made(BusLine, self.line))

@@ -33,26 +33,26 @@ _TRIES = 200
 
 @table("mobility")
 class Community:
-    """Hosts that move in groups, on a square."""
+    """Hosts that move in groups (clouds) on a square."""
 
     count: int = whole(32, 1, 100_000)
     """Number of hosts."""
     side_m: float = number(1_000.0, 2.0, 1e7)
     """Side of the square."""
     clouds: int = whole(4, 1, 10_000)
-    """Number of groups; hosts are dealt out to them in turn."""
+    """Number of groups; hosts are assigned to them in turn."""
     cloud_radius_m: float = number(100.0, 1.0, 1e6)
-    """Members of a cloud stay this near to its centre."""
+    """Largest distance of a cloud's members from its centre."""
     cloud_speed_min_m_per_s: float = number(0.3, 0.0, 1_000.0)
-    """A cloud's speed is drawn evenly between this and `cloud_speed_max_m_per_s` for each of its ways."""
+    """Lowest speed of a cloud. The speed of each leg is drawn evenly between this and `cloud_speed_max_m_per_s`."""
     cloud_speed_max_m_per_s: float = number(0.9, 0.001, 1_000.0)
-    """The fastest that a cloud moves."""
+    """Highest speed of a cloud."""
     speed_min_m_per_s: float = number(1.0, 0.001, 1_000.0)
-    """A host's speed is drawn evenly between this and `speed_max_m_per_s` for each of its ways."""
+    """Lowest speed of a host. The speed of each leg is drawn evenly between this and `speed_max_m_per_s`."""
     speed_max_m_per_s: float = number(2.0, 0.001, 1_000.0)
-    """The fastest that a host moves."""
+    """Highest speed of a host."""
     change: float = number(0.1, 0.0, 1.0)
-    """Probability that a host, having reached a place, goes over to another cloud."""
+    """Probability that a host that has reached a place changes to another cloud."""
 
     def __post_init__(self) -> None:
         check_order(self, "cloud_speed_min_m_per_s", "cloud_speed_max_m_per_s")

@@ -47,18 +47,17 @@ class Gtfs:
     file: str = text("", "a GTFS zip file or folder")
     """The feed; required."""
     day: str = text("", "a day such as 2014-06-03")
-    """Day of its calendar; required."""
+    """Day of the feed's calendar; required."""
     start: str = text("00:00", "a time such as 05:30")
     """Time of day at the start of the run."""
     chain_m: float = number(500.0, 0.0, 1e6)
-    """A vehicle takes over a trip that starts at most this far away."""
+    """Largest distance to the start of a trip that a vehicle takes over."""
     chain_wait_s: float = number(2_700.0, 0.0, DAY_S)
-    """A vehicle takes over a trip that starts at most this long after it arrived; if it waits longer, it is away
-    meanwhile."""
+    """Longest time that a vehicle waits for a trip to take over; a vehicle that waits longer is absent meanwhile."""
     shapes: bool = flag(default=True)
-    """True if trips follow their shapes, where the feed has them; otherwise they go straight from stop to stop."""
+    """True if trips follow their shapes, if the feed has them; otherwise they go straight from stop to stop."""
     route_types: tuple[str, ...] = texts('a list of types of routes, as ["bus", "ferry"]')
-    """Only routes of these types, by word or by number of GTFS; none: all."""
+    """Types of the routes to include, as words or as GTFS numbers; none: all."""
 
     def __post_init__(self) -> None:
         if not self.file:

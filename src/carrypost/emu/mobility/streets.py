@@ -54,17 +54,17 @@ class Streets:
     speed_sd_m_per_s: float = number(0.25, 0.001, 100.0)
     """Standard deviation of the speed, before it is truncated."""
     speed_min_m_per_s: float = number(0.6, 0.001, 100.0)
-    """Least speed."""
+    """Lowest speed."""
     speed_max_m_per_s: float = number(2.0, 0.001, 100.0)
-    """Greatest speed."""
+    """Highest speed."""
     straight: float = number(0.5, 0.0, 1.0)
-    """Probability that a walker goes straight on at a crossing."""
+    """Probability that a walker continues straight at a crossing."""
     back: float = number(0.0, 0.0, 1.0)
-    """Probability that it goes back; in all other cases it turns left or right, which are equally likely."""
+    """Probability that a walker turns back. In all other cases it turns left or right with equal probability."""
     pause: float = number(0.0, 0.0, 1.0)
-    """Probability that it stops at a crossing before it goes on."""
+    """Probability that a walker stops at a crossing."""
     pause_mean_s: float = number(60.0, 0.001, DAY_S)
-    """Mean of how long; pauses are distributed exponentially."""
+    """Mean duration of a pause; pauses are distributed exponentially."""
 
     def __post_init__(self) -> None:
         self._check_streets("columns_m", self.columns_m, "width_m", self.width_m)

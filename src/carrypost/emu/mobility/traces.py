@@ -44,14 +44,14 @@ class Trace:
     """Movement from a file."""
 
     file: str = text("", "a file")
-    """The file; it may be packed with gzip."""
+    """The file; it may be compressed with gzip."""
     format: Literal["auto", "one", "ns-2", "walkers", "csv"] = choice("auto", ("auto", "one", "ns-2", "walkers", "csv"))
     """Format of the file; auto: detected from its contents."""
     max_gap_s: float | None = number_or_none(0.0, 100 * DAY_S)
-    """Longest time between two places over which a node moves in a straight line; none: any. Beyond, it is out of
-    range."""
+    """Longest gap between two positions that a node bridges in a straight line; none: unlimited. In longer gaps it is
+    out of range."""
     start_s: float | None = number_or_none(-TIME_S_MAX, TIME_S_MAX)
-    """Time in the file at which the run begins; none: 0, with The ONE's files what their header says."""
+    """Time in the file at which the run begins; none: 0, or for The ONE's files the time in their header."""
 
     def __post_init__(self) -> None:
         if not self.file:

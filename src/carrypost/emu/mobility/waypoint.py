@@ -25,26 +25,26 @@ _SIDE_M_MAX = 1e7
 
 @table("mobility")
 class RandomWaypoint:
-    """Nodes in a rectangle, each on its way from one random place to the next."""
+    """Nodes in a rectangle that walk from one random place to the next."""
 
     count: int = whole(100, 1, 1_000_000)
     """Number of nodes."""
     side_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
-    """Side of the square, or width of the rectangle; without this and `nodes_per_km2`: 1,000."""
+    """Side of the square, or width of the rectangle; 1,000 if neither this nor `nodes_per_km2` is given."""
     height_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
-    """Height of a rectangle that is no square; needs `side_m`."""
+    """Height of a rectangle; requires `side_m`. Without it, the area is a square."""
     nodes_per_km2: float | None = number_or_none(0.001, 1e6)
-    """In place of `side_m`: the square is as large as this density makes it."""
+    """Density that determines the size of the square, instead of `side_m`."""
     speed_min_m_per_s: float = number(0.5, 0.001, 1_000.0)
-    """A leg's speed is drawn evenly between this and `speed_max_m_per_s`."""
+    """Lowest speed. The speed of each leg is drawn evenly between this and `speed_max_m_per_s`."""
     speed_max_m_per_s: float = number(1.5, 0.001, 1_000.0)
-    """The fastest that a node walks."""
+    """Highest speed."""
     pause_min_s: float = number(0.0, 0.0, DAY_S)
-    """After each leg a node rests, for a time drawn evenly between this and `pause_max_s`."""
+    """Shortest pause. The pause after each leg is drawn evenly between this and `pause_max_s`."""
     pause_max_s: float = number(120.0, 0.0, DAY_S)
-    """The longest that a node rests."""
+    """Longest pause."""
     warm_up_s: float = number(0.0, 0.0, 100 * DAY_S)
-    """Time for which nodes have moved already when the run begins."""
+    """Time for which nodes have been moving when the run begins."""
 
     def __post_init__(self) -> None:
         if self.side_m is not None and self.nodes_per_km2 is not None:

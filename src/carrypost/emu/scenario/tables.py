@@ -26,7 +26,7 @@ from carrypost.config.rules import (
 
 FAITHFUL, IDEAL, POPULATION = "faithful", "ideal", "population"
 ZERO = "zero"
-"""In place of a file of delays: none."""
+"""Value that means no delays, instead of a file."""
 THROUGHOUT, FROM_CONTACTS = "throughout", "contacts"
 ORDERINGS = ("none", "causal", "delta-causal")
 WORKLOADS = ("broadcast", "script", "addressed", "channel")
@@ -40,7 +40,7 @@ class RunTable:
     """The options of the whole run."""
 
     name: str = text("", "a name")
-    """Name of the run in its record; empty: as the file is called."""
+    """Name of the run in its record; empty: the name of the file."""
     duration_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
     """Length of the run; required. The run goes from 0 to this time, exclusive."""
     mode: Literal["faithful", "ideal", "population"] = choice(FAITHFUL, (FAITHFUL, IDEAL, POPULATION))
@@ -60,40 +60,43 @@ class NodesTable:
     """
 
     file: str = text("", "a CSV file")
-    """CSV `node,join,leave`; several rows of a node: it comes back, cache kept; an empty leave: end of the run."""
+    """CSV `node,join,leave`. A node with several rows returns with its cache. An empty `leave` is the end of the
+    run."""
     count: int | None = whole_or_none(1, _NODES_MAX)
-    """Number of nodes, in place of a file: n0001, n0002 and so on, present throughout."""
+    """Number of nodes, instead of a file: n0001, n0002 and so on, present for the whole run."""
 
 
 @table("nodes.group")
 class GroupTable:
-    """Nodes that have settings of their own, in the table `settings` of the group. Later groups of a node win."""
+    """Nodes with their own settings, in the table `settings` of the group. Later groups override earlier ones."""
 
     name: str = text("", "a name")
     """Name of the group; required."""
     names: tuple[str, ...] = texts("a list of names of nodes")
     """The nodes of the group."""
     count: int | None = whole_or_none(1, _NODES_MAX)
-    """Number of nodes, drawn by the seed, in place of `names`."""
+    """Number of nodes, drawn by the seed, instead of `names`."""
     of: str = text("", "the name of a group")
-    """The group that they are drawn from, which stands before; empty: all nodes."""
+    """Earlier group from which they are drawn; empty: all nodes."""
 
 
 @table("contacts")
 class ContactsTable:
-    """The contacts, where there is no mobility."""
+    """The contacts of a scenario without mobility."""
 
     file: str = text("", "a file")
-    """CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the laboratory."""
+    """File of contacts: CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the
+    laboratory."""
     start_s: float = number(0.0, 0.0, 100 * YEAR_S)
     """Time in the file at which the run begins."""
     presence: Literal["throughout", "contacts"] = choice(THROUGHOUT, (THROUGHOUT, FROM_CONTACTS))
-    """Without `[nodes]`: nodes are there throughout, or each from its first contact in the file to its last."""
+    """Without `[nodes]`: nodes are present for the whole run, or each from its first contact in the file to its
+    last."""
 
 
 @table("radio")
 class RadioTable:
-    """Links, and the fate of datagrams on them. In ideal mode only the keys written here have an effect."""
+    """Links, and what happens to datagrams on them. In ideal mode only the keys given in the file have an effect."""
 
     range_m: float = number(50.0, 0.001, 1e6)
     """With mobility: greatest distance at which nodes hear each other."""
@@ -102,17 +105,18 @@ class RadioTable:
     min_duration_s: float = number(0.0, 0.0, YEAR_S)
     """With mobility: shorter contacts are left out."""
     rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
-    """Datagrams queue for the link, or for the air, at this rate; "none": no limit."""
+    """Rate at which a link, or the shared air, sends queued datagrams; "none": no limit."""
     airtime: Literal["private", "shared"] = choice("private", ("private", "shared"))
     """Private: each direction of a link has the rate to itself. Shared: all nodes that hear each other share it."""
     delay_s: float | None = number_or_none(0.0, HOUR_S)
-    """Time that a datagram is under way; "none": 0.001 in faithful mode, 0 in ideal mode."""
+    """Time from sending to arrival of a datagram; "none": 0.001 in faithful mode, 0 in ideal mode."""
     gather_s: float = number(0.0, 0.0, 1.0)
-    """Datagrams of one transmission that arrive within this time are handed over with the last of them; runs faster."""
+    """Datagrams of one transmission that arrive within this time are delivered together with the last of them, which
+    makes runs faster."""
     loss: float = number(0.0, 0.0, 1.0)
     """Probability that a datagram does not arrive."""
     duplicate: float = number(0.0, 0.0, 1.0)
-    """Probability that it arrives twice."""
+    """Probability that a datagram arrives twice."""
     reorder: float = number(0.0, 0.0, 1.0)
     """Probability that a datagram is delayed, so that later ones overtake it."""
     reorder_s: float = number(0.02, 1e-6, HOUR_S)
@@ -120,17 +124,18 @@ class RadioTable:
     asymmetric: float = number(0.0, 0.0, 1.0)
     """Probability that a contact works in one direction only."""
     routes: Literal["found", "told"] = choice("found", ("found", "told"))
-    """With `settings.island`: hosts find out the links between others or, in ideal mode, are told of them."""
+    """With `settings.island`: hosts find out the links between others ("found") or, in ideal mode, get them from the
+    emulator ("told")."""
 
 
 @table("radio.link")
 class LinkTable:
-    """Links of one pair that differ from the others; keys left out are as in `[radio]`."""
+    """The link of one pair of nodes, if it differs from others; keys left out are as in `[radio]`."""
 
     a: str = text("", "the name of a node")
-    """One node of the pair; with `one_way` the only one that is heard. Required."""
+    """One node of the pair; with `one_way`, the only one that is heard. Required."""
     b: str = text("", "the name of a node")
-    """The other. Has to be given."""
+    """The other node of the pair. Required."""
     one_way: bool = flag(False)
     """True if only `b` hears `a`."""
     rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
@@ -147,20 +152,20 @@ class LinkTable:
 
 @table("population")
 class PopulationTable:
-    """Population mode; in other modes this table says nothing."""
+    """Options of population mode; ignored in other modes."""
 
     delays: str = text("", "a file of delays")
-    """File that `carrypost emu calibrate` wrote, or "zero": no delays, which gives the flood bound. Has to be given."""
+    """File written by `carrypost emu calibrate`, or "zero": no delays, which gives the flood bound. Required."""
     window_s: float | None = number_or_none(1.0, 100 * YEAR_S)
-    """Messages published in a window of this length are passed on together: window after window or, in a campaign, in
-    tasks of their own; "none": all at once. It changes the cost, never the result."""
+    """Messages published in a window of this length are spread together: one window after the other or, in a campaign,
+    in separate tasks; "none": all at once. It affects the cost, never the result."""
     rows: Literal["all", "none"] = choice("all", ("all", "none"))
-    """Rows of the record: every reception and delivery, or counts and histograms alone."""
+    """Rows of the record: every reception and delivery ("all"), or only counts and histograms ("none")."""
 
 
 @table("workload")
 class WorkloadTable:
-    """The publications: one topic, which every node subscribes to from its first join; or one channel."""
+    """The publications: one topic, to which every node subscribes from its first join; or one channel."""
 
     kind: Literal["broadcast", "script", "addressed", "channel"] = choice("broadcast", WORKLOADS)
     """Broadcast: every node publishes periodically. Script: a file lists the publications. Addressed: hosts publish at
@@ -169,89 +174,89 @@ class WorkloadTable:
     topic: str = text("", "a destination")
     """Name of the topic or channel; empty: workload-0 for the first workload, and so on."""
     producers: str = text("", "the name of a group")
-    """Channel: the group of nodes that emit events. Has to be given."""
+    """Channel: the group of nodes that emit events. Required."""
     consumers: str = text("", "the name of a group")
-    """Channel: the group of nodes that subscribe, each from its first join on. Has to be given."""
+    """Channel: the group of nodes that subscribe, each from its first join on. Required."""
     modulator: str = text("", "the name of a modulator")
-    """Channel: the modulator of all consumers; empty: they get every event."""
+    """Channel: the modulator of all consumers; empty: none, so that consumers get every event."""
     params: Mapping[str, object] = values("a table of parameters")
     """Channel: the parameters of the modulator, by name."""
     ordering: Literal["none", "causal", "delta-causal"] = choice("none", ORDERINGS)
-    """In which order messages of this topic are delivered."""
+    """Order in which messages of this topic are delivered."""
     first_s: float = number(0.0, 0.0, YEAR_S)
-    """Broadcast, channel: how long after each of its joins a node first publishes. Addressed: when publishing
-    begins."""
+    """Broadcast, channel: time from each join of a node to its first publication. Addressed: start of publishing."""
     period_s: float = number(60.0, 1e-6, YEAR_S)
     """Broadcast, channel: time from one publication of a node to its next."""
     spread: bool = flag(False)
-    """Channel: producers do not emit at the same moments, but spread evenly over `period_s`."""
+    """Channel: true if producers emit at moments spread evenly over `period_s`, not at the same moment."""
     size: int = whole(1_000, 0, UNBOUNDED)
-    """Broadcast, addressed, channel: payload bytes, which are counted and never made."""
+    """Broadcast, addressed, channel: payload bytes. They are counted, not generated."""
     lifetime_s: float | None = number_or_none(1e-6, 100 * YEAR_S)
-    """Broadcast, addressed, channel: how long a message lives; left out: without end, and an event for
-    `settings.overlay.event_lifetime_s`."""
+    """Broadcast, addressed, channel: lifetime of a message; if left out, unlimited for messages, and
+    `settings.overlay.event_lifetime_s` for events."""
     messages: int = whole(100, 1, 1_000_000)
-    """Addressed: how many messages are published in all."""
+    """Addressed: total number of messages."""
     within_s: float = number(20.0, 1e-6, YEAR_S)
     """Addressed: time within which messages are published, as a Poisson process with a known number of events."""
     recipients: float = number(1.0, 1e-6, 1_024.0)
-    """Addressed: for how many other hosts a message is; below 1: for this share of all hosts."""
+    """Addressed: number of recipients of a message; below 1: share of all hosts that are recipients."""
     persistent: float = number(0.5, 0.0, 1.0)
     """Addressed: probability that a message is persistent."""
     priorities: int = whole(10, 1, 10)
     """Addressed: priorities are drawn evenly from 0 up to this, exclusive."""
     file: str = text("", "a CSV file")
-    """Script: CSV `t,node,message,size` and perhaps `lifetime` (empty: without end), `recipients` (names with spaces
-    between), `persistent` (`true`, `false`) and `priority` (0 to 9)."""
+    """Script: CSV `t,node,message,size` and optionally `lifetime` (empty: unlimited), `recipients` (names separated by
+    spaces), `persistent` (`true`, `false`) and `priority` (0 to 9)."""
 
 
 @table("faults")
 class FaultsTable:
-    """The faults, drawn from the seed for each node on its own. Rates are per hour of a node's presence."""
+    """The faults, drawn from the seed for each node independently. Rates are per hour of a node's presence."""
 
     away_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """Churn: how often a node goes away; its cache is kept."""
+    """Churn: rate at which a node leaves; its cache is kept."""
     away_s: float = number(600.0, 1e-6, YEAR_S)
-    """Churn: mean of how long it stays away."""
+    """Churn: mean time until it returns."""
     suspend_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """Rate at which a device falls asleep."""
+    """Rate at which a device is suspended."""
     suspend_s: float = number(60.0, 1e-6, YEAR_S)
-    """Mean of how long it sleeps."""
+    """Mean duration of a suspension."""
     crash_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """Rate at which a node crashes and loses what is not on its disk."""
+    """Rate at which a node crashes and loses everything that is not on its disk."""
     restart_s: float = number(10.0, 1e-6, YEAR_S)
-    """Mean of how long it takes to restart."""
+    """Mean time until it restarts."""
     store_lost: float = number(0.0, 0.0, 1.0)
-    """Probability that a crash takes the store too; the node comes back as NAME.2."""
+    """Probability that a crash destroys the store too; the node returns as NAME.2."""
     disk_full_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """Rate at which a disk is full, and takes nothing."""
+    """Rate at which a disk becomes full, so that nothing can be written."""
     disk_full_s: float = number(60.0, 1e-6, YEAR_S)
-    """Mean of how long."""
+    """Mean time until there is space again."""
     clock_skew_s: float = number(0.0, 0.0, YEAR_S)
-    """Clocks differ as if each were wrong by up to this, either way: each is ahead, by up to twice this."""
+    """Largest error of a clock in either direction. Emulated clocks are ahead by up to twice this, which makes the same
+    difference between clocks."""
     clock_drift_ppm: float = number(0.0, 0.0, 10_000.0)
-    """Greatest deviation of a clock's speed, in millionths, either way."""
+    """Largest deviation of a clock's speed in either direction, in millionths."""
     clock_step_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
-    """Rate at which a clock is set anew."""
+    """Rate at which a clock is set."""
     clock_step_s: float = number(1.0, 0.0, DAY_S)
-    """Greatest step of a clock, either way."""
+    """Largest step of a clock, in either direction."""
     corrupt: float = number(0.0, 0.0, 1.0)
-    """Probability that a byte of a datagram changes on the way."""
+    """Probability that a byte of a datagram is changed in transit."""
     truncate: float = number(0.0, 0.0, 1.0)
-    """Probability that a datagram arrives cut short."""
+    """Probability that a datagram arrives truncated."""
 
 
 @table("faults.event")
 class EventTable:
-    """One fault at one moment, besides random ones."""
+    """One fault at a given time, in addition to random ones."""
 
     t: float | None = number_or_none(0.0, 100 * YEAR_S)
     """Time in seconds; required."""
     node: str = text("", "the name of a node")
-    """Node that it affects; required."""
+    """Node that the fault affects; required."""
     kind: Literal["away", "suspend", "crash", "crash-lost", "disk-full", "clock-step"] = choice("crash", FAULTS)
-    """Kind of the fault; after `crash-lost` the store is gone. Has to be given."""
+    """Kind of the fault; after `crash-lost` the store is gone. Required."""
     duration_s: float = number(60.0, 1e-6, 100 * YEAR_S)
-    """Duration; a clock that was set stays as it is."""
+    """Duration of the fault; no effect on `clock-step`, after which the clock stays as set."""
     step_s: float = number(1.0, -YEAR_S, YEAR_S)
-    """Step of the clock: forward, or back if below 0."""
+    """Step of the clock: forward, or backward if below 0."""

@@ -20,20 +20,21 @@ class CopyState(enum.Enum):
     """The state of a message on a host."""
 
     UNKNOWN = "unknown"
-    """Nothing is here, not even a memory. On offer, it is a *want*: recorded, requested, then a buffer of fragments."""
+    """The host has no copy and remembers nothing. If the message is offered, it is a *want*: recorded, requested, then
+    a buffer of fragments."""
     PARTIAL = "partial"
-    """Some pieces are here. They are offered."""
+    """The host has some pieces, and offers them."""
     WHOLE = "whole"
-    """All pieces are here, and it was given to no program here."""
+    """The host has all pieces, and no program here was given the message."""
     WAITING = "waiting"
-    """Whole, and held back until the messages that it depends on were delivered: it is not evicted."""
+    """Whole, and held back until the messages that it depends on were delivered; not evicted."""
     PINNED = "pinned"
-    """Whole, delivered, not confirmed: it is not evicted."""
+    """Whole, delivered, not confirmed; not evicted."""
     UNSENT = "unsent"
-    """Published here, and not offered before it is durable, because it has an order or asks for it: it is not
+    """Published here, and not offered before it is durable, because it has an order or the program required that; not
     evicted."""
     FINISHED = "finished"
-    """Whole, and never wanted again: confirmed, or published here. It is still offered to others."""
+    """Whole, and never wanted again: confirmed, or published here. Still offered to others."""
     DONE = "done"
     """No copy, and never wanted again."""
     DECLINED = "declined"

@@ -37,23 +37,23 @@ FINGERPRINT_BYTES = 8
 
 
 class AckRecord(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """The record that its author, one of their recipients, has these messages."""
+    """Record by which its author, a recipient of these messages, acknowledges that it has them."""
 
     author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
     """Public key of the author; where security is off, its name in UTF-8."""
     until_us: Count
-    """Time at which the record ends: after the deadlines of the messages, or a day."""
+    """Time at which the record expires: after the deadlines of the messages, or after a day."""
     messages: Annotated[tuple[MessageKey, ...], msgspec.Meta(min_length=1, max_length=ACKED_IDS_MAX)]
     """Ids of the messages, each once."""
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-    """Of all that stands before it; empty where security is off."""
+    """Signature of all fields before it; empty where security is off."""
 
 
 class AckList(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """One step of comparing lists of `AckRecord`s. Numbers of 64 bits are packed, the highest byte first."""
+    """One step of comparing lists of `AckRecord`s. Numbers of 64 bits are packed, big-endian."""
 
     round: Annotated[int, msgspec.Meta(ge=0, le=3)]
-    """0: the XOR over all; 1: that over each part; 2: the fingerprints in some parts; 3: those that are wanted."""
+    """0: the XOR over all; 1: the XOR over each part; 2: the fingerprints in some parts; 3: wanted fingerprints."""
     xors: bytes = b""
     """One XOR in round 0, 64 in round 1; in round 2 a bitset of the parts that are listed."""
     fingerprints: bytes = b""
@@ -61,44 +61,44 @@ class AckList(msgspec.Struct, frozen=True, array_like=True, tag=13):
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """One part of the list of what its sender has, and need not get."""
+    """One part of the list of messages that its sender has and does not need."""
 
     session: Count
-    """Number of the session among those of the sender."""
+    """Number of the session among the sender's sessions."""
     part: Part
     parts: Parts
     floor: Floor
-    """Rank below which the sender takes nothing."""
+    """Rank below which the sender accepts no message."""
     fingerprints: bytes = b""
-    """Fingerprints of messages, ascending, the highest byte first. A part is about all fingerprints from its first to
-    its last. It begins with the one with which the part before it ends; the first part is about all before it as well,
-    the last about all behind it."""
+    """Fingerprints of messages, ascending, big-endian. A part covers all fingerprints from its first to its last. It
+    begins with the last fingerprint of the part before it. The first part also covers all before it, the last part all
+    after it."""
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """The answer to one part of a `Summary`: what its sender lacks of it."""
+    """The answer to one part of a `Summary`: the messages in it that its sender lacks."""
 
     session: Count
     """Number of the session."""
     part: Part
     fingerprints: bytes = b""
-    """Some of those in the part, in the same form."""
+    """Fingerprints from that part, in the same form."""
     floor: Floor = 0
-    """Rank below which the sender takes nothing."""
+    """Rank below which the sender accepts no message."""
 
 
 class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """A datagram on its way along a path, or back along it the news that it could not go on."""
+    """A datagram that is forwarded along a path, or the report to its source that it could not be forwarded."""
 
     path: Annotated[bytes, msgspec.Meta(min_length=2 * PREFIX_BYTES, max_length=PATH_BYTES_MAX)]
-    """Prefixes of the hosts on the path, none twice: its source, relays, its target."""
+    """Prefixes of the hosts on the path, none twice: the source, the relays, the target."""
     position: Annotated[int, msgspec.Meta(ge=1, le=PATH_BYTES_MAX // PREFIX_BYTES)]
-    """Place on the path of the host that it is sent to, from 0 for the source."""
+    """Index on the path of the host that the frame is sent to; the source is 0."""
     broken: Annotated[bytes, msgspec.Meta(max_length=2 * PREFIX_BYTES)] = b""
-    """Prefixes of the two ends of a link that is gone. With a body: the path leads round it, and is not changed again.
-    Without one: what was sent along the path was dropped there. Empty: no link was found gone."""
+    """Prefixes of the two ends of a missing link. With a body: the path avoids the link, and is not changed again.
+    Without a body: the datagram was dropped there. Empty: no link was missing."""
     body: bytes = b""
-    """A datagram, which is for the target alone: offers, requests, acknowledgements, and what carries messages."""
+    """Datagram for the target only: offers, requests, acknowledgements, and frames that carry messages."""
 
 
 def hops(path: bytes) -> list[bytes]:
@@ -107,36 +107,36 @@ def hops(path: bytes) -> list[bytes]:
 
 
 class LinkState(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Relays of its sender, and a digest of what it knows of links. Prefixes are packed, 4 bytes each, ascending."""
+    """The sender's relays, and a digest of the links that it knows. Prefixes are packed, 4 bytes each, ascending."""
 
     digest: Annotated[bytes, msgspec.Meta(min_length=FINGERPRINT_BYTES, max_length=FINGERPRINT_BYTES)]
-    """The XOR over the fingerprints of the records of all hosts that it can reach, its own included."""
+    """XOR over the fingerprints of the records of all hosts that the sender can reach, including its own."""
     relays: bytes = b""
-    """Prefixes of the neighbours that are its relays."""
+    """Prefixes of the neighbours that are the sender's relays."""
     heads: bytes = b""
-    """Prefix and stamp, 4 bytes each, of the records that it has, by prefix. A list is about all hosts from its first
-    prefix to its last; where one has the stamp 0, there is no record. Empty: nothing is listed."""
+    """Prefix and stamp, 4 bytes each, of the records that the sender has, by prefix. A list covers all hosts from its
+    first prefix to its last; the stamp 0 means that there is no record. Empty: nothing is listed."""
     wanted: bytes = b""
-    """Prefixes of hosts whose records it wants. Four zero bytes: whatever it lacks, by its digest."""
+    """Prefixes of hosts whose records the sender wants. Four zero bytes: all that it lacks, according to its digest."""
     one_way: bytes = b""
-    """Prefixes in its heard-list of those that do not hear it."""
+    """Prefixes in the sender's heard-list of nodes that do not hear it."""
 
 
 class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """The links of one host, told to everybody by itself. The highest boot counts, and in it the highest sequence."""
+    """The links of one host, sent to all hosts. The record with the highest boot counts, then the highest sequence."""
 
     author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
     """Public key of the author; where security is off, its name in UTF-8."""
     boot: Count
-    """Number of its life."""
+    """Number of the author's incarnation."""
     sequence: Count
-    """Number of the record in that life."""
+    """Number of the record in that incarnation."""
     chosen_by: bytes = b""
-    """Prefixes of the neighbours whose relay it is, 4 bytes each, ascending."""
+    """Prefixes of the neighbours that chose the author as a relay, 4 bytes each, ascending."""
     denied: bytes = b""
-    """Prefixes of hosts that claim to be its neighbours, and are not, in the same form."""
+    """Prefixes of hosts that wrongly claim to be the author's neighbours, in the same form."""
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-    """Of all that stands before it; empty where security is off."""
+    """Signature of all fields before it; empty where security is off."""
 
 
 def cut(data: bytes, size: int) -> list[bytes]:

@@ -15,7 +15,7 @@ MESSAGE_ID_BYTES_MAX = 98
 # What stands in these annotations holds for frames that come from the wire, whatever `Limits` says;
 # constructors do not check it. Handles and serials are counted up in one life, so 63 bits never run out.
 Handle = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""The number under which the one who offers speaks of the message."""
+"""Handle: the offering host's number for the message."""
 Serial = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Number of this frame among the sender's transfer frames."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -33,4 +33,5 @@ ProfileDigest = Annotated[bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, m
 MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]
 """Id of the message."""
 Floor = Annotated[int, msgspec.Meta(ge=0, le=255 << 54 | 2**53)]
-"""The lowest copy of a full cache: its privilege, and in the lower 54 bits when it was created. 0: there is room."""
+"""Rank of the lowest copy of a full cache: its privilege and, in the lower 54 bits, its time of creation. 0: there is
+room."""

@@ -45,7 +45,7 @@ from carrypost.model.ids import MessageId
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """Unasked Parcels of one neighbour that came."""
+    """Unasked Parcels that arrived from one neighbour."""
 
     node: NodePrefix
     """Prefix of the neighbour that sent them."""
@@ -56,25 +56,25 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """I am here, I want this, I hear these. Broadcast."""
+    """Announcement of a host: its presence, the digest of its interests, and the nodes that it hears. Broadcast."""
 
     node: NodeName
     incarnation: Count
-    """A larger one means that the node restarted."""
+    """Incarnation of the node; a larger one means that it restarted."""
     counter: Count
-    """Announcements so far in this life."""
+    """Number of announcements so far in this incarnation."""
     period_ms: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
-    """Time until the next one. A neighbour is gone after three silent periods."""
+    """Time until the next announcement. A neighbour is gone after three silent periods."""
     profile: ProfileDigest
     """Digest of the interest profile."""
     heard: tuple[NodePrefix, ...] = ()
-    """Prefixes of the nodes heard lately; a link is usable when each lists the other."""
+    """Prefixes of the nodes heard recently; a link is usable when each side lists the other."""
     begins: Annotated[bytes, msgspec.Meta(max_length=4)] = b""
-    """To one neighbour alone: its prefix, if a contact with it begins for the sender; else empty."""
+    """In an announcement to one neighbour: its prefix, if a contact with it begins for the sender; else empty."""
     receipts: tuple[Receipt, ...] = ()
-    """Unasked Parcels that came lately, by the neighbour that sent them."""
+    """Unasked Parcels that arrived recently, by the neighbour that sent them."""
     datagram_bytes: Count = 0
-    """The longest datagram that its interfaces carry. 0: not known, and left out."""
+    """Longest datagram that the sender's interfaces carry; 0: unknown, and left out."""
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -88,7 +88,7 @@ class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class ProfileRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Tell me the profile that has this digest."""
+    """Request for the profile with this digest."""
 
     digest: ProfileDigest
 
@@ -96,7 +96,7 @@ class ProfileRequest(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class Bucket(msgspec.Struct, frozen=True, array_like=True):
     """The part of a set whose fingerprints start with the `depth` bits `prefix`.
 
-    With `members` it is listed; without, `fingerprints` has the XOR over each of its equal children.
+    A bucket with `members` is listed. Without, `fingerprints` has the XOR over each of its equal children.
     """
 
     depth: Annotated[int, msgspec.Meta(ge=0, le=64)]
@@ -106,17 +106,14 @@ class Bucket(msgspec.Struct, frozen=True, array_like=True):
     fingerprints: tuple[Fingerprint, ...] = ()
     """XOR over the members of each child, in order."""
     members: tuple[Fingerprint, ...] | None = None
-    """The fingerprints of all members, if it is listed."""
+    """The fingerprints of all members, if the bucket is listed."""
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """One step of a reconciliation.
-
-    Even rounds come from the one who offers, odd ones from the one who wants.
-    """
+    """One step of a reconciliation. Even rounds are from the side that offers, odd ones from the side that receives."""
 
     profile: ProfileDigest
-    """Digest of the profile (of the one who wants) whose matching set is compared."""
+    """Digest of the receiving side's profile, whose matching set is compared."""
     round: Annotated[int, msgspec.Meta(ge=0, le=255)]
     """Number of this step, from 0."""
     buckets: tuple[Bucket, ...] = ()
@@ -129,9 +126,9 @@ class Digest(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Number of the question that this answers; 0: none."""
     part: Part = 0
     parts: Parts = 1
-    """An answer may need several frames; the question is answered when all of them have come."""
+    """Number of frames of the answer; the question is answered when all of them have arrived."""
     run: Count = 0
-    """Number of the reconciliation, given by the one who began it."""
+    """Number of the reconciliation, chosen by the side that began it."""
 
 
 class OfferEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -157,18 +154,18 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class PieceRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Of this message only some pieces are wanted, or none any more."""
+    """A message of which only some pieces are wanted, or none any more."""
 
     handle: Handle
     pieces: bytes
-    """Little-endian bitmap of the wanted pieces; empty: the message was asked for, and is not taken."""
+    """Little-endian bitmap of the wanted pieces; empty: the message was requested, but is not accepted."""
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Of what you offered I take these, in this order."""
+    """Answer to offers: the messages that the sender wants, in this order."""
 
     to: NodePrefix
-    """Prefix of the node that is asked; being named here proves that it is heard."""
+    """Prefix of the addressee; it shows the addressee that it is heard."""
     offers: tuple[Serial, ...]
     """Serials of the offers answered by this."""
     handles: tuple[Handle, ...] = ()
@@ -185,7 +182,7 @@ class DescriptorPart(msgspec.Struct, frozen=True, array_like=True, tag=7):
     hops: Count
     """Number of times that the message was passed on."""
     age_ms: Count
-    """Age of the message, as far as its carriers can tell."""
+    """Age of the message, as far as its carriers know."""
     part: Part
     parts: Parts
     body: bytes
@@ -204,23 +201,20 @@ class HashList(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Data(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """One fragment of a payload.
-
-    `last` asks for an acknowledgement at once: nothing follows until it comes.
-    """
+    """One fragment of a payload. `last` requests an immediate acknowledgement: nothing follows until it arrives."""
 
     handle: Handle
     serial: Serial
     index: Count
     """Number of the fragment in the message."""
     last: bool
-    """True if it is to be acknowledged at once."""
+    """True if the frame is to be acknowledged at once."""
     body: bytes
     """The bytes of the fragment."""
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Cumulative: which transfer frames of the addressee arrived, in memory, since serial `base`."""
+    """Acknowledgement of the addressee's transfer frames that arrived, in memory, since serial `base`. Cumulative."""
 
     base: Serial
     """The serial of the addressee that the first bit stands for."""
@@ -229,9 +223,9 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """A small message whole: its descriptor and its only fragment, where both fit into one datagram.
+    """A whole small message: its descriptor and its only fragment, if both fit into one datagram.
 
-    `last` asks for an acknowledgement at once: nothing follows until it comes.
+    `last` requests an immediate acknowledgement: nothing follows until it arrives.
     """
 
     handle: Handle
@@ -239,9 +233,9 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=11):
     hops: Count
     """Number of times that the message was passed on."""
     age_ms: Count
-    """Age of the message, as far as its carriers can tell."""
+    """Age of the message, as far as its carriers know."""
     last: bool
-    """True if it is to be acknowledged at once."""
+    """True if the frame is to be acknowledged at once."""
     wire: bytes
     """Signature and encoding of the descriptor."""
     body: bytes
