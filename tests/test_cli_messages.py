@@ -56,6 +56,7 @@ def noded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 def test_what_is_published_is_stored_and_a_subscriber_prints_it_with_types(noded: Shell) -> None:
     given = ["language=English", "level=3", "hot=true", "share=0.5", "phone=0049", "code:string=7", "age:byte=9"]
+    given += ["heat:double=nan", "most:float=Infinity", "least:double=-inf"]
     props = [part for each in given for part in ("--prop", each)]
     (stored,) = noded.lines("pub", "-t", "village.roads", "Hello", *props, "--id", "first", "--ttl", "6h")
     assert (stored["event"], stored["destination"], stored["neighbours"]) == ("stored", "topic/village.roads", 0)
@@ -65,6 +66,7 @@ def test_what_is_published_is_stored_and_a_subscriber_prints_it_with_types(noded
     assert (message["body"], message["type"], message["label"]) == ("Hello", "text", "first")
     assert message["properties"] == {
         "language": "English", "level": 3, "hot": True, "share": 0.5, "phone": "0049", "code": "7", "age": 9,
+        "heat": "NaN", "most": "Infinity", "least": "-Infinity",
     }  # fmt: skip
     assert stored["expires"] == message["expires"]
     assert bodies(noded, "sub", "-t", "village.>", "--count", "1") == ["Salut"], "the other one was consumed here"
@@ -198,6 +200,7 @@ MISTAKES = {
     ("receive", "-t", "x", "-q", "y"): "carrypost sub -t x",
     ("browse", "-t", "x"): "carrypost sub -t x",
     ("sub", "-t", "x", "-q", "y"): "carrypost receive -q y",
+    ("sub", "-t", "x", "--for", "0"): "--for must be greater than 0",
     ("sub", "--end"): "--end requires the name of a subscription",
     ("pub", "-t", "x", "hello", "-p", "hello"): "more than once",
     ("pub", "-t", "x", "hello", "--prop", "language"): "'language' must be NAME=VALUE",
@@ -205,6 +208,8 @@ MISTAKES = {
     ("pub", "-t", "x", "hello", "--prop", "level:itn=3"): "did you mean int?",
     ("pub", "-t", "x", "hello", "--prop", "level:int=three"): "'three' is not a valid int",
     ("pub", "-t", "x", "hello", "--prop", "level:byte=300"): "300",
+    ("pub", "-t", "x", "hello", "--prop", "level:float=1e39"): "'1e39' is out of the range of float",
+    ("pub", "-t", "x", "hello", "--prop", "level=1e999"): "'1e999' is out of the range of double",
     ("pub", "-t", "x", "hello", "--prop", "not-a-name=3"): "not-a-name",
     ("pub", "-t", "x", "hello", "--ttl", "0"): "must be greater than 0",
     ("pub", "-t", "x", "hello", "--for", "3"): "add --receipt",

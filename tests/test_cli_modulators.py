@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,28 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert (found["results"], found["state_bytes"]) == (2, 1)
     assert 0 < found["start_fuel"] < found["event_fuel"] < 100
     assert run(["modulators", "check", file]) == 1
-    assert json.loads(capsys.readouterr().out)["broker"].endswith("open() refused the parameters: it returned 1")
+    out, err = capsys.readouterr()
+    assert json.loads(out)["broker"].endswith("open() refused the parameters: it returned 1")
+    assert "--params passes some" in err
+    assert run(["modulators", "check", str(FOLDER / "sum.wat")]) == 1
+    assert "the sample event had 100 zero bytes; --event passes" in capsys.readouterr().err
     assert run(["modulators", "check", file, "--params", "xy"]) == 2
     assert "--params must be pairs of hexadecimal digits" in capsys.readouterr().err
     (tmp_path / "large").write_bytes(b"\0" * 32_769)
     assert run(["modulators", "check", str(tmp_path / "large")]) == 1
     assert "more than 32,768 (limits.module_bytes_max)" in json.loads(capsys.readouterr().out)["broker"]
-    (tmp_path / "text").write_text("hello")
-    assert run(["modulators", "check", str(tmp_path / "text")]) == 2
-    assert "invalid module in the WebAssembly text format: expected `(`" in capsys.readouterr().err
+    (tmp_path / "open.wat").write_text("(module")
+    assert run(["modulators", "check", str(tmp_path / "open.wat")]) == 2
+    assert "open.wat: invalid module in the WebAssembly text format: expected `)`" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_a_module_is_refused_without_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "carrypost.overlay.wasm", None)
+    for content, sentence in {b"": "empty.wat is empty", b"hello": "must be a WebAssembly module"}.items():
+        (tmp_path / "empty.wat").write_bytes(content)
+        assert run(["modulators", "check", str(tmp_path / "empty.wat")]) == 2
+        assert sentence in capsys.readouterr().err
+    assert run(["modulators", "check", str(FOLDER / "sum.wat")]) == 2
+    assert "sum.wat: WebAssembly modulators need wasmtime, which is not installed" in capsys.readouterr().err

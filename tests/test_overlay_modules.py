@@ -137,7 +137,7 @@ REFUSALS: dict[str, tuple[dict[str, object], Modulator, str]] = {
     "named only": ({"modulators": "named"}, example("hoard"), 'only (overlay.modulators = "named")'),
     "not an author": ({"modulators": "trusted"}, example("hoard"), "modules of listed authors only"),
     "imports": ({}, IMPORTS, "a module must not import anything, but this one imports env.clock"),
-    "no module": ({}, Modulator.wasm(b"text"), "a module must begin with the eight bytes of WebAssembly"),
+    "no module": ({}, Modulator.wasm(b"text"), "a module must begin with the header of WebAssembly"),
     "parameters": ({}, example("every_nth", b"xx"), "open() refused the parameters: it returned 1"),
     "endless start": ({}, Modulator.wat(module("(func $s (loop $l (br $l))) (start $s)")), "start used up its fuel"),
     "another version": ({}, Modulator.named("box", version=2, area=[0, 0, 1, 1]), "has version 1 here, not 2"),

@@ -206,14 +206,14 @@ REFUSED = {
     "another ABI": (module(ABI.replace("const 1", "const 2")), r"abi\(\) returned 2, and brokers run ABI 1"),
     "data outside": (module('(data (i32.const 524287) "xx")'), "start failed: .*out of bounds"),
     "large memory": (module('(memory (export "memory") 65)'), "start failed: .*memory minimum size"),
-    "no memory": (f"(module {ABI} {ALLOC} {OPEN} {PROCESS})", "exports its memory"),
+    "no memory": (f"(module {ABI} {ALLOC} {OPEN} {PROCESS})", "must export its memory"),
     "memory that is none": (
-        f'(module (func (export "memory")) {ABI} {ALLOC} {OPEN} {PROCESS})', "exports its memory"),
-    "no process": (f"(module {MEMORY} {ABI} {ALLOC} {OPEN})", r"exports process\(i32, i32\) -> i64"),
-    "process of another type": (module(PROCESS.replace("i64", "i32")), r"exports process\(i32, i32\) -> i64"),
-    "save alone": (module(SAVE), r"exports load\(i32, i32\) -> i32, which this one does not \(save and load"),
-    "load alone": (module(LOAD), r"exports save\(\) -> i64, which"),
-    "keep of another type": (module('(func (export "keep"))'), r"exports keep\(i32, i32, i32\) -> i32"),
+        f'(module (func (export "memory")) {ABI} {ALLOC} {OPEN} {PROCESS})', "must export its memory"),
+    "no process": (f"(module {MEMORY} {ABI} {ALLOC} {OPEN})", r"export process\(i32, i32\) -> i64"),
+    "process of another type": (module(PROCESS.replace("i64", "i32")), r"export process\(i32, i32\) -> i64"),
+    "save alone": (module(SAVE), r"export load\(i32, i32\) -> i32, which this one does not \(save and load"),
+    "load alone": (module(LOAD), r"export save\(\) -> i64, which"),
+    "keep of another type": (module('(func (export "keep"))'), r"export keep\(i32, i32, i32\) -> i32"),
     "a clock": (
         '(module (import "wasi_snapshot_preview1" "clock_time_get" (func (param i32 i64 i32) (result i32))))',
         "must not import anything, but this one imports wasi_snapshot_preview1.clock_time_get"),
@@ -235,9 +235,9 @@ def test_a_module_that_does_not_start_is_refused_with_a_reason(text: str, said: 
 
 GOOD = Modulator.wat(module()).module
 JUNK = {
-    "nothing but the magic": (b"\0asm", "must begin with the eight bytes"),
-    "text": (module().encode(), "must begin with the eight bytes"),
-    "a component": (b"\0asm\x0d\0\1\0", "must begin with the eight bytes"),
+    "nothing but the magic": (b"\0asm", "must begin with the header"),
+    "text": (module().encode(), "must begin with the header"),
+    "a component": (b"\0asm\x0d\0\1\0", "must begin with the header"),
     "cut short": (GOOD[:-3], "does not compile"),
     "more than all": (GOOD + b"\xff\xff", "does not compile"),
     "a section that is too long": (b"\0asm\1\0\0\0\1\xff\xff\xff\xff\x0f", "does not compile"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from carrypost.files import refusing
 if TYPE_CHECKING:
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.properties import Properties
+    from carrypost.model.properties import ValueType
     from carrypost.overlay.modulator import Modulator
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -133,9 +135,11 @@ def set_property(properties: Properties, text: str) -> None:
         raise LocalError(f"--prop {text!r}: unknown type {kind!r}{hint}")
     found = kinds[kind]
     try:
-        read = value if found is ValueType.STRING else _by_type(found.name, value)
+        read = value if found is ValueType.STRING else _by_type(found, value)
     except (KeyError, ValueError):
         raise LocalError(f"--prop {text!r}: {value!r} is not a valid {kind}") from None
+    except OverflowError:
+        raise LocalError(f"--prop {text!r}: {value!r} is out of the range of {kind}") from None
     properties.set(name, found, read)
 
 
@@ -147,10 +151,19 @@ def module(file: Path, parameters: bytes) -> Modulator:
         content = file.read_bytes()
     if content.startswith(b"\0"):
         return Modulator.wasm(content, parameters)
+    # Files that cannot be modules are told apart here: to translate text takes wasmtime, which may be missing.
+    if not content.strip():
+        raise LocalError(f"{file} is empty: it must be a WebAssembly module, in binary or text format")
     try:
-        return Modulator.wat(content.decode(), parameters)
+        text = content.decode()
     except UnicodeDecodeError:
-        raise LocalError(f"{file} must be a WebAssembly module, in binary or text format") from None
+        text = ""
+    if not text.lstrip().startswith(("(", ";;")):
+        raise LocalError(f"{file} must be a WebAssembly module, in binary or text format")
+    try:
+        return Modulator.wat(text, parameters)
+    except LocalError as error:
+        raise LocalError(f"{file}: {error}") from None
 
 
 def digits(option: str, text: str) -> bytes:
@@ -216,10 +229,22 @@ def _by_form(value: str) -> bool | float | str:
         return _TRUTHS[value]
     if _WHOLE.fullmatch(value):
         return int(value)
-    return float(value) if _DECIMAL.fullmatch(value) else value
+    if not _DECIMAL.fullmatch(value):
+        return value
+    if math.isinf(found := float(value)):
+        raise LocalError(f"{value!r} is out of the range of double")
+    return found
 
 
-def _by_type(kind: str, value: str) -> bool | float:
-    if kind == "BOOLEAN":
+def _by_type(kind: ValueType, value: str) -> bool | float:
+    """Return a value of this type; NaN and infinities must be written as such, and not as too many digits."""
+    from carrypost.model.properties import ValueType, nearest_float  # noqa: PLC0415 - keeps --help quick
+
+    if kind is ValueType.BOOLEAN:
         return _TRUTHS[value.lower()]
-    return float(value) if kind in {"FLOAT", "DOUBLE"} else int(value)
+    if kind not in {ValueType.FLOAT, ValueType.DOUBLE}:
+        return int(value)
+    found = nearest_float(float(value)) if kind is ValueType.FLOAT else float(value)
+    if math.isinf(found) and "inf" not in value.lower():
+        raise OverflowError
+    return found

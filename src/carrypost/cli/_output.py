@@ -21,6 +21,9 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON lines even on a terminal (the default when output is redirected).")
 ]
 
+_SHORT_S = 0.1
+"""Lengths of time below this one are shown in milliseconds."""
+
 
 def wants_json(asked: bool) -> bool:
     """Return True if JSON is to be printed: somebody asked for it, or stdout is no terminal."""
@@ -84,7 +87,7 @@ def figures(found: Mapping[str, object], *, json: bool) -> None:
 
 def _figure(name: str, value: object) -> object:
     if isinstance(value, float):
-        return duration(value)
+        return f"{value * 1e3:.1f} ms" if 0 < value < _SHORT_S else duration(value)
     if isinstance(value, int):
         return size(value) if name == "bytes" else f"{value:,}"
     return value

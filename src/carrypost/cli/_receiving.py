@@ -97,7 +97,11 @@ async def _print(joined: Joined, opening: Openable[Consumer], count: int | None,
             came = await read(consumer, show, count=count, limit_s=limit_s)
         finally:
             homeless.cancel()
-    if count is None or came == count:
+    if count is None:
+        if not came and limit_s is not None and sys.stderr.isatty():
+            _output.say(f"no message came within {_output.duration(limit_s)}")
+        return Exit.DONE
+    if came == count:
         return Exit.DONE
     wanted = "no message" if not came else f"{came:,} of {count:,} messages"
     _output.say(f"{wanted} came within {_output.duration(limit_s or 0)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Mapping
 
@@ -12,6 +13,8 @@ from carrypost.cli import _output
 from carrypost.errors import MessageFormatException
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
 from carrypost.jms.messages.properties import is_given
+from carrypost.jms.messages.texts import text_of
+from carrypost.model.properties import ValueType
 
 _SHOWN_MAX = 2_000
 """Characters of a body that a line for people has; JSON has all of them."""
@@ -44,9 +47,9 @@ def content(message: Message) -> object:
             case TextMessage():
                 return message.text
             case MapMessage():
-                return message.entries
+                return {name: _finite(value) for name, value in message.entries.items()}
             case StreamMessage():
-                return message.values
+                return [_finite(value) for value in message.values]
     except MessageFormatException:
         return message.payload
     return None if type(message) is Message else message.payload
@@ -64,9 +67,15 @@ def content_text(message: Message) -> str:
 def properties(message: Message) -> dict[str, object]:
     """Return the properties that its author gave it, also those of types that JMS has not."""
     try:
-        return {name: value for name, value in message.properties.items() if not is_given(name)}
+        found: Mapping[str, object] = {name: each for name, each in message.properties.items() if not is_given(name)}
     except MessageFormatException:
-        return {} if message.descriptor is None else dict(message.descriptor.attributes)
+        found = {} if message.descriptor is None else message.descriptor.attributes
+    return {name: _finite(value) for name, value in found.items()}
+
+
+def _finite(value: object) -> object:
+    """Return a value; NaN and infinities, which JSON lacks, as Java writes them."""
+    return value if not isinstance(value, float) or math.isfinite(value) else text_of(ValueType.DOUBLE, value)
 
 
 def _said_here(message: Message, name: str) -> object:

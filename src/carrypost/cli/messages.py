@@ -178,6 +178,8 @@ def sub(
         return
     if not channel and (modulator is not None or param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
+    if limit_s == 0:
+        raise LocalError("--for must be greater than 0, since messages need time to arrive: try --for 1")
     wish = _receiving.SubscribeOptions(
         _place(topic, queue, "receive", channel=channel), select, durable, _given.modulator(modulator, param)
     )

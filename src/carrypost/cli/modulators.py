@@ -9,7 +9,7 @@ import typer
 
 from carrypost.cli import _given, _paths
 from carrypost.cli._groups import Commands
-from carrypost.cli._output import JsonOption, figures, line, table, wants_json
+from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, settings_of
 from carrypost.errors import LocalError
@@ -31,7 +31,7 @@ def show(context: typer.Context, *, config: ConfigOption = None, json: JsonOptio
 
     * `carrypost modulators` lists them
 
-    * `carrypost modulators check examples/modulators/sum.wat` checks a module as a broker would
+    * `carrypost modulators check examples/modulators/hoard.wat` checks a module as a broker would
     """
     if context.invoked_subcommand is not None:
         return
@@ -73,9 +73,11 @@ def check(
 
     For example:
 
-    * `carrypost modulators check examples/modulators/sum.wat`
+    * `carrypost modulators check examples/modulators/hoard.wat`
 
-    * `carrypost modulators check box.wasm --params 0400000001000000 --event array.bin`
+    * `carrypost modulators check examples/modulators/every_nth.wat --params 02`
+
+    * `carrypost modulators check sum.wasm --event one.bin`
     """
     limits = settings_of(config, None).core.limits
     payload = bytes(_SAMPLE_BYTES) if event is None else _read(event)
@@ -84,6 +86,10 @@ def check(
         found, refusal = _examined(modulator, limits, payload)
     figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=wants_json(json))
     if refusal:
+        if "compile_s" in found and not params:
+            say("no parameters were given; --params passes some")
+        if "start_fuel" in found and event is None:
+            say(f"the sample event had {_SAMPLE_BYTES} zero bytes; --event passes the payload of another")
         raise typer.Exit(1)
 
 

@@ -30,7 +30,7 @@ class SelectorModulator:
 
 @modulator("box", cost_us=20)
 class Box:
-    """Cut a bounding box out of a two-dimensional array of doubles, as the flood watch does (OVERLAY §4.3).
+    """Cut a bounding box out of a two-dimensional array of doubles, as the flood watch does.
 
     A payload has the rows one after the other. The attribute `columns` is the length of a row; without it the array is
     square. `area` is the first column, the first row, and the column and row after the last ones. A result says where

@@ -108,7 +108,7 @@ def compiled(module: bytes, memory_bytes_max: int) -> bytes:
     others it belongs into a process that can be ended.
     """
     if not module.startswith(_MAGIC):
-        raise LocalError("a module must begin with the eight bytes of WebAssembly, version 1, which components do not")
+        raise LocalError("a module must begin with the header of WebAssembly, version 1; components are not accepted")
     try:
         return bytes(wasmtime.Module(_engine(memory_bytes_max), module).serialize())
     except wasmtime.WasmtimeError as error:
@@ -130,7 +130,7 @@ class Program:
 
     def _check(self, exports: Mapping[str, object]) -> None:
         if not isinstance(exports.get("memory"), wasmtime.MemoryType):
-            raise LocalError("a module exports its memory as 'memory'")
+            raise LocalError("a module must export its memory as 'memory'")
         self.has_state = any(name in exports for name in _STATE)
         self.has_keep = "keep" in exports
         wanted = _REQUIRED | (_STATE if self.has_state else {}) | (_OPTIONAL if self.has_keep else {})
@@ -142,7 +142,7 @@ class Program:
             if found != (parameters, results):
                 form = f"{name}({', '.join(parameters)}) -> {results[0]}"
                 both = " (save and load: both or neither)" if name in _STATE else ""
-                raise LocalError(f"a module exports {form}, which this one does not{both}")
+                raise LocalError(f"a module must export {form}, which this one does not{both}")
 
     def start(self, parameters: bytes, limits: Limits, state_bytes_max: int) -> WasmFunction:
         """Return an instance that has opened these parameters; raises `WasmFault`."""
