@@ -311,7 +311,7 @@ def _unknown_ids(stranger: Stranger) -> list[MessageId]:
 
 def _acked(stranger: Stranger) -> f.AckRecord:
     """Return an acknowledgement of messages that do not exist, which counts for an hour."""
-    return records.made(stranger.identity, stranger.now_us + _LIFETIME_US, _unknown_ids(stranger))
+    return records.signed_record(stranger.identity, stranger.now_us + _LIFETIME_US, _unknown_ids(stranger))
 
 
 def _forged_acked(stranger: Stranger) -> f.Frame:

@@ -38,7 +38,7 @@ class Source:
     async def release(self) -> None:
         """Do nothing: the node runs on."""
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """The benchmark waits in vain, and says so."""
 
 

@@ -56,7 +56,7 @@ class Author(OneNode):
     def hear(self, message: MessageId, kind: int = DELIVERED, by: str = "m", reason: str = "") -> None:
         """Report the outcome of a message, as a control message does, in a step of the host."""
         with self.host.step(self.now):
-            self.receipts.heard(Outcome(message, kind, reason), NodeId(by))
+            self.receipts.handle_outcome(Outcome(message, kind, reason), NodeId(by))
 
     def carry(self, message: MessageId) -> None:
         """A neighbour has it, as an acknowledgement says."""

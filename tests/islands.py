@@ -115,7 +115,7 @@ class Islands:
                 self.links.edges.setdefault(a, set()).add(b)
                 self.links.edges.setdefault(b, set()).add(a)
         for name in sorted(up):
-            self.net.host(name).tell_links(self.links, round(self.net.now * S))
+            self.net.host(name).set_links(self.links, round(self.net.now * S))
         self.net.advance(0)
 
     def instants(self, count: int) -> int:

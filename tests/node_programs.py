@@ -28,5 +28,5 @@ class Programs:
     async def release(self) -> None:
         """Let it run on."""
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """The test finds out."""

@@ -188,7 +188,7 @@ class GroupHost:
     def lose(self) -> None:
         """Fill the disk: what was not stored is lost, and messages of others are given to the group again."""
         changes = self.group.mark()
-        taken_back = [] if changes is None else self.group.take_back([changes])
+        taken_back = [] if changes is None else self.group.roll_back([changes])
         self.log = [each for each in self.log if each[0] == "expire"]
         for each in taken_back:
             if each.label in self.copies:

@@ -59,7 +59,7 @@ def give(net: testing.Network, node: str, identity: Identity, *messages: Message
     """Hand an acknowledgement to a host, as if any neighbour had brought it."""
     host, now = net.host(node), round(net.now * 1e6)
     identity = identity if host._host_context.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
-    made = records.made(identity, now + round(seconds * 1e6), messages)
+    made = records.signed_record(identity, now + round(seconds * 1e6), messages)
     with host.step(now):
         acked(net, node)._keep(signed.fingerprint(made), made, set())  # noqa: SLF001 - as if a neighbour had brought it
 
@@ -267,7 +267,7 @@ def test_a_record_names_at_most_32_messages_and_fits_into_a_datagram() -> None:
     assert [each for page in pages for each in page] == ids
     long = [MessageId(b"n" * 90 + b":1:%d" % number) for number in range(10, 60)]
     for page in records.pages(long, 576):
-        assert len(records.to_row(records.made(Identity.derived(1, "a"), 1, page))) <= 560
+        assert len(records.to_row(records.signed_record(Identity.derived(1, "a"), 1, page))) <= 560
     assert sum(len(page) for page in records.pages(long, 576)) == 50
 
 

@@ -55,7 +55,7 @@ class Scene:
         return self.net.host(name)._host_context.identity  # noqa: SLF001
 
     def record(self, by: Identity, *messages: MessageId, lasts_us: int = HOUR_US) -> AckRecord:
-        return records.made(by, self.now + lasts_us, messages or (self.message,))
+        return records.signed_record(by, self.now + lasts_us, messages or (self.message,))
 
     def say(self, *frames: AckRecord | AckList) -> None:
         self.net.inject("b", frames, "m")

@@ -490,7 +490,7 @@ def test_what_was_taken_back_is_waited_for_again(ordering: Ordering) -> None:
         assert group.receive(last, first, at=1) == [first]
         changes = group.group.mark()
         assert changes is not None
-        assert group.group.take_back([changes]) == [first]
+        assert group.group.roll_back([changes]) == [first]
         assert group.barrier(1) == set()
         assert group.receive(second, at=2) == [second]
         assert group.receive(first, at=3) == [first, last]
@@ -506,7 +506,7 @@ def test_what_was_taken_back_does_not_hide_that_the_waiting_of_another_is_over()
     changes = group.group.mark()
     assert changes is not None
     group.barrier(60)  # Time passes, and nobody looked at the timer.
-    assert group.group.take_back([changes]) == [taken]
+    assert group.group.roll_back([changes]) == [taken]
     assert group.due <= 60
     assert group.expire(60) == [last]
 

@@ -76,7 +76,7 @@ def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
             edges.set_claims(host, claimed, denied)
         case "hear", (dict() as heard,):
             told.heard = {host: each for host, each in heard.items() if host in told.known}
-            edges.hear(told.heard)
+            edges.set_heard(told.heard)
 
 
 def entry_of(table: Table, node: NodeId) -> Entry:

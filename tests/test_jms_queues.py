@@ -21,7 +21,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.mom.admission import LOOKS_MAX
+from carrypost.mom.admission import BROWSES_MAX
 from carrypost.naming import InitialContext
 
 pytestmark = pytest.mark.attached("credit, requests and browsings cross the socket in both directions")
@@ -195,7 +195,7 @@ async def test_a_browser_that_is_never_answered_ends_after_an_hour_or_when_too_m
         assert net.now == pytest.approx(3600, abs=1)
         waiting = asyncio.ensure_future(anext(aiter(browser)))
         await net.run(5)
-        for _ in range(LOOKS_MAX):
+        for _ in range(BROWSES_MAX):
             _ = [each async for each in there.create_browser(BOX).messages(timeout=1)]
         with pytest.raises(StopAsyncIteration):
             await waiting

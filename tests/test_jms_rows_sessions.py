@@ -438,7 +438,7 @@ async def test_row_67_client_acknowledges_all_that_the_context_got_so_far(net: t
 async def test_row_67_there_is_a_limit_to_what_is_not_acknowledged(
     net: testing.Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("carrypost.jms.acknowledging.UNACKNOWLEDGED_MAX", 3)
+    monkeypatch.setattr("carrypost.jms.acknowledgement.UNACKNOWLEDGED_MAX", 3)
     async with net.context("a", CLIENT) as context:
         consumer = await context.create_consumer(NEWS)
         await send(context, "1", "2", "3", "4")

@@ -23,7 +23,7 @@ from carrypost.model.ids import NodeId
 from carrypost.mom import admission, control
 from carrypost.mom.control import Item
 from carrypost.mom.incarnations import INCARNATION_BITS
-from carrypost.mom.queues.browsing import Browsings, Look
+from carrypost.mom.queues.remote_browses import RemoteBrowse, RemoteBrowses
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")
@@ -118,14 +118,14 @@ def test_an_answer_to_a_look_that_claims_a_huge_total_costs_nothing(monkeypatch:
         messaging = here.net.host("r").messaging
         session = messaging.open_session(messaging.connect(here.now), here.now)
         looked = 0
-        find = Browsings._descriptor  # noqa: SLF001 - every place of the answer that is looked at
+        find = RemoteBrowses._descriptor  # noqa: SLF001 - every place of the answer that is looked at
 
-        def counted(browsings: Browsings, look: Look, place: int) -> Descriptor | None:
+        def counted(browsings: RemoteBrowses, look: RemoteBrowse, place: int) -> Descriptor | None:
             nonlocal looked
             looked += 1
             return find(browsings, look, place)
 
-        monkeypatch.setattr(Browsings, "_descriptor", counted)
+        monkeypatch.setattr(RemoteBrowses, "_descriptor", counted)
         number = messaging.browse(session, theirs, None, here.now).number
         here.say("r", control.Snapshot("box", number, here.now, 0, 2**53, (b"x:1:1",)))
         here.say("r", control.Snapshot("box", number, here.now, 2**52, 2**53, (b"x:1:1",) * 50))
@@ -141,7 +141,7 @@ def test_four_hundred_looks_at_once_are_answered_one_by_one_and_not_all() -> Non
         here.say("m", *(control.Browse("jobs", number) for number in range(1, 401)), apart_s=0)
         here.net.advance(0.5)
         assert sum(here.published[before:]) < 60_000
-        assert here.refused("m", "looks") >= 400 - admission.LOOKS_MAX - 5
+        assert here.refused("m", "looks") >= 400 - admission.BROWSES_MAX - 5
         messaging = here.net.host("r").messaging
         told: list[Browsed] = []
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
@@ -158,11 +158,11 @@ def test_looks_of_one_honest_node_are_all_answered_soon() -> None:
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
         messaging = here.net.host("r").messaging
         session = messaging.open_session(messaging.connect(here.now), here.now)
-        for number in range(admission.LOOKS_MAX):
+        for number in range(admission.BROWSES_MAX):
             messaging.browse(session, here.queue, None if number % 2 else "k = 1", here.now)
         here.net.advance(10)
-        assert sum(each.complete for each in told) == admission.LOOKS_MAX
-        assert sum(len(each.descriptors) for each in told) == admission.LOOKS_MAX // 2 * 50
+        assert sum(each.complete for each in told) == admission.BROWSES_MAX
+        assert sum(len(each.descriptors) for each in told) == admission.BROWSES_MAX // 2 * 50
         assert here.refused("m", "looks") == 0
 
 

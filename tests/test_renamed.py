@@ -1,4 +1,4 @@
-"""Old names of what the documents describe still work, and warn."""
+"""Old names of documented functions, classes and methods: they still work, and warn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Layer
+from carrypost.host.host import Host
 
 RENAMED = [
     ("carrypost.gossip.wire.payloads", "filled", "fill_payloads"),
@@ -38,3 +39,20 @@ def test_a_layer_that_overrides_take_receives() -> None:
 
     assert Old().receive([]) == []
     assert Old.receive is not Layer.receive
+
+
+def test_a_layer_that_overrides_check_work_checks_units() -> None:
+    with pytest.warns(DeprecationWarning, match="Old.check_work is now called check_unit"):
+
+        class Old(Layer):
+            def check_work(self, *_: object) -> None: ...
+
+    assert Old.check_unit is not Layer.check_unit
+
+
+def test_a_host_still_has_tell_links() -> None:
+    with (
+        pytest.warns(DeprecationWarning, match="Host.tell_links is now called set_links"),
+        pytest.raises(AttributeError),  # Nothing of this host was made: the new method was called.
+    ):
+        Host.__new__(Host).tell_links(None, 0)

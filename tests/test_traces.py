@@ -26,7 +26,7 @@ from carrypost.cli.app import run
 from carrypost.events import Passed, Reason
 from carrypost.jms.served_node import ServedNode
 from carrypost.model.ids import NodeId
-from carrypost.node.control import holding
+from carrypost.node.control import held_copies
 from carrypost.node.control.client import Client
 from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.traces import Traces
@@ -302,7 +302,7 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
 async def test_carried_messages_are_shown_page_by_page_and_purged_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "_PAGE", 4)
+    monkeypatch.setattr(held_copies, "_PAGE", 4)
     udp = apart()
     anna, bert = settings(tmp_path, "anna", udp), settings(tmp_path, "bert", udp, altruistic=True)
     nodes = [await ServedNode.start(each) for each in (anna, bert)]

@@ -1,4 +1,4 @@
-"""Old names of documented functions and classes: they still work, with a warning."""
+"""Old names of documented functions, classes and methods: they still work, with a warning."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(sys.modules[module], names[name])
 
     return find
+
+
+def renamed_method(old: str, new: str) -> Callable[..., Any]:
+    """Return a method that calls the one with the new name."""
+
+    def call(self: object, *args: object, **options: object) -> Any:  # noqa: ANN401 - whatever the method returns
+        warnings.warn(f"{type(self).__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
+        return getattr(self, new)(*args, **options)
+
+    return call

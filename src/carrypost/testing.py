@@ -133,7 +133,7 @@ class Network(engine.Network):
             found = self._providers[node] = LocalProvider(self._checked(node))
         return found
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """A context has a problem, and no exception listener. Listeners that failed, as by an `assert`, are told."""
         if isinstance(error, ListenerException):
             self._unheard += (error,)
@@ -177,9 +177,9 @@ class _Seat:
     async def release(self) -> None:
         """Nodes stay while their network does."""
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """The network tells at its end what a program would have found in its log."""
-        self._network.unheard(error)
+        self._network.unhandled(error)
 
 
 def network(

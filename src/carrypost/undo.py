@@ -58,8 +58,8 @@ class Command(msgspec.Struct, eq=False):
 class UndoLog:
     """The commands of one host that were not answered yet, in the order in which they were carried out."""
 
-    def __init__(self, journal: Journal, tell: Callable[[Event], None]) -> None:
-        self._journal, self._emit = journal, tell
+    def __init__(self, journal: Journal, emit: Callable[[Event], None]) -> None:
+        self._journal, self._emit = journal, emit
         self._current: Command | None = None
         self._open: dict[int, Command] = {}
         self._senders: dict[MessageId, int] = {}

@@ -49,6 +49,8 @@ Handler = Callable[["Link", Any, int], object]
 new."""
 Rows = Mapping["Key", "Value | None"]
 """Rows of the store by key; None deletes one."""
+_RENAMED = {"take": "receive", "check_work": "check_unit"}
+"""Methods of layers by their names in earlier versions, which still work, with a warning."""
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -104,9 +106,10 @@ class Layer:
     """Not after the time of its next `expire`."""
 
     def __init_subclass__(cls) -> None:
-        if (take := vars(cls).get("take")) is not None:  # The name of `receive` in earlier versions.
-            warnings.warn(f"{cls.__name__}.take is now called receive", DeprecationWarning, stacklevel=2)
-            cls.receive = take  # type: ignore[method-assign]
+        for old, new in _RENAMED.items():
+            if (method := vars(cls).get(old)) is not None:
+                warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, method)
 
     @classmethod
     def register(cls) -> None:
@@ -160,8 +163,8 @@ class Layer:
     def check_session(self, session: int) -> None:
         """Raise unless drafts may be kept for this session of programs."""
 
-    def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
-        """Raise if a work that sends and acknowledges these is invalid; nothing was done yet."""
+    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
+        """Raise if a unit of work that sends and acknowledges these is invalid; nothing was done yet."""
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
         """Acknowledge for a work whose messages were sent. Not `undoable`: if it is lost, it is written again."""
@@ -299,9 +302,9 @@ class Layers:
         for check in self._of["check_session"]:
             check(session)
 
-    def check_work(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
+    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
         """Raise if a work is invalid, before anything is done about it."""
-        for check in self._of["check_work"]:
+        for check in self._of["check_unit"]:
             check(drafts, acks)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:

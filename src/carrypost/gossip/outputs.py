@@ -113,8 +113,8 @@ class Outputs:
 
     def pop_outgoing(self) -> list[Transmission]:
         """Return everything to send, once."""
-        taken, self.outgoing = self.outgoing, []
-        return taken if len(taken) == 1 else coalesce(taken)
+        outgoing, self.outgoing = self.outgoing, []
+        return outgoing if len(outgoing) == 1 else coalesce(outgoing)
 
     def pop_events(self) -> list[Event]:
         """Return all events, once."""

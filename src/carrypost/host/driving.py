@@ -55,7 +55,7 @@ class HostDriver(ABC):
     def __init__(self, host: Host | None = None) -> None:
         self._driven = host
         """The host to drain; None while it must be left alone. Drivers set it, even inside a verb."""
-        self._untold: list[Event] = []
+        self._early: list[Event] = []
         """Events that a driver took from the host early: reported with the next round, before others."""
         self._draining = False
         self._armed_us = NEVER
@@ -72,7 +72,7 @@ class HostDriver(ABC):
         self._draining = True
         rounds = 0
         try:
-            while (host := self._driven) is not None and (host.busy or self._untold):
+            while (host := self._driven) is not None and (host.busy or self._early):
                 # Two hosts, or a host and its program, that answer each other in zero time would
                 # spin here for ever, and the emulator's clock would never move.
                 if rounds == ROUNDS_MAX:
@@ -83,8 +83,8 @@ class HostDriver(ABC):
                 for transmission in host.outgoing():
                     self._transmit(transmission)
                 events = host.events()
-                if self._untold:
-                    events, self._untold = [*self._untold, *events], []
+                if self._early:
+                    events, self._early = [*self._early, *events], []
                 if events:
                     self._report(events)
         finally:

@@ -37,6 +37,7 @@ from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
 from carrypost.overlay.commands import OverlayCommands
+from carrypost.renamed import renamed_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -264,8 +265,8 @@ class Host:
         self._require_start()
         with self.step(now):
             asked = entry(pattern, selector, limits=self._host_context.limits)
-            taken = whole_destination(asked) if ordered else asked
-            number = self._deliveries.subscribe(taken, asked, confirmed=confirmed)
+            accepted = whole_destination(asked) if ordered else asked
+            number = self._deliveries.subscribe(accepted, asked, confirmed=confirmed)
             self._steps.apply_interest_changes(now)
         return number
 
@@ -404,12 +405,14 @@ class Host:
         self._neighbours.driver_link(peer, up=up, now=now)
         self._finish(now, self._links.get(peer))
 
-    def tell_links(self, graph: Graph, now: int) -> None:
+    def set_links(self, graph: Graph, now: int) -> None:
         """Set all links between hosts, if the driver knows them, at first and whenever they change."""
         if self._island is None:
             raise StateError("this host has no island: set island = true")
         with self.step(now):
             self._island.set_links(graph, now)
+
+    tell_links = renamed_method("tell_links", "set_links")
 
     def carry(self, datagram_bytes: int, now: int) -> None:
         """Set the longest datagram that the driver's interfaces carry; 0: not known. Neighbours are informed."""

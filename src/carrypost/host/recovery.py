@@ -153,7 +153,7 @@ class Recovery:
         for event in answered.held:
             if isinstance(event, Delivered):
                 self._deliveries.undo_confirmation(event)
-        taken_back = self._layers.lost(serial, answered.held)
+        rolled_back = self._layers.lost(serial, answered.held)
         gone: dict[MessageId, None] = {}
         for key in answered.puts:
             kind, name, _ = key
@@ -164,25 +164,26 @@ class Recovery:
             elif key == keys.INCARNATION:
                 self._incarnation = True
         self._struck += [MessageId(name) for kind, name, _ in answered.puts if kind == keys.STRUCK]
-        self._take_back(taken_back, gone)
+        self._roll_back(rolled_back, gone)
         undone = self._undo.lost(serial, answered.held, gone)
-        untold = {message for command in undone for message in command.messages}
-        gone |= dict.fromkeys(untold)
+        unreported = {message for command in undone for message in command.messages}
+        gone |= dict.fromkeys(unreported)
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
         # A message whose own row was in an earlier batch is on disk. It may be reported as failed
         # only once its deletion is durable, or a crash would bring it back.
         for message in gone:
-            self._fail(message, reason, written=(keys.MESSAGE, message, 0) not in lost, told=message not in untold)
+            written = (keys.MESSAGE, message, 0) not in lost
+            self._fail(message, reason, written=written, reported=message not in unreported)
         self._undo.abort(undone, serial, reason)
         if gone:
             self._confine(now)
         self.notes_us = now + _RETRY_US
         self.due_us = min(self.notes_us, self.relief_us)
 
-    def _take_back(self, taken_back: Iterable[Descriptor], gone: dict[MessageId, None]) -> None:
+    def _roll_back(self, rolled_back: Iterable[Descriptor], gone: dict[MessageId, None]) -> None:
         """Undo deliveries and sends that depend on something that was lost: own messages fail."""
-        for each in taken_back:
+        for each in rolled_back:
             if each.author == self._author:
                 self._journal.fail(each.id)
                 gone[each.id] = None
@@ -231,24 +232,24 @@ class Recovery:
         """Undo a delivery that could not be recorded, until it can be."""
         copy = self._cache.get(message)
         if copy is not None and copy.here:
-            self._deliveries.take_back(copy)
+            self._deliveries.undo(copy)
             self._undelivered[copy.id] = None
 
-    def _fail(self, message: MessageId, reason: str, *, written: bool, told: bool) -> None:
+    def _fail(self, message: MessageId, reason: str, *, written: bool, reported: bool) -> None:
         """Report a message that is not here as failed.
 
         `written`: its own batch was, or may be, written, so the failure is reported once it is deleted for good. Not
-        `told`: the work that it is a part of is reported instead.
+        `reported`: the work that it is a part of is reported instead.
         """
         copy = self._cache.get(message)
         if copy is None or not copy.here:
             return
-        if copy.own and told and not written:
+        if copy.own and reported and not written:
             self._outputs.emit(Failed(copy.id, reason))
-        self._deliveries.take_back(copy)
+        self._deliveries.undo(copy)
         self._holdings.discard(copy, Reason.STORE)
         self._removals.sweep()
-        if copy.own and told and written:
+        if copy.own and reported and written:
             self._journal.hold(Failed(copy.id, reason))
 
     def tick(self, now: int) -> None:

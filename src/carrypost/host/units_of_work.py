@@ -142,7 +142,7 @@ class UnitsOfWork:
         """
         self.layers.check_session(session)
         if is_channel(draft.destination):
-            self.layers.check_work((draft,), ())
+            self.layers.check_unit((draft,), ())
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:
@@ -183,7 +183,7 @@ class UnitsOfWork:
             raise IllegalStateException(
                 f"a draft can be sent only once, and this transaction names one twice: {drafts}"
             )
-        self.layers.check_work([each.draft for each in sends], work.acks)
+        self.layers.check_unit([each.draft for each in sends], work.acks)
         if work.acks and not self.layers.acknowledging:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         # Drafts may have died while they waited.

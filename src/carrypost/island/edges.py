@@ -25,7 +25,7 @@ class Edges:
         self._own = own
         self._ends: dict[bytes, set[bytes]] = {own: set()}
         """By known host: the other ends of its edges."""
-        self._said: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
+        self._claims: dict[bytes, tuple[frozenset[bytes], frozenset[bytes]]] = {}
         """By host: the neighbours that it claims in its record, and those that it denies."""
         self._heard: dict[bytes, frozenset[bytes]] = {}
         """By neighbour of this host: those that it says it hears, and is heard by."""
@@ -49,13 +49,13 @@ class Edges:
         """Let the edges of a host count from now on, as far as anybody claims them."""
         if host not in self._ends:
             self._ends[host] = set()
-            claiming = [each for each, (claimed, _) in self._said.items() if host in claimed]
+            claiming = [each for each, (claimed, _) in self._claims.items() if host in claimed]
             hearing = [each for each, heard in self._heard.items() if host in heard]
-            self._look(host, {*claiming, *hearing, *self._claimed(host)})
+            self._update(host, {*claiming, *hearing, *self._claimed(host)})
 
     def forget(self, host: bytes) -> None:
         """Let no edge of a host count, and forget its record."""
-        self._said.pop(host, None)
+        self._claims.pop(host, None)
         self.claimants.discard(host)
         ends = self._ends.pop(host)
         for other in ends:
@@ -65,31 +65,34 @@ class Edges:
 
     def set_claims(self, host: bytes, claimed: frozenset[bytes], denied: frozenset[bytes]) -> None:
         """Replace what a known host says in its record."""
-        before = self._said.get(host, (_NOBODY, _NOBODY))
-        self._said[host] = claimed, denied
+        before = self._claims.get(host, (_NOBODY, _NOBODY))
+        self._claims[host] = claimed, denied
         (set.add if self._own in claimed else set.discard)(self.claimants, host)
-        self._look(host, (before[0] ^ claimed) | (before[1] ^ denied))
+        self._update(host, (before[0] ^ claimed) | (before[1] ^ denied))
 
-    def hear(self, heard: Mapping[bytes, frozenset[bytes]]) -> None:
+    def set_heard(self, heard: Mapping[bytes, frozenset[bytes]]) -> None:
         """Replace the neighbours of this host, which are known, and those that each of them has."""
         before, self._heard = self._heard, dict(heard)
-        self._look(self._own, before.keys() ^ heard.keys())
+        self._update(self._own, before.keys() ^ heard.keys())
         for host in before.keys() | heard.keys():
             if (change := before.get(host, _NOBODY) ^ heard.get(host, _NOBODY)) and host in self._ends:
-                self._look(host, change)
+                self._update(host, change)
 
     def _claimed(self, host: bytes) -> frozenset[bytes]:
-        return self._said.get(host, (_NOBODY, _NOBODY))[0] | self._heard.get(host, _NOBODY)
+        return self._claims.get(host, (_NOBODY, _NOBODY))[0] | self._heard.get(host, _NOBODY)
+
+    def _denied(self, host: bytes) -> frozenset[bytes]:
+        return self._claims.get(host, (_NOBODY, _NOBODY))[1]
 
     def _counts(self, one: bytes, other: bytes) -> bool:
         if self._own in (one, other):
             return (other if one == self._own else one) in self._heard
-        if other in self._said.get(one, (_NOBODY, _NOBODY))[1] or one in self._said.get(other, (_NOBODY, _NOBODY))[1]:
+        if other in self._denied(one) or one in self._denied(other):
             return False
         return other in self._claimed(one) or one in self._claimed(other)
 
-    def _look(self, host: bytes, others: Iterable[bytes]) -> None:
-        """Look again at edges of a known host of which somebody says something else than before."""
+    def _update(self, host: bytes, others: Iterable[bytes]) -> None:
+        """Update the edges between a known host and hosts about which claims changed."""
         ends = self._ends[host]
         for other in others:
             if other in self._ends and other != host and (other in ends) is not self._counts(host, other):

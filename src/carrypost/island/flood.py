@@ -92,7 +92,7 @@ class Peer(msgspec.Struct, eq=False):
     """Time at which the contact began."""
     digest: int | None = None
     """The digest that it sent last; None: none yet, so it may have no island."""
-    said: LinkState | None = None
+    last_state: LinkState | None = None
     """The last link state, unless that contained lists or requests."""
     chose: bool = False
     """True if it made this host its relay."""
@@ -123,7 +123,7 @@ class Flood:
         """Neighbours with a contact, by link address."""
         self._relays = self._one_way = b""
         """The content of link states, packed."""
-        self.told: tuple[int, bytes, bytes] = 0, b"", b""
+        self.sent_content: tuple[int, bytes, bytes] = 0, b"", b""
         """The content that was last broadcast."""
         self._repeats = 0
         """Number of announcements that will repeat the same relays and links."""
@@ -181,21 +181,22 @@ class Flood:
     @property
     def news(self) -> News:
         """Kind of news for neighbours, new or to be repeated."""
-        if self._repeats or self.content[1:] != self.told[1:]:
+        if self._repeats or self.content[1:] != self.sent_content[1:]:
             return News.LINKS
-        return News.DIGEST if self._digest_repeats or self.content != self.told else News.NONE
+        return News.DIGEST if self._digest_repeats or self.content != self.sent_content else News.NONE
 
-    def told_state(self) -> LinkState:
+    def state_to_broadcast(self) -> LinkState:
         """Return a link state that is broadcast now."""
-        changed, self.told = [new != old for new, old in zip(self.content, self.told, strict=True)], self.content
+        changed = [new != old for new, old in zip(self.content, self.sent_content, strict=True)]
+        self.sent_content = self.content
         self._repeats = _STATE_REPEATS if any(changed[1:]) else max(0, self._repeats - 1)
         self._digest_repeats = _STATE_REPEATS if changed[0] else max(0, self._digest_repeats - 1)
         return self.state()
 
     def broadcast(self, records: Sequence[LinkRecord]) -> None:
         """Broadcast records. New relays have to know that they are: they pass the records on."""
-        new = not self.lossless and not prefixes(self._relays) <= prefixes(self.told[1])
-        self._outputs.broadcast((self.told_state(), *records) if new else records)
+        new = not self.lossless and not prefixes(self._relays) <= prefixes(self.sent_content[1])
+        self._outputs.broadcast((self.state_to_broadcast(), *records) if new else records)
 
     # --- records -------------------------------------------------------------------------------------------
 
@@ -300,12 +301,12 @@ class Flood:
         peer = self.peers.get(link.peer)
         if peer is None:
             return False
-        if frame == peer.said and peer.digest == self._table.digest and peer.compare_us == NEVER:
+        if frame == peer.last_state and peer.digest == self._table.digest and peer.compare_us == NEVER:
             return False  # As most of them.
         budgets, lists = link.budgets, bool(frame.heads or frame.wanted)
         if not (self.lossless or budgets.states.try_spend(1, now)) or (lists and not budgets.lists.try_spend(1, now)):
             raise LimitError("rate")
-        peer.said = None if lists else frame
+        peer.last_state = None if lists else frame
         before = peer.digest is None, peer.chose, peer.one_way
         peer.digest = int.from_bytes(frame.digest, "big")
         peer.chose = self.lossless or self._prefix in cut(frame.relays, PREFIX_BYTES)

@@ -95,9 +95,9 @@ class Entry(msgspec.Struct, eq=False):
 
     def is_before(self, record: LinkRecord) -> bool:
         """Return True if another record of the same author replaces this one."""
-        said, other = (self.boot, self.sequence), (record.boot, record.sequence)
-        if said != other:
-            return said < other
+        this, other = (self.boot, self.sequence), (record.boot, record.sequence)
+        if this != other:
+            return this < other
         return record != self.record and self.fingerprint < fingerprint(record)
 
 
@@ -202,7 +202,7 @@ class Table:
         for node in heard:
             self._name(node)
         named = {node_prefix(node): node for node in heard if self.holder(node_prefix(node)) == node}
-        self._edges.hear({prefix: heard[node] for prefix, node in named.items()})
+        self._edges.set_heard({prefix: heard[node] for prefix, node in named.items()})
         for node in before.keys() - heard.keys():
             self._unname(node)
 

@@ -266,14 +266,14 @@ class Relaying:
             for reason, count in decoded.refused.items():
                 self._outputs.refuse(reason, link.peer, count=count)
                 link.budgets.charge(FRAME * count)
-        taken = [each for each in frames if type(each) in _INSIDE]
-        if len(taken) < len(frames):
-            self._outputs.refuse("relay", link.peer, count=len(frames) - len(taken))
-            link.budgets.charge(FRAME * (len(frames) - len(taken)))
-        route = self.route(source, now) if taken else None
+        accepted = [each for each in frames if type(each) in _INSIDE]
+        if len(accepted) < len(frames):
+            self._outputs.refuse("relay", link.peer, count=len(frames) - len(accepted))
+            link.budgets.charge(FRAME * (len(frames) - len(accepted)))
+        route = self.route(source, now) if accepted else None
         if route is not None:
-            came.setdefault((route, relays), []).extend(taken)
-        elif taken:
+            came.setdefault((route, relays), []).extend(accepted)
+        elif accepted:
             raise LimitError("routes")
 
     def _broke(self, link: Link, broken: bytes, path: list[bytes], now: int) -> None:

@@ -81,7 +81,7 @@ class Survey:
     def met(self, link: Link, now: int) -> None:
         """Begin a contact."""
         self.flood.meet(link, now)
-        if link.prefix in self.flood.told[2]:
+        if link.prefix in self.flood.sent_content[2]:
             self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
         self._look_soon(now, JITTER_US)
 
@@ -107,7 +107,7 @@ class Survey:
             if not (due or (news is News.DIGEST and now >= self._told_us + _DIGEST_US)):
                 return ()
             self._announced, self._told_us, self._digest_us = 0, now, NEVER
-            return (self.flood.told_state(),)
+            return (self.flood.state_to_broadcast(),)
         return (self.flood.state(),)
 
     def _is_unheeded(self) -> bool:
@@ -122,13 +122,13 @@ class Survey:
         if self._state_us <= now:
             self._state_us = NEVER
             self._set_state()
-            if self.flood.content[1:] != self.flood.told[1:]:
-                self._outputs.broadcast((self.flood.told_state(),))
+            if self.flood.content[1:] != self.flood.sent_content[1:]:
+                self._outputs.broadcast((self.flood.state_to_broadcast(),))
         if self._digest_us <= now:
             self._digest_us = NEVER
-            if self.table.digest != self.flood.told[0]:
+            if self.table.digest != self.flood.sent_content[0]:
                 self._told_us = now
-                self._outputs.broadcast((self.flood.told_state(),))
+                self._outputs.broadcast((self.flood.state_to_broadcast(),))
         self.flood.expire(now)
         reviewed, self._reviewed = self._reviewed, False
         return reviewed
@@ -177,13 +177,13 @@ class Survey:
         else:
             self._relays = choose(self._prefix, heard, self._relays)
             self._set_state()
-            if packed_prefixes(self._relays) != self.flood.told[1]:
+            if packed_prefixes(self._relays) != self.flood.sent_content[1]:
                 self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
         self._record_us = NEVER
         if self._boot:
             self._renew_record(now)
         self._forget_us = self.table.expire(now)
-        if self._digest_us == NEVER and not self.flood.lossless and self.table.digest != self.flood.told[0]:
+        if self._digest_us == NEVER and not self.flood.lossless and self.table.digest != self.flood.sent_content[0]:
             soon_us = now + _ALONE_US // 2
             self._digest_us = max(self.flood.soon(soon_us, _ALONE_US // 2), self._told_us + _DIGEST_US)
 

@@ -364,9 +364,9 @@ class Ways:
             self._send(link, silent, now)
         # It may wait for its turn, or be lost: then this asks for it again.
         late_us = now - STRAIGHT_US
-        if unsaid := [leg.errand.copy for leg in sent if leg.remains == _THERE and leg.moved_us <= late_us]:
-            self._transfers.offer(link, unsaid)
-        way.tries += bool(silent or unsaid)
+        if unanswered := [leg.errand.copy for leg in sent if leg.remains == _THERE and leg.moved_us <= late_us]:
+            self._transfers.offer(link, unanswered)
+        way.tries += bool(silent or unanswered)
         way.due_us = now + link.outbox.recovery.answer_us(way.tries, self._patience_us)
 
     def _drop_momentary(self, node: NodeId, way: Way) -> None:

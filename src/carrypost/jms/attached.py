@@ -227,12 +227,12 @@ class AttachedProvider(RemoteProvider):
             self._read = together[-1][0].number
         if program is None:
             return
-        tell = getattr(program, news.method)
+        notify = getattr(program, news.method)
         for args in together:
             if frame.name in _AT_ONCE:
-                tell(*args)
+                notify(*args)
             else:
-                asyncio.get_running_loop().call_soon(tell, *args)
+                asyncio.get_running_loop().call_soon(notify, *args)
 
     def busy(self, on: bool) -> None:
         """Note that the disk is behind, or no longer."""
@@ -291,7 +291,7 @@ class AttachedNode:
             await self.release()
             raise
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """The log has it."""
 
     async def release(self) -> None:

@@ -37,7 +37,7 @@ class Batch:
         left_us = min(_end_us(handed) for handed, _ in read) - now_us
         self._until = monotonic() + left_us / MICROSECONDS
         """Time at which the first of them expires, by the steady clock."""
-        self._taken = self._reported = 0
+        self._popped = self._reported = 0
         self._closed = False
         self._lock = threading.Lock()
         """A message is either taken, or stays in the intake when the batch is closed."""
@@ -57,24 +57,24 @@ class Batch:
 
         A signal handler may raise at any moment, as Ctrl-C does. Then nothing is taken.
         """
-        at = self._taken
+        at = self._popped
         try:
             with self._lock:
                 if self._closed or at == len(self._read) or monotonic() >= self._until:
                     return None
                 message = self._read[at][1]
-                self._taken = at + 1
+                self._popped = at + 1
             if self._idle:
                 self._idle = False
                 self._loop.call_soon_threadsafe(self._begin_timer)
         except BaseException:
-            self._taken = max(at, self._reported)
+            self._popped = max(at, self._reported)
             raise
         return message
 
     def report(self) -> None:
         """Inform the intake of the messages that were taken."""
-        while self._reported < self._taken:
+        while self._reported < self._popped:
             handed, _ = self._read[self._reported]
             self._reported += 1
             self._took(handed)
@@ -96,7 +96,7 @@ class Batch:
         self._timer = self._loop.call_later(_TOLD_S, self._report_in_time)
 
     def _report_in_time(self) -> None:
-        self._idle = self._reported == self._taken
+        self._idle = self._reported == self._popped
         self.report()
         if not self._idle and not self.is_over:
             self._begin_timer()

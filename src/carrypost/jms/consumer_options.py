@@ -10,7 +10,7 @@ import msgspec
 from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
 from carrypost.jms.destinations import ChannelTopic, Queue, Topic, as_destination
 from carrypost.jms.messages.properties import is_given
-from carrypost.jms.modulating import check_relocation, check_unmodulated, encoded
+from carrypost.jms.modulator_options import check_relocation, check_unmodulated, encoded
 from carrypost.jms.translation import translated
 from carrypost.model.pattern import DESTINATION, entry
 from carrypost.model.selector import Selector

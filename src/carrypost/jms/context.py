@@ -12,14 +12,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException
-from carrypost.jms import declaring, requestor
+from carrypost.jms import queue_declaration, requestor
 from carrypost.jms.connection import Connection
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
 from carrypost.jms.context_sessions import ContextSessions
 from carrypost.jms.destinations import Destination, Queue, as_queue, named, resolved
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.holding import Holding
 from carrypost.jms.messages import Message
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
@@ -28,6 +27,7 @@ from carrypost.jms.pending_send import pending
 from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
+from carrypost.jms.topic_declaration import TopicDeclaration
 
 if TYPE_CHECKING:
     from carrypost.jms.reports import ExceptionListener
@@ -41,7 +41,7 @@ L = TypeVar("L", bound=Callable[[Any], object])
 Relocation = Literal["strict", "stateless", "lossy", "light"]
 
 
-class Context(Holding):
+class Context(TopicDeclaration):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
@@ -348,7 +348,7 @@ class Context(Holding):
         redelivery: str = "never",
         lease_s: Duration | None = None,
         policy: str = "fair",
-        receivers: Literal["anyone"] | Collection[str] = declaring.ANYONE,
+        receivers: Literal["anyone"] | Collection[str] = queue_declaration.ANYONE,
         advertise: bool = True,
         placement: Policy | None = None,
         timeout: Duration | None = None,
@@ -370,13 +370,13 @@ class Context(Holding):
         answer within `timeout` (a minute for all).
         """
         provider = self._sessions.opened().units.provider
-        wanted = declaring.declared(provider.place.node, name, redelivery, lease_s, policy, receivers=receivers)
-        timeout_us = declaring.placed(placement, timeout)
-        here = declaring.managed_by(wanted, provider.place.node)
+        wanted = queue_declaration.declared(provider.place.node, name, redelivery, lease_s, policy, receivers=receivers)
+        timeout_us = queue_declaration.placed(placement, timeout)
+        here = queue_declaration.managed_by(wanted, provider.place.node)
         await self._sessions.ready()
         if placement is None:
-            return await declaring.declare(provider, here, advertise=advertise)
-        return await declaring.place(provider, wanted, placement, timeout_us, advertise=advertise)
+            return await queue_declaration.declare(provider, here, advertise=advertise)
+        return await queue_declaration.place(provider, wanted, placement, timeout_us, advertise=advertise)
 
     async def end_queue(self, queue: Queue | str) -> None:
         """End a queue that this node manages, with everything that waits in it and all of its names here.
@@ -464,7 +464,7 @@ class Context(Holding):
 
         Where the mode acknowledges by itself there is nothing to do.
         """
-        await self._sessions.opened().acknowledging.acknowledge_all()
+        await self._sessions.opened().acknowledgement.acknowledge_all()
 
     async def recover(self) -> None:
         """Have every message redelivered that this context received and did not acknowledge, flagged as redelivered."""

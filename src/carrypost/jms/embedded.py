@@ -64,7 +64,7 @@ class EmbeddedNode:
             await self.release()
             raise
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """The log has it."""
 
     async def release(self) -> None:

@@ -196,7 +196,7 @@ class _Joined:
         if node is not None:
             await node.release()
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """The log has it."""
 
 

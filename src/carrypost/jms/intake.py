@@ -36,7 +36,7 @@ from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
     from carrypost.events import GivenUp, Handed
-    from carrypost.jms.acknowledging import Acknowledging
+    from carrypost.jms.acknowledgement import Acknowledgement
     from carrypost.jms.consumer_options import ConsumerOptions
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.message import Acknowledger
@@ -76,7 +76,7 @@ class Intake:
         self._waiter: asyncio.Future[None] | None = None
         self._batch: Batch | None = None
         """Messages that were read for a program in another thread, the first that wait here."""
-        self._taken = self._taken_bytes = 0
+        self._used = self._used_bytes = 0
         """Number of messages taken since credit was last given."""
         if self._prefetch:
             self._credit(self._prefetch, self._prefetch_bytes)
@@ -186,7 +186,7 @@ class Intake:
         if kind is not None and not _has_body(message, kind):
             # Where the mode retries, the message stays: the program may ask again, for another type
             # or for the whole message.
-            if not self._inbox.acknowledging.retries:
+            if not self._inbox.acknowledgement.retries:
                 self._took(handed)
             raise _misfit(message, kind)
         return handed, message
@@ -194,7 +194,7 @@ class Intake:
     def _took(self, handed: Handed) -> None:
         """Note that the program has the first message that waits."""
         self.waiting.popleft()
-        self._inbox.acknowledging.consumed(handed)
+        self._inbox.acknowledgement.consumed(handed)
         self.was_taken(handed)
 
     def hold_back(self) -> None:
@@ -271,25 +271,25 @@ class Intake:
         if self._prefetch > 1:
             self._replenish(handed)
             return
-        done = self._in_doubt = self._inbox.acknowledging.flush()
+        done = self._in_doubt = self._inbox.acknowledgement.flush()
         if done is None:
             self._replenish(handed)
         else:
             done.add_done_callback(lambda _: self._replenish(handed))
 
-    def take_back(self) -> list[int]:
+    def pop_unread(self) -> list[int]:
         """Remove the messages that wait here; return their numbers, which the caller gives back to the node at once.
 
         As much may be handed over instead, but only after that: otherwise later messages would be handed over first.
         """
         self.hold_back()
-        taken, self.waiting = self.waiting, deque()
+        unread, self.waiting = self.waiting, deque()
         self._bodies.clear()
-        for handed in taken:
+        for handed in unread:
             # Not at once: with credit before the numbers are back, the node would hand later
             # messages over first.
             asyncio.get_running_loop().call_soon(self._replenish, handed)
-        return [each.number for each in taken]
+        return [each.number for each in unread]
 
     def drop_through(self, number: int) -> None:
         """Drop messages under numbers up to this one, which come again; as many more may be handed over."""
@@ -307,11 +307,11 @@ class Intake:
             if self.listener is not None:
                 self._ask_for_one()
             return
-        self._taken += 1
-        self._taken_bytes += handed.descriptor.length
-        if self._taken * _RENEWALS >= self._prefetch or self._taken_bytes * _RENEWALS >= self._prefetch_bytes:
-            self._credit(self._taken, self._taken_bytes)
-            self._taken = self._taken_bytes = 0
+        self._used += 1
+        self._used_bytes += handed.descriptor.length
+        if self._used * _RENEWALS >= self._prefetch or self._used_bytes * _RENEWALS >= self._prefetch_bytes:
+            self._credit(self._used, self._used_bytes)
+            self._used = self._used_bytes = 0
 
     def _credit(self, messages: int, nbytes: int) -> None:
         if not self.closed:
@@ -336,10 +336,10 @@ class Inbox:
     """The intakes of one session, and the state that decides whether its program may have their messages."""
 
     def __init__(
-        self, works: SessionUnitsOfWork, acknowledging: Acknowledging, acknowledger: Acknowledger, reports: Reports
+        self, works: SessionUnitsOfWork, acknowledgement: Acknowledgement, acknowledger: Acknowledger, reports: Reports
     ) -> None:
         self.units = works
-        self.acknowledging = acknowledging
+        self.acknowledgement = acknowledgement
         self.acknowledger = acknowledger
         """Link back to the session, which messages keep."""
         self.intakes: dict[int, Intake] = {}
@@ -412,7 +412,7 @@ class Inbox:
     async def ready(self) -> None:
         """Wait for the outcome of calls that were cancelled; raise if nothing may be received."""
         await self.units.ready()
-        self.acknowledging.check()
+        self.acknowledgement.check()
 
     def came_alone(self) -> None:
         """Note a message that perhaps caused a crash: the node hands over nothing else with it."""
@@ -434,9 +434,9 @@ class Inbox:
             intake.wake()
         self.news.set()
 
-    def take_back(self) -> list[int]:
+    def pop_unread(self) -> list[int]:
         """Give all that waits back to the node; returns its numbers, which the caller tells the node at once."""
-        return [number for each in self.intakes.values() for number in each.take_back()]
+        return [number for each in self.intakes.values() for number in each.pop_unread()]
 
     def drop_through(self, number: int) -> None:
         """Drop messages that were on their way when the node returned everything: they come again, too."""
@@ -447,7 +447,7 @@ class Inbox:
 
     async def give_up(self, number: int, error: ListenerException, *, seen: bool = False) -> None:
         """Make a dead letter of a message that the program failed with too often; `seen`: it was raised there."""
-        self.acknowledging.forget_one(number)
+        self.acknowledgement.forget_one(number)
         try:
             await self.units.provider.give_up(self.units.session, (number,))
         except JMSException as failed:

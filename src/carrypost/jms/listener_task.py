@@ -92,12 +92,12 @@ class ListenerTask:
         intake.waiting.popleft()
         if message is None:
             intake.was_taken(handed)
-        elif self._inbox.acknowledging.retries:
+        elif self._inbox.acknowledgement.retries:
             if await self._tried(intake, listener, handed, message):
-                self._inbox.acknowledging.consumed(handed)
+                self._inbox.acknowledgement.consumed(handed)
             intake.was_taken(handed)
         else:
-            self._inbox.acknowledging.consumed(handed)
+            self._inbox.acknowledgement.consumed(handed)
             intake.was_taken(handed)
             await self._called(listener, message)
 

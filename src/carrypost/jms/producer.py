@@ -75,12 +75,12 @@ class Producer:
         for a topic with an ordering).
         """
         sending = send_options(
-            self._said(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
+            self._options(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
             request_receipt=request_receipt, recipients=recipients,
         )  # fmt: skip
         return await self._session.send(destination, message, sending, self._listener)
 
-    def _said(self) -> Sending:
+    def _options(self) -> Sending:
         """Return the options of every message that this producer sends."""
         return Sending(
             delivery_mode=self._delivery_mode,

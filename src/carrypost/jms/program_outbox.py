@@ -44,16 +44,16 @@ class Rounds:
         """Time for which news are gathered."""
         return min(self._woken * _WAKE_S, _ROUND_S_MAX)
 
-    def add(self, telling: ProgramOutbox) -> None:
+    def add(self, outbox: ProgramOutbox) -> None:
         """Let one more program be told at the end of the round, which begins with the first."""
         if not self._behind:
             asyncio.get_running_loop().call_later(self.length_s, self._end)
-        self._behind.append(telling)
+        self._behind.append(outbox)
 
     def _end(self) -> None:
         behind, self._behind, self._woken = self._behind, [], len(self._behind)
-        for telling in behind:
-            telling.now()
+        for outbox in behind:
+            outbox.now()
 
 
 class ProgramOutbox:
@@ -163,13 +163,13 @@ class ProgramOutbox:
     async def _write_next(self) -> None:
         if not self._waiting:
             first = next(iter(self._receipts))
-            self.say(first[0], "receipt", (self._receipts.pop(first),))
+            self.write_news(first[0], "receipt", (self._receipts.pop(first),))
         elif self._waiting[0][1] == "take":
             await self._write_messages()
         else:
             connection, name, args = self._waiting.popleft()
             if name:
-                self.say(connection, name, args)
+                self.write_news(connection, name, args)
             else:
                 self._line.write(*args)
 
@@ -193,11 +193,11 @@ class ProgramOutbox:
             # A consumer that closed meanwhile gave it back.
             run = [each for each in run if each[0].consumer not in gone]
         if run:
-            self.say(connection, "take", *run)
+            self.write_news(connection, "take", *run)
         for consumer, count in counts.items():
             self._consumers.written(consumer, count)
 
-    def say(self, connection: int, name: str, *together: tuple[object, ...]) -> None:
+    def write_news(self, connection: int, name: str, *together: tuple[object, ...]) -> None:
         """Write news of one name, each with its arguments."""
         self._line.write(calls.News(connection, name, Raw(NEWS[name].encode(together))))
 
@@ -205,39 +205,39 @@ class ProgramOutbox:
 class ProgramConnection:
     """One connection of a program, to which the provider tells what happens."""
 
-    def __init__(self, telling: ProgramOutbox) -> None:
+    def __init__(self, outbox: ProgramOutbox) -> None:
         self.number = 0
-        self._telling = telling
+        self._outbox = outbox
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Let a message wait until it can be written."""
-        self._telling.beyond.append(handed.number)
-        self._telling.news(self.number, "take", handed, body)
+        self._outbox.beyond.append(handed.number)
+        self._outbox.news(self.number, "take", handed, body)
 
     def gave_up(self, event: GivenUp) -> None:
         """Pass on what became a dead letter."""
-        self._telling.news(self.number, "gave_up", event)
+        self._outbox.news(self.number, "gave_up", event)
 
     def browsed(self, part: Browsed) -> None:
         """Pass on a part of what waits in a queue."""
-        self._telling.news(self.number, "browsed", part)
+        self._outbox.news(self.number, "browsed", part)
 
     def lost(self, lost: ClaimLost) -> None:
         """Pass on what was lost."""
-        self._telling.news(self.number, "lost", lost)
+        self._outbox.news(self.number, "lost", lost)
 
     def unserved(self, event: Unserved) -> None:
         """Pass on which consumer gets nothing further."""
-        self._telling.news(self.number, "unserved", event)
+        self._outbox.news(self.number, "unserved", event)
 
     def overlaid(self, event: OverlayTold) -> None:
         """Pass on how things stand with a consumer of a channel."""
-        self._telling.news(self.number, "overlaid", event)
+        self._outbox.news(self.number, "overlaid", event)
 
     def receipt(self, receipt: Receipt) -> None:
         """Pass on how far a message has come."""
-        self._telling.receipt(self.number, receipt)
+        self._outbox.receipt(self.number, receipt)
 
     def node_ended(self, reason: str) -> None:
         """Tell the program, and hang up."""
-        self._telling.end(reason)
+        self._outbox.end(reason)

@@ -233,5 +233,5 @@ class Source(Protocol):
     async def release(self) -> None:
         """Note that this connection does not need the provider any more."""
 
-    def unheard(self, error: JMSException) -> None:
+    def unhandled(self, error: JMSException) -> None:
         """Note a problem that no exception listener is told of."""

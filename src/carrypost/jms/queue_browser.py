@@ -68,21 +68,21 @@ class QueueBrowser:
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
         self._check()
         await self._session.units.ready()
-        look = await self._session.look(self._queue, self._selector)
+        enumeration = await self._session.enumerate(self._queue, self._selector)
         try:
             while True:
-                self._taken_us = look.taken_us or self._taken_us
-                while look.waiting:
-                    message = await self._read(look.waiting.popleft())
+                self._taken_us = enumeration.taken_us or self._taken_us
+                while enumeration.waiting:
+                    message = await self._read(enumeration.waiting.popleft())
                     if message is not None:
                         yield message
                         self._check()
-                if look.complete or not await look.more(limit_s):
+                if enumeration.complete or not await enumeration.more(limit_s):
                     return
-                if look.ended:
-                    raise IllegalStateException(look.ended)
+                if enumeration.ended:
+                    raise IllegalStateException(enumeration.ended)
         finally:
-            self._session.forget_look(look)
+            self._session.forget_enumeration(enumeration)
 
     def _check(self) -> None:
         self._session.units.check()

@@ -62,7 +62,7 @@ class Reports:
                 # An answer of the node that says why has no traceback, and none is needed.
                 _log.error("%s", error, exc_info=error if error.__traceback__ is not None else None)
                 if not seen:
-                    self._source.unheard(error)
+                    self._source.unhandled(error)
                 continue
             failed, _ = await self._caller.called(self, self.listener, error)
             if failed is not None:

@@ -252,7 +252,7 @@ class Sends:
         if not self._expected:
             self._early.clear()
 
-    def made(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
+    def track(self, draft: Draft, descriptor: Descriptor | None, state: SendState = _DRAFTED) -> Sent:
         """Return the `Sent` of a message that was sent, or waits for a commit."""
         held = is_held(draft.destination)
         to = None if held else addressee(draft.destination)

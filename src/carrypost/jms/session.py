@@ -13,18 +13,18 @@ import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
 from carrypost.events import OverlayState, SendState
-from carrypost.jms.acknowledging import TransactedAcknowledging, acknowledging
+from carrypost.jms.acknowledgement import TransactedAcknowledgement, acknowledgement_of
 from carrypost.jms.bodies import message_of
 from carrypost.jms.caller import Caller
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.consumer_options import ConsumerOptions, asked
 from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, as_destination, named, resolved
+from carrypost.jms.enumeration import Enumeration
 from carrypost.jms.intake import Inbox, Intake
 from carrypost.jms.listener_task import ListenerTask, given_up
-from carrypost.jms.look import Look
 from carrypost.jms.mapping import Sending, stamp, to_draft
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.modulating import encoded
+from carrypost.jms.modulator_options import encoded
 from carrypost.jms.pause import pause_s
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
@@ -74,19 +74,19 @@ class Session:
         self.number = number
         self.mode = mode
         self.units = SessionUnitsOfWork(connection.provider, number, connection.reports.report)
-        self.acknowledging = acknowledging(mode, self.units)
-        self.inbox = Inbox(self.units, self.acknowledging, self, connection.reports)
+        self.acknowledgement = acknowledgement_of(mode, self.units)
+        self.inbox = Inbox(self.units, self.acknowledgement, self, connection.reports)
         self.sends = Sends(connection.provider.place.node)
         self.caller = connection.callers()
         self.completions = Completions(self.caller)
         self.listening = ListenerTask(self.inbox, self.caller)
         self.transaction = (
-            Transaction(self.inbox, self.acknowledging, self.sends, self.completions)
-            if isinstance(self.acknowledging, TransactedAcknowledging)
+            Transaction(self.inbox, self.acknowledgement, self.sends, self.completions)
+            if isinstance(self.acknowledgement, TransactedAcknowledgement)
             else None
         )
         """None where there are no transactions."""
-        self._looks: dict[int, Look] = {}
+        self._enumerations: dict[int, Enumeration] = {}
         self._releases: set[asyncio.Task[None]] = set()
         """Tasks of messages that come again after a while."""
         self._sent = 0
@@ -94,58 +94,60 @@ class Session:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    async def send(self, to: object, body: object, said: Sending, listener: CompletionListener | None = None) -> Sent:
-        """Send a message, or a body, as `said`; the `listener` is called when it is stored.
+    async def send(
+        self, to: object, body: object, options: Sending, listener: CompletionListener | None = None
+    ) -> Sent:
+        """Send a message, or a body, with these options; the `listener` is called when it is stored.
 
         Every send of a program is one of these, or waits in the transaction. Callers are not all checked.
         """
         works = self.units
         destination: Destination = to if type(to) in _PLAIN else await self.place(to)  # type: ignore[assignment]
-        made = message_of(body)
+        message = message_of(body)
         await works.ready()
         await works.provider.room()
-        draft = to_draft(made, destination, self._signed(said), works.provider.place.limits)
+        draft = to_draft(message, destination, self._completed(options), works.provider.place.limits)
         if self.transaction is not None:
-            return await self.transaction.send(draft, made, destination, listener)
+            return await self.transaction.send(draft, message, destination, listener)
         persistent = draft.persistent
         durability = Durability.FULL if persistent else Durability.NORMAL
         performed = works.perform((draft,), durability, early=listener is not None)
         if performed.sent.done():
             (descriptor,) = performed.sent.result()
-            sent = self.sends.made(draft, descriptor, SendState.STORED)
+            sent = self.sends.track(draft, descriptor, SendState.STORED)
         else:
             with self.sends:
                 (descriptor,) = await works.sent(performed)
-                sent = self.sends.made(draft, descriptor, SendState.STORED)
+                sent = self.sends.track(draft, descriptor, SendState.STORED)
         if listener is not None:
-            self.completions.follow(performed.done, made, listener)
+            self.completions.follow(performed.done, message, listener)
         elif persistent:
             await works.outcome(performed.done)
         else:
             works.leave(performed.done)
         if (listener is not None or not persistent) and self._has_sent_enough():
             await asyncio.sleep(0)  # Who sends in a loop lets others go on.
-        stamp(made, descriptor, destination)
+        stamp(message, descriptor, destination)
         return sent
 
-    def _signed(self, said: Sending) -> Sending:
+    def _completed(self, options: Sending) -> Sending:
         """Return the options of a message, completed by those of this session and the time.
 
         The number is the place of the message among all that the session sends. Receivers compare the places of
         messages to one destination, and only need to know which is later. One count for all destinations suffices for
         that, and needs no memory of each reply queue that a program ever answered.
         """
-        if said.lifetime_us is not None and said.lifetime_us <= said.delay_us:
+        if options.lifetime_us is not None and options.lifetime_us <= options.delay_us:
             raise IllegalArgumentException(
-                f"the message would expire before delivery: its lifetime is {said.lifetime_us / MICROSECONDS:,g} "
-                f"s and its delivery delay {said.delay_us / MICROSECONDS:,g} s. Use a longer time to live, or a "
+                f"the message would expire before delivery: its lifetime is {options.lifetime_us / MICROSECONDS:,g} "
+                f"s and its delivery delay {options.delay_us / MICROSECONDS:,g} s. Use a longer time to live, or a "
                 "shorter delivery delay"
             )
         self._sent += 1
         return msgspec.structs.replace(
-            said,
-            delivery_time_us=self.units.provider.now_us() + said.delay_us if said.delay_us else None,
-            receipt=said.receipt and said.delivery_mode is DeliveryMode.PERSISTENT,
+            options,
+            delivery_time_us=self.units.provider.now_us() + options.delay_us if options.delay_us else None,
+            receipt=options.receipt and options.delivery_mode is DeliveryMode.PERSISTENT,
             client=self.connection.client_id or None, connection=self.connection.number, session=self.number,
             number=self._sent,
         )  # fmt: skip
@@ -194,7 +196,7 @@ class Session:
     async def consume(self, wanted: ConsumerOptions) -> Intake:
         """Open a consumer at the node, and its intake here."""
         await self.units.ready()
-        self.acknowledging.flush()  # A new subscription has what nobody acknowledged: not what this program just got.
+        self.acknowledgement.flush()  # A new subscription has what nobody acknowledged: not what this program just got.
         destination = await resolved(self.units.provider, wanted.destination)
         self.connection.temporaries.check_consumer(destination)
         wanted = msgspec.structs.replace(wanted, destination=destination)
@@ -228,7 +230,7 @@ class Session:
         intake.hold_back()
         unread = [each.number for each in intake.waiting]
         self._remove(intake, "this consumer is closed: create another")
-        self.acknowledging.flush()
+        self.acknowledgement.flush()
         await self.units.provider.close_consumer(intake.number, unread)
 
     def _remove(self, intake: Intake, reason: str) -> None:
@@ -249,34 +251,34 @@ class Session:
 
     # --- browsers ------------------------------------------------------------------------------------------
 
-    async def look(self, queue: Queue, selector: str | None) -> Look:
-        """Begin a look into a queue."""
+    async def enumerate(self, queue: Queue, selector: str | None) -> Enumeration:
+        """Begin to enumerate the messages that wait in a queue."""
         found = await resolved(self.units.provider, queue)
         begun = await self.units.provider.browse(self.number, found.address, selector)
-        look = self._looks[begun.number] = Look(begun)
-        return look
+        enumeration = self._enumerations[begun.number] = Enumeration(begun)
+        return enumeration
 
     def browsed(self, part: Browsed) -> None:
-        """A part of what waits in a queue; maybe of another session's look."""
-        look = self._looks.get(part.number)
-        if look is not None:
-            look.add(part)
+        """Add a part of an enumeration, which may belong to another session."""
+        enumeration = self._enumerations.get(part.number)
+        if enumeration is not None:
+            enumeration.add(part)
 
-    def forget_look(self, look: Look) -> None:
-        """Stop waiting for the rest of a look."""
-        self._looks.pop(look.number, None)
+    def forget_enumeration(self, enumeration: Enumeration) -> None:
+        """Stop waiting for the rest of an enumeration."""
+        self._enumerations.pop(enumeration.number, None)
 
     # --- acknowledging: what messages and programs ask for -------------------------------------------------
 
     async def acknowledge(self, number: int) -> None:
         """Acknowledge a message, as the program asks."""
         self.units.check()
-        await self.acknowledging.acknowledge(number)
+        await self.acknowledgement.acknowledge(number)
 
     async def release(self, number: int, delay_us: int) -> None:
         """Let a message come again after a while, as the program asks."""
         self.units.check()
-        await self.acknowledging.release(number, delay_us)
+        await self.acknowledgement.release(number, delay_us)
 
     async def failed(self, number: int, message: Message, error: BaseException) -> None:
         """Let a message that the program failed with come again after a while; after too many failures, give it up."""
@@ -285,7 +287,7 @@ class Session:
         if isinstance(error, Exception) and count >= settings.tries:
             await self.inbox.give_up(number, given_up(message, count, error), seen=True)
             return
-        self.acknowledging.forget_one(number)
+        self.acknowledgement.forget_one(number)
         if settings.redelivery_delay_s and isinstance(error, Exception):
             delay_s = pause_s(settings.redelivery_delay_s, count)
             task = asyncio.get_running_loop().create_task(self._release_in(delay_s, number))
@@ -304,9 +306,9 @@ class Session:
         if self.transaction is not None:
             raise IllegalStateException("this context is transacted: call rollback() to have the messages redelivered")
         await self.units.ready()
-        self.acknowledging.flush()
-        unread = self.inbox.take_back()
-        self.acknowledging.forget()
+        self.acknowledgement.flush()
+        unread = self.inbox.pop_unread()
+        self.acknowledgement.forget()
         self.inbox.drop_through(await self.units.provider.recover(self.number, unread, None))
 
     # --- the end -------------------------------------------------------------------------------------------
@@ -326,7 +328,7 @@ class Session:
         """Give the program nothing more; wait for its listeners, and send automatic acknowledgements."""
         self.inbox.drain()
         await self.listening.close()
-        self.acknowledging.flush()
+        self.acknowledgement.flush()
 
     def cut_off(self) -> None:
         """Cancel running listeners: nothing waits for them any more."""
@@ -356,8 +358,8 @@ class Session:
             task.cancel()
         for intake in list(self.inbox.intakes.values()):
             self._remove(intake, reason)
-        for look in self._looks.values():
-            look.end(reason)
+        for enumeration in self._enumerations.values():
+            enumeration.end(reason)
         self.units.close(reason)
         self.sends.end(reason)
         self.caller.close()

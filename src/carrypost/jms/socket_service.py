@@ -180,7 +180,7 @@ class Acknowledged:
                 served.perform(number, Perform(0, (), some))
             return
         for served, number, _ in gathered:
-            done.add_done_callback(partial(served.say_done, number, None, patient=True))
+            done.add_done_callback(partial(served.answer_done, number, None, patient=True))
 
 
 class SocketProgram:
@@ -200,14 +200,14 @@ class SocketProgram:
         self._unanswered = 0
         self._alone = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._telling = ProgramOutbox(line, native.bodies, self._consumers, native.rounds, self.went_on)
-        native.begin(self._telling.run(), self._tasks)
+        self._outbox = ProgramOutbox(line, native.bodies, self._consumers, native.rounds, self.went_on)
+        native.begin(self._outbox.run(), self._tasks)
 
     # --- what the program asks -----------------------------------------------------------------------------
 
     def receive(self, call: calls.Call) -> None:
         """Begin a call; raises `LocalError` for what nobody would hear of otherwise."""
-        self._telling.was_read(call.read)
+        self._outbox.was_read(call.read)
         known = CALLS.get(call.name)
         try:
             if known is None:
@@ -254,7 +254,7 @@ class SocketProgram:
         """Add what the program cannot have read to what it says that it did not."""
         if (at := call.at.get("unread")) is not None:
             known = max(args[at], default=0)
-            args[at] = [*args[at], *(number for number in self._telling.beyond if number > known)]
+            args[at] = [*args[at], *(number for number in self._outbox.beyond if number > known)]
 
     def _notify(self, call: Call, args: list[Any]) -> None:
         """Make a call that has no answer; for what is closed by now it does nothing."""
@@ -281,34 +281,34 @@ class SocketProgram:
             self._unanswered -= 1
             self._refuse(number, error)
             return
-        told = not asked.sends or asked.early or asked.durability is Durability.NORMAL
+        reported = not asked.sends or asked.early or asked.durability is Durability.NORMAL
         if asked.sends:
             self._native.sent()
-            if told:  # Else they come with its end: nobody waits for them alone.
-                self._say_sent(number, performed.sent)
+            if reported:  # Else they come with its end: nobody waits for them alone.
+                self._answer_sent(number, performed.sent)
         patient = asked.durability is Durability.NORMAL and bool(asked.sends or asked.acks)
-        untold = None if told else performed.sent
-        performed.done.add_done_callback(partial(self.say_done, number, untold, patient=patient))
+        unreported = None if reported else performed.sent
+        performed.done.add_done_callback(partial(self.answer_done, number, unreported, patient=patient))
 
-    def _say_sent(self, number: int, sent: asyncio.Future[Any]) -> None:
+    def _answer_sent(self, number: int, sent: asyncio.Future[Any]) -> None:
         if not sent.done():
-            sent.add_done_callback(partial(self._say_sent, number))
+            sent.add_done_callback(partial(self._answer_sent, number))
         elif sent.exception() is None:
             self.line.write(calls.Sent(number, _descriptors(sent)))
 
-    def say_done(
-        self, number: int, untold: asyncio.Future[Any] | None, done: asyncio.Future[None], *, patient: bool
+    def answer_done(
+        self, number: int, unreported: asyncio.Future[Any] | None, done: asyncio.Future[None], *, patient: bool
     ) -> None:
-        """Answer a work that is durable, or failed; `untold`: what was sent, unless the program knows that."""
+        """Answer a work that is durable, or failed; `unreported`: what was sent, unless the program knows that."""
         self._unanswered -= 1
         error = done.exception()
         if isinstance(error, CarrypostError):
-            if untold is not None:
-                self._say_sent(number, untold)
+            if unreported is not None:
+                self._answer_sent(number, unreported)
             self._refuse(number, error)
         else:
-            value = calls.NOTHING if untold is None else _descriptors(untold)
-            self._telling.answer(calls.Answer(number, value), patient=patient)
+            value = calls.NOTHING if unreported is None else _descriptors(unreported)
+            self._outbox.answer(calls.Answer(number, value), patient=patient)
             if not self._unanswered and not patient:
                 self.line.flush()
         self.went_on()
@@ -334,7 +334,7 @@ class SocketProgram:
         """Make a call of the provider, note what it opens and closes, and answer it."""
         match call.name:
             case "connect":
-                seat = ProgramConnection(self._telling)
+                seat = ProgramConnection(self._outbox)
                 value: Any = await self._provider.connect(args[0], seat)
                 seat.number = value
                 self._connections.add(value)
@@ -356,17 +356,17 @@ class SocketProgram:
         raw = call.encode_value(value)
         if len(raw) > self._native.parts_bytes_max:
             raise ResourceAllocationException(f"the answer of {len(raw):,} bytes is too long: ask for less")
-        self._telling.answer(calls.Answer(number, Raw(raw)))
+        self._outbox.answer(calls.Answer(number, Raw(raw)))
 
     async def _show(self, number: int, found: Browsing, connection: int) -> None:
         """Answer with a number by which all that waits in a queue is told, a few at a time."""
         self._browsings -= 1  # Those of queues elsewhere count upwards.
-        told = Browsing(self._browsings, found.taken_us)
-        self.line.write(calls.Answer(number, Raw(CALLS["browse"].encode_value(told))))
+        reported = Browsing(self._browsings, found.taken_us)
+        self.line.write(calls.Answer(number, Raw(CALLS["browse"].encode_value(reported))))
         descriptors = found.descriptors or ()
         for first in range(0, len(descriptors), _BROWSED):
             some, rest = descriptors[first : first + _BROWSED], len(descriptors) - first - _BROWSED
-            self._telling.say(connection, "browsed", (Browsed(told.number, some, found.taken_us, rest <= 0),))
+            self._outbox.write_news(connection, "browsed", (Browsed(reported.number, some, found.taken_us, rest <= 0),))
             await self.line.drained()
 
     def _forget(self, name: str, args: list[Any]) -> None:
@@ -389,7 +389,7 @@ class SocketProgram:
 
     def went_on(self) -> None:
         """Read from the program, unless too much of it is unanswered or unwritten, or the disk is behind."""
-        full = self._unanswered >= _UNANSWERED_MAX or self._telling.is_full
+        full = self._unanswered >= _UNANSWERED_MAX or self._outbox.is_full
         unread = self.line.unwritten_bytes > UNWRITTEN_BYTES_MAX
         self.line.read(not full and not unread and not self._native.busy)
 
@@ -399,7 +399,7 @@ class SocketProgram:
             task.cancel()
         self._native.acknowledged.begin(self)
         self._native.left(self)
-        self._native.begin(self._disconnect(self._telling.unwritten))
+        self._native.begin(self._disconnect(self._outbox.unwritten))
 
     async def _disconnect(self, unread: list[int]) -> None:
         for connection in self._connections:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from carrypost.errors import JMSException, TransactionInProgressException, TransactionRolledBackException
 from carrypost.gossip.layer import Draft
-from carrypost.jms.acknowledging import TransactedAcknowledging, lease_over
+from carrypost.jms.acknowledgement import TransactedAcknowledgement, lease_over
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.intake import Inbox
@@ -43,9 +43,9 @@ class Transaction:
     """The transaction that a session has open, which it always has."""
 
     def __init__(
-        self, inbox: Inbox, acknowledging: TransactedAcknowledging, sends: Sends, completions: Completions
+        self, inbox: Inbox, acknowledgement: TransactedAcknowledgement, sends: Sends, completions: Completions
     ) -> None:
-        self._inbox, self._acknowledging, self._sends, self._completions = inbox, acknowledging, sends, completions
+        self._inbox, self._acknowledgement, self._sends, self._completions = inbox, acknowledgement, sends, completions
         self._units = inbox.units
         self._drafts: list[Drafted] = []
         self._in_block = False
@@ -56,9 +56,9 @@ class Transaction:
         self, draft: Draft, message: object, destination: Destination, listener: CompletionListener | None
     ) -> Sent:
         """Keep a message for the commit."""
-        self._acknowledging.check_idle()
+        self._acknowledgement.check_idle()
         number, descriptor = await self._units.provider.draft(self._units.session, draft)
-        sent = self._sends.made(draft, descriptor)
+        sent = self._sends.track(draft, descriptor)
         self._drafts.append(Drafted(number, sent, message, destination, listener))
         if descriptor is not None:  # One with an order gets its id by the commit.
             stamp(message, descriptor, destination)
@@ -70,21 +70,21 @@ class Transaction:
         Who is cancelled while it waits leaves nothing half done.
         """
         await self._units.ready()
-        self._acknowledging.check_idle()
-        drafts, numbers = self._drafts, self._acknowledging.numbers
+        self._acknowledgement.check_idle()
+        drafts, numbers = self._drafts, self._acknowledgement.numbers
         if not drafts and not numbers:
             return
-        if lapsed := self._acknowledging.lapsed(numbers):
+        if lapsed := self._acknowledgement.lapsed(numbers):
             await self.rollback()
             error = lease_over(len(lapsed), len(numbers))
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
         performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
         if performed.sent.done():
             made = self._begun(drafts, performed.sent)
-            self._acknowledging.committing = True
+            self._acknowledgement.committing = True
             await self._units.conclude(performed.done, partial(self._end, made, performed.done))
         else:
-            self._acknowledging.committing = True
+            self._acknowledgement.committing = True
             await self._units.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
@@ -94,7 +94,7 @@ class Transaction:
                 await asyncio.wait([performed.sent])
                 made = self._begun(drafts, performed.sent)
         except BaseException:
-            self._acknowledging.committing = False
+            self._acknowledgement.committing = False
             raise
         await self._end(made, performed.done)
 
@@ -103,11 +103,11 @@ class Transaction:
     ) -> list[tuple[Drafted, Descriptor | None]]:
         """The node has it: the next transaction begins. Returns what each was sent with."""
         made = _made(drafts, sent.result())
-        self._received = bool(self._acknowledging.numbers)
+        self._received = bool(self._acknowledgement.numbers)
         for each, descriptor in made:
             self._sends.follow(each.sent, descriptor)
         self._drafts = []
-        self._acknowledging.forget()
+        self._acknowledgement.forget()
         return made
 
     async def _end(self, made: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
@@ -119,7 +119,7 @@ class Transaction:
             await self._roll_back()
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
         finally:
-            self._acknowledging.committing = False
+            self._acknowledgement.committing = False
         self._inbox.pause.succeed()
         for each, descriptor in made:
             if descriptor is not None and each.sent.descriptor is None:
@@ -150,10 +150,10 @@ class Transaction:
     async def rollback(self) -> None:
         """Forget what was sent, and let come again what was received."""
         await self._units.ready()
-        self._acknowledging.check_idle()
+        self._acknowledgement.check_idle()
         self.abandon()
-        self._received = bool(self._acknowledging.numbers)
-        self._acknowledging.forget()
+        self._received = bool(self._acknowledgement.numbers)
+        self._acknowledgement.forget()
         await self._roll_back()
 
     def abandon(self) -> None:
@@ -180,7 +180,7 @@ class Transaction:
     async def _roll_back(self) -> None:
         if self._received:
             self._inbox.pause.begin()
-        unread = self._inbox.take_back()
+        unread = self._inbox.pop_unread()
         self._inbox.drop_through(await self._units.provider.rollback(self._units.session, unread))
 
 

@@ -71,14 +71,14 @@ class SessionUnitsOfWork:
             waiter.set_result(None)
         if done in self._left:
             self._left.discard(done)
-            self._tell(done)
+            self._report(done)
 
     def leave(self, done: asyncio.Future[None]) -> None:
         """Note that no caller waits for this one: its failure is reported."""
         if done in self._open:
             self._left.add(done)
         else:
-            self._tell(done)
+            self._report(done)
 
     async def sent(self, performed: Performed) -> tuple[Descriptor, ...]:
         """Wait until the node has the messages of a work; raises what is wrong with them."""
@@ -150,7 +150,7 @@ class SessionUnitsOfWork:
         while self._open:
             await asyncio.wait(self._open)
 
-    def _tell(self, done: asyncio.Future[None]) -> None:
+    def _report(self, done: asyncio.Future[None]) -> None:
         error = None if done.cancelled() else done.exception()
         if isinstance(error, JMSException):
             self.report(error)

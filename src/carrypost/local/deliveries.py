@@ -60,9 +60,9 @@ class InterestChanges:
 
     def pop(self) -> tuple[list[Entry], list[Copy], list[Copy]]:
         """Return all changes, each once: several may ask for the same."""
-        taken = self.entries, list(dict.fromkeys(self.found)), self.unwanted
+        changes = self.entries, list(dict.fromkeys(self.found)), self.unwanted
         self.entries, self.found, self.unwanted = [], [], []
-        return taken
+        return changes
 
     def pop_missed(self) -> set[MessageId] | None:
         """Return missed messages that became wanted unknown to neighbours; None if these know all entries."""
@@ -93,7 +93,7 @@ class Deliveries(Layer):
         they pass before."""
         self._passed_over: set[int] = set()
         """Slots of ordered messages that their order let pass and that were not wanted."""
-        self._taken_back: set[int] = set()
+        self._undone: set[int] = set()
         """Redelivered messages that became wanted later, which could not be recorded."""
         self._given: set[tuple[str, Ordering]] = set()
         """Groups of which a program was given something; all of them, once there are many."""
@@ -236,7 +236,7 @@ class Deliveries(Layer):
     def is_open(self, copy: Copy) -> bool:
         """Return True if its order let it pass and neither it nor anything of its group was wanted so far."""
         descriptor = copy.descriptor
-        if copy.slot in self._taken_back:
+        if copy.slot in self._undone:
             return True
         if copy.slot not in self._passed_over or len(self._given) >= _GIVEN_MAX:
             return False
@@ -258,12 +258,12 @@ class Deliveries(Layer):
             self._journal.hold(Delivered(tuple(self.burst)))
             self.burst = []
 
-    def take_back(self, copy: Copy) -> None:
+    def undo(self, copy: Copy) -> None:
         """Undo a delivery that could not be recorded. Confirmed deliveries stay."""
         if self._holdings.is_confirmed(copy):
             return
         if copy.slot in self._passed_over:
-            self._taken_back.add(copy.slot)
+            self._undone.add(copy.slot)
         self._forget(copy)
         self._cache.unpin((copy,), DELIVERIES)
         self._holdings.unmark_delivered(copy)
@@ -275,7 +275,7 @@ class Deliveries(Layer):
             for copy in copies:
                 self._forget(copy)
                 self._passed_over.discard(copy.slot)
-                self._taken_back.discard(copy.slot)
+                self._undone.discard(copy.slot)
 
     def _forget(self, copy: Copy) -> None:
         if self._unconfirmed.pop(copy.id, None) is not None:

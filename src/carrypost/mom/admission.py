@@ -44,20 +44,20 @@ at most its even part: two consumers with the default prefetch, or a transaction
 RECEIVERS_MAX: Final = 64
 """Nodes that a queue may name as its receivers: they travel with each of its advertisements, in 2 KiB."""
 
-# --- looks into a queue ----------------------------------------------------------------------------------------------
+# --- browsing queues -------------------------------------------------------------------------------------------------
 
 SNAPSHOT_MAX: Final = 1_000
-"""Number of messages in the answer to a look."""
+"""Number of messages in the answer to a browse."""
 SNAPSHOT_PART: Final = 100
 """Number of messages in one item of that answer."""
 ANSWER_US: Final = 3_600_000_000
 """Time for which a question waits for its answer, and an answer for the node that asked."""
-LOOKS_MAX: Final = 64
-"""Looks that a node has open, at its own end and at each manager."""
-LOOKS_ALL_MAX: Final = 1_024
-"""Looks of all nodes that wait at a manager."""
-LOOK_STEPS_MAX: Final = 500_000
-"""Steps that the selector of one look may take, about 0.1 s; messages beyond these steps are not shown."""
+BROWSES_MAX: Final = 64
+"""Browses that a node has open, at its own end and at each manager."""
+BROWSES_ALL_MAX: Final = 1_024
+"""Browses of all nodes that wait at a manager."""
+BROWSE_STEPS_MAX: Final = 500_000
+"""Steps that the selector of one browse may take, about 0.1 s; messages beyond these steps are not shown."""
 
 # --- at a receiver ---------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ DISCOVERIES_PER_S: Final = 10
 UNITS_PER_S: Final = 10_000
 """Work that a node may cause here on its own account, in units of about a microsecond: a hundredth of a core."""
 UNITS_ALL_PER_S: Final = 20 * UNITS_PER_S
-"""Work for looks of all nodes together: a fifth of a core, whatever number of keys they have."""
+"""Work for browses of all nodes together: a fifth of a core, whatever number of keys they have."""
 SAVED_S: Final = 10.0
 """Seconds of this that may be saved up. A node that opens 256 consumers in a burst uses a quarter."""
 ITEM_UNITS: Final = 100
@@ -103,7 +103,7 @@ SELECTOR_UNITS: Final = 4
 STEPS_PER_UNIT: Final = 5
 """Steps of a selector, which is applied to all waiting messages when a demand begins."""
 ID_UNITS: Final = 10
-"""Price of each message in the answer to a look: it travels to every carrier."""
+"""Price of each message in the answer to a browse: it travels to every carrier."""
 ACCOUNTS_MAX: Final = 4_096
 """Number of nodes with an account; beyond it, those that owe least are forgotten."""
 

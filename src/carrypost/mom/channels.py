@@ -59,7 +59,7 @@ class Channels:
         self._emit, self._overlay = outputs.emit, overlay
         self._open: dict[str, Subscription] = {}
         """Subscriptions by the destination of their results."""
-        self._told: dict[int, OverlayState] = {}
+        self._reported: dict[int, OverlayState] = {}
         """The state last reported, by consumer."""
         self.due_us = NEVER
 
@@ -132,14 +132,14 @@ class Channels:
         """Report changes to consumers."""
         if self._overlay is None or self.due_us > now:
             return
-        told = {}
+        states = {}
         for results, subscription in self._open.items():
             for consumer in subscription.consumers:
-                state = told[consumer.number] = self._overlay.state(results)
-                if self._told.get(consumer.number) != state:
+                state = states[consumer.number] = self._overlay.state(results)
+                if self._reported.get(consumer.number) != state:
                     self._emit(OverlayTold(consumer.number, state))
-        self._told = told
-        self.due_us = now + _LOOK_US if told else NEVER
+        self._reported = states
+        self.due_us = now + _LOOK_US if states else NEVER
 
     def consumed(self, now: int) -> None:
         """Report the state soon, because there may be a new consumer."""

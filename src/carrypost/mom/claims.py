@@ -298,12 +298,12 @@ class Claims:
 
         `crashed`: their program ended, perhaps because of one that it saw.
         """
-        untold = self._journal.retract_handed({claim.number for claim in claims})
-        unseen = untold.union(unread)
+        unreported = self._journal.retract_handed({claim.number for claim in claims})
+        unseen = unreported.union(unread)
         for claim in claims if crashed else ():
             if claim.number not in unseen:
                 claim.doubt()
-        self._return([claim for claim in claims if seen or claim.number in unseen], unseen, untold)
+        self._return([claim for claim in claims if seen or claim.number in unseen], unseen, unreported)
 
     def defer(self, claim: Claim, until_us: int) -> None:
         """Return a message that a consumer gave back, but hand it to no consumer before `until_us`."""
@@ -320,20 +320,20 @@ class Claims:
     def _is_lapsed(self, claim: Claim) -> bool:
         return claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
 
-    def take_back(self, claims: Sequence[Claim]) -> None:
+    def return_unreported(self, claims: Sequence[Claim]) -> None:
         """Return claims whose hand-over was not reported yet."""
         numbers = {claim.number for claim in claims}
         self._return(claims, numbers, numbers)
 
-    def _return(self, claims: Iterable[Claim], unseen: Collection[int], untold: Collection[int]) -> None:
+    def _return(self, claims: Iterable[Claim], unseen: Collection[int], unreported: Collection[int]) -> None:
         by_claimant: dict[Claimant, list[Claim]] = {}
         for claim in claims:
             if claim.number in unseen:
                 claim.count -= 1
-            if claim.number in untold:
+            if claim.number in unreported:
                 self._return_credit(claim)
             lapsed = self._is_lapsed(claim)
-            if lapsed and claim.number in untold:
+            if lapsed and claim.number in unreported:
                 claim.claimant.miss()
             if lapsed or claim.claimant.ended:
                 self._end(claim)
@@ -351,7 +351,7 @@ class Claims:
     def _return_credit(self, claim: Claim) -> None:
         """Give back the credit of a hand-over that was not reported: the consumer gets another message instead."""
         if claim.consumer is not None:
-            claim.consumer.take_back(claim)
+            claim.consumer.return_credit(claim)
             self.ready[claim.claimant] = None
 
     # --- the end -------------------------------------------------------------------------------------------

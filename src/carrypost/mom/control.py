@@ -230,7 +230,7 @@ class Discover(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
     """Time until which the answer is awaited."""
 
 
-Told = tuple[_Name, _Destination, Ordering]
+NameEntry = tuple[_Name, _Destination, Ordering]
 """A name, its destination, and the ordering with which the topic is opened."""
 
 
@@ -243,7 +243,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
     """Index of the first entry of this part."""
     total: _Count
     """Number of entries in all parts."""
-    names: Annotated[tuple[Told, ...], msgspec.Meta(max_length=NAMES_MAX)] = ()
+    names: Annotated[tuple[NameEntry, ...], msgspec.Meta(max_length=NAMES_MAX)] = ()
     """Array for each name: the name, its destination, and the ordering of a topic."""
 
 

@@ -83,7 +83,7 @@ class Discoveries:
         self._open: dict[int, _Asking] = {}
         """Open discoveries by number; at most `DISCOVERIES_MAX`."""
         self._number = 0
-        self._said: list[Draft] = []
+        self._drafts: list[Draft] = []
         """Questions and answers that leave with this step."""
         self.due_us = NEVER
         """Time at which `expire` has something to do."""
@@ -92,11 +92,11 @@ class Discoveries:
 
     def drafts(self) -> list[Draft]:
         """Return the questions and answers to publish."""
-        said, self._said = self._said, []
-        return said
+        drafts, self._drafts = self._drafts, []
+        return drafts
 
-    def _say(self, node: NodeId, item: control.Discover | control.Found, until_us: int, now: int) -> None:
-        self._said.append(control_draft(node, [item], max(until_us - now, 1), connected=True))
+    def _send(self, node: NodeId, item: control.Discover | control.Found, until_us: int, now: int) -> None:
+        self._drafts.append(control_draft(node, [item], max(until_us - now, 1), connected=True))
 
     # --- asking --------------------------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class Discoveries:
         # From the clock, so that a late answer to an earlier life is not taken for one to this.
         self._number = max(self._number + 1, now)
         asking = self._open[self._number] = _Asking(command, nodes, until_us)
-        asking.names += [_binding(self._node, *told) for told in self._own()]
+        asking.names += [_binding(self._node, *entry) for entry in self._own()]
         for node in nodes:
-            self._say(node, control.Discover(self._number, until_us), until_us, now)
+            self._send(node, control.Discover(self._number, until_us), until_us, now)
         self.due_us = min(self.due_us, until_us)
         self._end_if_all_answered(self._number)
 
@@ -126,7 +126,7 @@ class Discoveries:
             if fault_of(name) is not None or not may_say(node, destination):
                 self._outputs.refuse("discovery", node)
                 return
-        parts |= {place: _binding(node, *told) for place, told in enumerate(item.names, item.first)}
+        parts |= {place: _binding(node, *entry) for place, entry in enumerate(item.names, item.first)}
         if len(parts) >= item.total:
             asking.names += asking.waiting.pop(node).values()
             self._end_if_all_answered(item.number)
@@ -157,10 +157,10 @@ class Discoveries:
         names = self._own()
         until_us, first = min(item.until_us, now + ANSWER_US), 0
         for page in _pages(names):
-            self._say(node, control.Found(item.number, first, len(names), tuple(page)), until_us, now)
+            self._send(node, control.Found(item.number, first, len(names), tuple(page)), until_us, now)
             first += len(page)
 
-    def _own(self) -> list[control.Told]:
+    def _own(self) -> list[control.NameEntry]:
         bound = self._directory.names.bound.values()
         return [(each.name, each.destination, each.ordering) for each in bound if each.advertised and each.destination]
 
@@ -169,9 +169,9 @@ def _binding(node: NodeId, name: str, destination: str, ordering: Ordering) -> B
     return Binding(address.queue_name(name, node), destination, ordering)
 
 
-def _pages(names: list[control.Told]) -> Iterator[list[control.Told]]:
+def _pages(names: list[control.NameEntry]) -> Iterator[list[control.NameEntry]]:
     """Yield the names in parts that fit into one control message each; one part if there are none."""
-    page: list[control.Told] = []
+    page: list[control.NameEntry] = []
     room = ROOM_BYTES - _ENVELOPE_BYTES
     for told in names:
         size = len(told[0].encode()) + len(told[1].encode()) + _NAME_BYTES

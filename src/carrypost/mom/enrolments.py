@@ -107,7 +107,7 @@ class Enrolments:
         for name, row in self._table.read(stored):
             self._rows[name.decode()] = row
             if row.left:
-                self._say(name.decode(), row)
+                self._send(name.decode(), row)
             else:
                 self._schedule(name.decode(), row, now)
 
@@ -155,7 +155,7 @@ class Enrolments:
         self._rows[destination] = row
         self._table.put(destination.encode(), row)
         self._schedule(destination, row, now)
-        self._say(destination, row)
+        self._send(destination, row)
 
     def _schedule(self, destination: str, row: EnrolmentRow, now: int) -> None:
         self._again_us.pop(destination, None)
@@ -163,7 +163,7 @@ class Enrolments:
         if not row.left and half_us > 0 and row.deadline_us < TIME_US_MAX:
             self._again_us[destination] = now + half_us
 
-    def _say(self, destination: str, row: EnrolmentRow) -> None:
+    def _send(self, destination: str, row: EnrolmentRow) -> None:
         holder = address.addressee(destination)
         assert holder is not None  # `follow` has destinations of topics that a node holds.
         self._outbox.add(holder, _Notice(self, destination, row), until_us=row.deadline_us)

@@ -138,13 +138,13 @@ class Holder:
             else:
                 self._ledger.delete(NOTIFIED + name)
         here = [copy for copy in self._holdings.known_copies() if copy.here]
-        told: dict[MessageId, set[NodeId]] = {}
+        notified: dict[MessageId, set[NodeId]] = {}
         for copy in here:
             if copy.own and copy.descriptor.destination.startswith(f"{Kind.NOTICE}/"):
-                told.setdefault(copy.descriptor.original.id, set()).update(copy.descriptor.listed)
+                notified.setdefault(copy.descriptor.original.id, set()).update(copy.descriptor.listed)
         for copy in here:
             if copy.whole and copy.id not in self._notified and self.enrolled.get(copy.descriptor.destination):
-                self._begin(copy, told.get(copy.id, set()))
+                self._begin(copy, notified.get(copy.id, set()))
 
     # --- publications --------------------------------------------------------------------------------------
 
@@ -156,24 +156,24 @@ class Holder:
             self._begin(copy, ())
         return self.enrolled.get(copy.descriptor.destination) is not None
 
-    def _begin(self, copy: Copy, told: Iterable[NodeId]) -> None:
+    def _begin(self, copy: Copy, notified: Iterable[NodeId]) -> None:
         """Determine the recipients of a publication, without those that were notified already."""
         descriptor = copy.descriptor
         topic = self.enrolled.get(descriptor.destination)
         pages: list[Page] = []
         if topic is None:
-            self._say(copy, FAILED, "there is no such topic")
+            self._report(copy, FAILED, "there is no such topic")
         elif descriptor.wire_bytes > ORIGIN_BYTES_MAX:
-            self._say(copy, FAILED, f"it has more than {ORIGIN_BYTES_MAX} bytes beside its body")
+            self._report(copy, FAILED, f"it has more than {ORIGIN_BYTES_MAX} bytes beside its body")
         else:
-            nodes = [each for each in self.enrolled.matching(topic, descriptor) if each not in told]
+            nodes = [each for each in self.enrolled.matching(topic, descriptor) if each not in notified]
             for connected in (False, True):
                 some = [each for each in nodes if topic.subscribers[each].durable is not connected]
                 pages += [Page(page, connected) for page in _pages(some, self._limits.recipients_max)]
-            self._say(copy, HANDED_OVER)
+            self._report(copy, HANDED_OVER)
         self._open[copy.id] = Publication(copy, address.notice_of(descriptor.destination), pages)
 
-    def _say(self, copy: Copy, kind: int, reason: str = "") -> None:
+    def _report(self, copy: Copy, kind: int, reason: str = "") -> None:
         """Inform the author of the progress of a publication, if it asked for that."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
         if headers is not None and headers.receipt:
@@ -181,16 +181,16 @@ class Holder:
 
     def drafts(self, now: int) -> list[Draft]:
         """Return the notifications to publish; release publications that are complete."""
-        made: list[Draft] = []
+        drafts: list[Draft] = []
         for publication in list(self._open.values()):
             if not publication.copy.here:
                 del self._open[publication.copy.id]  # It expired, or gave way; then it comes again.
             elif publication.pages and publication.after_us <= now:
                 publication.after_us = now + _AGAIN_US  # `published` says which of them found room.
-                made += [self._draft(publication, page, now) for page in publication.pages]
+                drafts += [self._draft(publication, page, now) for page in publication.pages]
             elif not publication.pages and not publication.unwritten:
                 self._settle(publication)
-        return made
+        return drafts
 
     def _draft(self, publication: Publication, page: Page, now: int) -> Draft:
         descriptor = publication.copy.descriptor

@@ -248,9 +248,9 @@ class Messaging(Layer):
         self._ledger.lost(serial, now)
         self.queues.lost(serial)
         self.receipts.lost(held)
-        untold = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
-        if untold:
-            self.claims.take_back(self.sessions.handed(untold))
+        unreported = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
+        if unreported:
+            self.claims.return_unreported(self.sessions.handed(unreported))
             self._resume_us = now + RETRY_US
         self._look_ahead()
         return ()
@@ -262,7 +262,7 @@ class Messaging(Layer):
         if session:
             self.sessions.session(session)
 
-    def check_work(self, drafts: Sequence[Draft], acks: Sequence[Ack]) -> None:
+    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Ack]) -> None:
         """Raise if a work is invalid, before anything is done about it."""
         for draft in drafts:
             self._channels.check_destination(draft.destination)

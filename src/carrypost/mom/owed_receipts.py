@@ -76,7 +76,7 @@ class OwedReceipts:
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
         debt = _OwedReceipt(self, descriptor.id, OwedRow(descriptor.node, until_us))
         self.write(debt)
-        self._say(debt)
+        self._send(debt)
 
     def acknowledged_again(self, copy: Copy) -> None:
         """Write the receipt again: the batch with the first acknowledgement may be lost, and this one be written."""
@@ -96,9 +96,9 @@ class OwedReceipts:
                 self._table.delete(name)
             else:
                 self._debts[debt.message] = debt
-                self._say(debt)
+                self._send(debt)
 
-    def _say(self, debt: _OwedReceipt) -> None:
+    def _send(self, debt: _OwedReceipt) -> None:
         self._outbox.add(debt.row.author, debt, until_us=debt.row.until_us)
 
     # --- for its debts -------------------------------------------------------------------------------------

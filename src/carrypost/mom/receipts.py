@@ -86,9 +86,9 @@ class Receipts:
         """Messages whose receipts are not durable yet, and True if their states rose since; None: nothing changed."""
         self._agenda = Agenda(self._is_due)
         """Times at which something changes without a report."""
-        self._untold: dict[MessageId, Receipt] = {}
+        self._unreported: dict[MessageId, Receipt] = {}
         """Receipts that were not emitted, because their batch was lost."""
-        self._tell_us = NEVER
+        self._emit_us = NEVER
         """Time at which these are emitted again."""
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class Receipts:
         else:
             self._emit(message, send, rose=False)
 
-    def heard(self, item: Outcome, node: NodeId) -> None:
+    def handle_outcome(self, item: Outcome, node: NodeId) -> None:
         """Handle a node's report about a message; a report that it may not make is refused."""
         message = MessageId(item.message)
         send, state = self._sends.get(message), _MEANS.get(item.kind)
@@ -230,7 +230,7 @@ class Receipts:
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
-        return min(self._agenda.due_us, self._tell_us)
+        return min(self._agenda.due_us, self._emit_us)
 
     def _is_due(self, message: MessageId, due_us: int) -> bool:
         return message in self._sends and self._due_us(self._sends[message]) == due_us
@@ -251,7 +251,7 @@ class Receipts:
 
         Lost rows must be in the journal again already: their receipts are emitted again with them.
         """
-        if self._tell_us <= now:
+        if self._emit_us <= now:
             self._emit_again()
         for message in self._agenda.pop_due(now):
             send = self._sends[message]
@@ -307,12 +307,12 @@ class Receipts:
         """Emit the events of a batch that could not be written when its rows are written."""
         for event in held:
             if isinstance(event, Receipt):
-                self._untold[event.message] = max(event, self._untold.get(event.message, event), key=_news)
-                self._tell_us = self._holdings.now_us + RETRY_US
+                self._unreported[event.message] = max(event, self._unreported.get(event.message, event), key=_news)
+                self._emit_us = self._holdings.now_us + RETRY_US
 
     def _emit_again(self) -> None:
-        untold, self._untold, self._tell_us = self._untold, {}, NEVER
-        for message, event in untold.items():
+        unreported, self._unreported, self._emit_us = self._unreported, {}, NEVER
+        for message, event in unreported.items():
             send = self._sends.get(message)
             if send is None:
                 if event.last:

@@ -322,7 +322,7 @@ class Consumer(msgspec.Struct, eq=False):
         if claim.doubtful:
             self.session.alone = claim
 
-    def take_back(self, claim: Claim) -> None:
+    def return_credit(self, claim: Claim) -> None:
         """Undo a hand-over that did not reach it."""
         self.messages += 1
         self.nbytes += claim.copy.descriptor.length

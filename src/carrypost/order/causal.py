@@ -148,7 +148,7 @@ class Group:
         self._look_at_clock(now)
         self._deliver(descriptor, descriptor.predecessors)
         self._drain()
-        return self._taken()
+        return self._pop_delivered()
 
     # --- reception -----------------------------------------------------------------------------------------
 
@@ -177,13 +177,13 @@ class Group:
                 self._give_up(each)
             if self._watch.tags:
                 self._drain()  # Before the next one, so that it does not matter which come together.
-        return self._taken()
+        return self._pop_delivered()
 
     def expire(self, now: int) -> list[Descriptor]:
         """Advance the clock; return the messages delivered because a predecessor died, in order."""
         self._look_at_clock(now)
         self._drain()
-        return self._taken()
+        return self._pop_delivered()
 
     def discard(self, descriptor: Descriptor) -> None:
         """Drop a waiting message whose copy expired or was removed. Messages that wait for it keep waiting."""
@@ -275,7 +275,7 @@ class Group:
             elif self._at >= len(out):
                 break
 
-    def _taken(self) -> list[Descriptor]:
+    def _pop_delivered(self) -> list[Descriptor]:
         """Return the messages delivered in this step."""
         out = self._out
         if out:
@@ -355,13 +355,13 @@ class Group:
         self._barrier.expunge(self.clock_us)
         self._sweep(self.undo)
 
-    def take_back(self, undos: Iterable[Undo]) -> list[Descriptor]:
+    def roll_back(self, undos: Iterable[Undo]) -> list[Descriptor]:
         """Undo changes that could not be stored, latest first; return the messages that they delivered.
 
         The clock is not set back, and the remaining state is written again later.
         """
         touched: dict[NodeId, None] = {}
-        taken_back: list[Descriptor] = []
+        rolled_back: list[Descriptor] = []
         for undo in undos:
             self._barrier.restore(undo.barrier)
             for source, last in undo.co_delivered.items():
@@ -370,11 +370,11 @@ class Group:
                 self._ends_us.pop(source, None)
                 if last is not None:
                     self.load_last(source, last)
-            taken_back[:0] = undo.delivered
+            rolled_back[:0] = undo.delivered
         self.undo = Undo(self._barrier.copy())
         self.undo.co_delivered = {source: self.last(source) for source in touched}
         self._refile()
-        return taken_back
+        return rolled_back
 
     def _refile(self) -> None:
         """File all waiting messages anew, because a predecessor may have been taken back."""

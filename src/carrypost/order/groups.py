@@ -334,15 +334,15 @@ class Order(Layer):
         for each in sorted((each for each in self._open if each >= serial), reverse=True):
             for group, undo in self._open.pop(each):
                 undos.setdefault(group, []).append(undo)
-        taken_back: list[Descriptor] = []
+        rolled_back: list[Descriptor] = []
         for group, found in undos.items():
             latest = group.mark()
-            taken_back += group.take_back(found if latest is None else [latest, *found])
+            rolled_back += group.roll_back(found if latest is None else [latest, *found])
             self._touched[group] = None
             self.due_us = min(self.due_us, group.due_us)
         self._retry_us = self._holdings.now_us + _RETRY_US
         self.due_us = min(self.due_us, self._retry_us)
-        return taken_back
+        return rolled_back
 
     def restore(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Restore the groups after a restart."""

@@ -128,9 +128,9 @@ class Watch:
         Otherwise an author that names messages that do not exist, or a new deadline for them each time, would fill the
         memory.
         """
-        told = {(each.predecessors[each.at][2], *key) for key, some in self._filed.items() for each in some}
+        waiting = {(each.predecessors[each.at][2], *key) for key, some in self._filed.items() for each in some}
         soon = [each for each in self._due + self._new if not each[0] and each[1:] in self._filed]
-        self._due, self._new = sorted(told.union(soon)), []  # A list in order is a heap.
+        self._due, self._new = sorted(waiting.union(soon)), []  # A list in order is a heap.
         self.tags = {}
         for source, tag in sorted(self._filed):
             self.tags.setdefault(source, []).append(tag)

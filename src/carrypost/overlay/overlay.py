@@ -336,7 +336,7 @@ class Overlay(Layer):
         if self.topology.look_us <= now and self.topology.takes_a_look(now):
             self.channel.publish(Timer(now))
 
-    def check_work(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
+    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
         """Raise for events that cannot be sent, before any part of a unit of work takes effect."""
         self.homes.check_producers({name for each in drafts if (name := address.channel_of(each.destination))})
 

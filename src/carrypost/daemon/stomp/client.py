@@ -32,12 +32,12 @@ from carrypost.errors import (
     NamingException,
     ResourceAllocationException,
 )
-from carrypost.jms import declaring
 from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.provider import Perform
+from carrypost.jms.queue_declaration import ANYONE, declare, declared
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
 from carrypost.mom.commands import Declare
@@ -317,8 +317,8 @@ class Client:
             if not (isinstance(meant, NamedQueue) and self._options.declares):
                 raise
             node = self._provider.place.node
-            asked = declaring.declared(node, meant.queue_name, "never", None, "fair", receivers=declaring.ANYONE)
-            return await declaring.declare(self._provider, asked, advertise=True)
+            asked = declared(node, meant.queue_name, "never", None, "fair", receivers=ANYONE)
+            return await declare(self._provider, asked, advertise=True)
 
     async def _unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers

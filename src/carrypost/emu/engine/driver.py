@@ -176,7 +176,7 @@ class EmulatedDriver(ProgramDriver):
         self._host = self._driven = None
         self.store.crash()
         self._late.clear()
-        self._untold.clear()
+        self._early.clear()
         self._written_us = 0
         self._stop_timer()
 
@@ -219,7 +219,7 @@ class EmulatedDriver(ProgramDriver):
         """
         host = self.host
         events = host.events()
-        self._untold += [event for event in events if type(event) is not Published]
+        self._early += [event for event in events if type(event) is not Published]
         for event in events:
             if type(event) is Published and self._host is host:
                 self._application.handle_event(self, event)

@@ -284,7 +284,7 @@ class Emulation:
     def _share_links(self, driver: EmulatedDriver, phase: Phase) -> None:
         """Inform a host of all links between hosts, if it is present."""
         if self._told is not None and driver.state is NodeState.RUNNING and driver.settings.island:
-            driver.host.tell_links(self._told, driver.now)
+            driver.host.set_links(self._told, driver.now)
             self._answer(driver, phase)
 
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:

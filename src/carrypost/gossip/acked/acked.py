@@ -108,7 +108,7 @@ class Acked(Layer):
         self._restored: list[AckRecord] = []
         self._again_us = NEVER
         """Time at which rows of lost batches are written again."""
-        self._untold: list[Acknowledged] = []
+        self._unreported: list[Acknowledged] = []
         """Events of lost batches, which are emitted then."""
         self._linger_us = 0
         """Time before which no lingering copy is dropped: claims to it may have been made in an earlier life."""
@@ -151,7 +151,7 @@ class Acked(Layer):
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """Write records and pending acknowledgements again later, and emit the withheld events then."""
-        self._untold += [event for event in held if isinstance(event, Acknowledged)]
+        self._unreported += [event for event in held if isinstance(event, Acknowledged)]
         self._pending.lost(serial)
         self._again_us = self._holdings.now_us + RETRY_US
         self._look_ahead()
@@ -163,9 +163,9 @@ class Acked(Layer):
         for fingerprint in self.known.in_parts(ALL_PARTS):
             if (record := self.known.get(fingerprint)) is not None:
                 self._journal.put(_row_key(fingerprint), records.to_row(record))
-        untold, self._untold = self._untold, []
-        self._holdings.recipients.keep_again([event.message for event in untold])
-        for event in untold:
+        unreported, self._unreported = self._unreported, []
+        self._holdings.recipients.keep_again([event.message for event in unreported])
+        for event in unreported:
             self._journal.hold(event)
 
     def met(self, link: Link, now: int) -> None:
@@ -256,7 +256,7 @@ class Acked(Layer):
         sound = self._sign_private(self._pending.pop_sound(now, most), givers, now)
         for page in records.pages(sound, self._context.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), now + LASTS_US)
-            record = records.made(self._identity, until_us, page)
+            record = records.signed_record(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
             if fingerprint in self.known:
                 continue
@@ -275,7 +275,7 @@ class Acked(Layer):
         for peer, theirs in found.items():
             for page in records.pages(theirs, self._context.settings.datagram_bytes):
                 until_us = min(max(theirs[message] for message in page), now + LASTS_US)
-                record = records.made(self._identity, until_us, page)
+                record = records.signed_record(self._identity, until_us, page)
                 self._private.update(dict.fromkeys(page, record))
                 self._send_to(peer, record)
         while len(self._private) > _PRIVATE_MAX:
@@ -327,10 +327,10 @@ class Acked(Layer):
         return len(leaving)
 
     def _send_owed(self, contact: Contact, most: int) -> None:
-        taken = list(contact.owed)[:most]
-        for fingerprint in taken:
+        owed = list(contact.owed)[:most]
+        for fingerprint in owed:
             del contact.owed[fingerprint]
-        if found := [record for each in taken if (record := self.known.get(each)) is not None]:
+        if found := [record for each in owed if (record := self.known.get(each)) is not None]:
             contact.link.send(found)
 
     # --- what others say -----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Contact(msgspec.Struct, eq=False):
     """Comparison with one neighbour."""
 
     link: Link
-    told: int = -1
+    sent_xor: int = -1
     """The XOR that was last sent to the neighbour."""
     repeats: int = 0
     due_us: int = NEVER
@@ -71,7 +71,7 @@ class Comparison:
         """Begin a contact."""
         contact = self.contacts[link.peer] = Contact(link)
         if self._known:
-            self._tell(contact, now)
+            self._send_xor(contact, now)
 
     def parted(self, link: Link) -> None:
         """End a contact."""
@@ -89,11 +89,11 @@ class Comparison:
         for contact in self.contacts.values():
             if contact.due_us <= now:
                 contact.repeats += 1
-                self._tell(contact, now)
+                self._send_xor(contact, now)
 
-    def _tell(self, contact: Contact, now: int) -> None:
-        contact.told = self._known.xor
-        contact.link.send((AckList(0, packed((contact.told,))),))
+    def _send_xor(self, contact: Contact, now: int) -> None:
+        contact.sent_xor = self._known.xor
+        contact.link.send((AckList(0, packed((contact.sent_xor,))),))
         self._wait(contact, now)
 
     def _wait(self, contact: Contact, now: int) -> None:
@@ -114,11 +114,11 @@ class Comparison:
         known, theirs = self._known, int.from_bytes(frame.xors, "big")
         xor = known.xor
         if theirs == xor:
-            if contact.told != xor:
-                self._tell(contact, now)
+            if contact.sent_xor != xor:
+                self._send_xor(contact, now)
             contact.due_us = NEVER
             return
-        if contact.told == xor and self._node > contact.link.node:
+        if contact.sent_xor == xor and self._node > contact.link.node:
             self._wait(contact, now)  # They have heard, or will hear, that it differs.
             return
         if len(known) <= _SHORT:

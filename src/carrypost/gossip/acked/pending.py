@@ -58,14 +58,14 @@ class Pending:
         holdings = self._holdings
         if not holdings.acknowledged:
             return {}
-        taken: dict[MessageId, _Due] = {}
+        acknowledged: dict[MessageId, _Due] = {}
         for message, (until_us, giver) in holdings.pop_acknowledged().items():
             copy = holdings.cache.get(message)
             if giver:
                 self._givers[message] = giver
-            taken[message] = _Due(until_us, copy is not None and holdings.is_confirmed(copy))
-        self._open.setdefault(serial, {}).update(taken)
-        return {(ACKED, ROW + message, 0): _encode(due) for message, due in taken.items()}
+            acknowledged[message] = _Due(until_us, copy is not None and holdings.is_confirmed(copy))
+        self._open.setdefault(serial, {}).update(acknowledged)
+        return {(ACKED, ROW + message, 0): _encode(due) for message, due in acknowledged.items()}
 
     def durable(self, serial: int) -> bool:
         """Handle a batch that is on disk; return True if anything may be signed."""

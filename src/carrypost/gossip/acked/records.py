@@ -24,7 +24,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(AckRecord).decode
 
 
-def made(identity: Identity, until_us: int, messages: Iterable[MessageId]) -> AckRecord:
+def signed_record(identity: Identity, until_us: int, messages: Iterable[MessageId]) -> AckRecord:
     """Return the record by which this identity acknowledges messages."""
     return signed.sign(identity, AckRecord(signed.author(identity), until_us, tuple(messages)))
 

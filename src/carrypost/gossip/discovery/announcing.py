@@ -46,7 +46,7 @@ class Announcing:
         self._counter = 0
         self._heeded = 0
         """The revision of the interests for which a profile was promised."""
-        self._tell_profile = True
+        self._profile_due = True
         self.incarnation: int | None = None
         """The number of this life; None until it may be announced."""
 
@@ -58,7 +58,7 @@ class Announcing:
 
     def introduce(self) -> None:
         """Send the profile beside the next announcement."""
-        self._tell_profile = True
+        self._profile_due = True
 
     def announce(self, now: int, to: Neighbour | None = None, *, begins: bool = False) -> None:
         """Announce this node, its interests and the nodes that it hears."""
@@ -75,9 +75,9 @@ class Announcing:
             self._links.carried_bytes,
         )  # fmt: skip
         frames: list[Frame] = [announced]
-        if self._tell_profile and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
+        if self._profile_due and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames(None if to is None else to.link))
-        self._tell_profile = False
+        self._profile_due = False
         if self._layers.announcing:
             frames.extend(self._layers.companions(now, None if to is None else to.link))
         if to is None:
@@ -130,11 +130,11 @@ class Announcing:
             self._announce_soon(now)
 
     def _announce_soon(self, now: int) -> None:
-        self._tell_profile = True
+        self._profile_due = True
         self.beacon.hasten(now)
         for neighbour in self._neighbours.values():
             if neighbour.driver_asserted:
-                self._tell_profile = True
+                self._profile_due = True
                 self.announce(now, neighbour)
 
     def _make_profile(self) -> bool:

@@ -117,7 +117,7 @@ class Neighbour:
         self.counter = frame.counter
         self.announced_us = now
         others = frame.heard != self.link.heard
-        self.link.hears(frame.heard)
+        self.link.set_heard(frame.heard)
         period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
         self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
         self.alive(now)
@@ -143,14 +143,14 @@ class Neighbour:
             or contact is None
             or self.view is None
             or frame.begins
-            or frame.datagram_bytes != self.link.takes_bytes
+            or frame.datagram_bytes != self.link.accepted_bytes
             or frame.node != self.link.node
             or prefix not in frame.heard
             or (listening and frame.heard != self.link.heard)
             or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1), period=period)
         ):
             return False
-        self.link.hears(frame.heard)
+        self.link.set_heard(frame.heard)
         if period:
             self.counted_us = now
         self.counter = frame.counter

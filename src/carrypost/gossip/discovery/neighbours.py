@@ -96,8 +96,8 @@ class Neighbours:
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce."""
         self.announcing.start(incarnation, now)
-        told, self._asserted_early = self._asserted_early, {}
-        for peer in told:
+        early, self._asserted_early = self._asserted_early, {}
+        for peer in early:
             self.driver_link(peer, up=True, now=now)
 
     # --- hearing others ------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ class Neighbours:
                 neighbour, NeighbourInput.SILENCE, now
             )  # It has forgotten the contact that this host still believed in.
             neighbour.profile = b""
-        if frame.datagram_bytes != neighbour.link.takes_bytes:
-            neighbour.link.takes(frame.datagram_bytes)
+        if frame.datagram_bytes != neighbour.link.accepted_bytes:
+            neighbour.link.set_accepted_bytes(frame.datagram_bytes)
             neighbour.link.budgets.charge(_CHANGE_COST)
             self._links.fit()
         contact = neighbour.contact

@@ -117,8 +117,8 @@ class Places:
         known, limits = self.neighbours, self._limits
         free = self.count - len(known)
         if free <= 0:
-            told = sum(each.driver_asserted for each in known.values())
-            free = max(0, min(free + told, limits.neighbours_max - len(known)))
+            asserted = sum(each.driver_asserted for each in known.values())
+            free = max(0, min(free + asserted, limits.neighbours_max - len(known)))
         return free
 
     def _look(self, now: int) -> None:

@@ -191,8 +191,8 @@ class Holdings:
 
     def pop_struck(self) -> list[tuple[MessageId, NodeId]]:
         """Return messages with the recipients that were struck off, once; for messaging."""
-        taken, self.struck = self.struck, []
-        return taken
+        struck, self.struck = self.struck, []
+        return struck
 
     def linger(self, copy: Copy) -> None:
         """Keep a copy without recipients for programs on this host that have a claim to it; withhold it from all."""
@@ -203,9 +203,9 @@ class Holdings:
 
     def pop_lingering(self) -> list[Copy]:
         """Return the lingering copies that no program on this host needs any more."""
-        taken = [copy for copy in self.lingering if copy.here and not copy.pins]
+        lingering = [copy for copy in self.lingering if copy.here and not copy.pins]
         self.lingering = [copy for copy in self.lingering if copy.here and copy.pins]
-        return taken
+        return lingering
 
     def grow(self, copy: Copy, piece: int, nbytes: int) -> bool:
         """Add a verified piece to a copy; return False, and change nothing, if there is no room or the copy left."""

@@ -109,7 +109,7 @@ class OwnInterests:
     def add(self, entry: Entry, *, advertised: bool = True) -> int:
         """Add an entry and return its number; without `advertised` the profile leaves it out."""
         if advertised:
-            self._tell(entry)
+            self._advertise(entry)
         number, self._next = self._next, self._next + 1
         if not advertised:
             self._hidden.add(number)
@@ -119,7 +119,7 @@ class OwnInterests:
         self._plain = {}
         return number
 
-    def _tell(self, entry: Entry) -> None:
+    def _advertise(self, entry: Entry) -> None:
         """Put this entry into the profile; raises `LocalError` if there is no room for it."""
         limits = self._limits
         if len(self._entries) - len(self._hidden) >= limits.profile_entries_max:

@@ -113,8 +113,8 @@ class Exchange(Strategy[ExchangeContact]):
             return
         offering = contact.offers
         waiting = bool(offering.open)
-        taken = self.transfers.requests.receive_offer(link, frame, now, offered=offering.offered)
-        offering.needless(taken)
+        held = self.transfers.requests.receive_offer(link, frame, now, offered=offering.offered)
+        offering.needless(held)
         # Offers that crossed leave nothing open: whatever had to wait for their answers goes out
         # now instead of at the next announcement.
         if waiting and not offering.open:
@@ -128,13 +128,13 @@ class Exchange(Strategy[ExchangeContact]):
             self.fresh.offer_lost(contact, now)
             self.offers.acknowledged(contact, now)
 
-    def _over_contact(self, take: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:
+    def _over_contact(self, handle: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:
         """Return a handler of frames from contacts; a frame over any other link is refused as `not-linked`."""
 
-        def taken(link: Link, frame: fr.Frame, now: int) -> None:
+        def handler(link: Link, frame: fr.Frame, now: int) -> None:
             contact = self.contacts.of(link)
             if contact is None:
                 raise RemoteError("not-linked")
-            take(contact, frame, now)
+            handle(contact, frame, now)
 
-        return taken
+        return handler

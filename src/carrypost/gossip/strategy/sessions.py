@@ -65,7 +65,7 @@ _SENDING_ORDER = attrgetter("sending_order")
 class Session(ReviewRun):
     """One session, as one of its two sides sees it."""
 
-    __slots__ = ("answered_early", "open", "parts", "taken", "unanswered")
+    __slots__ = ("answered_early", "open", "parts", "arrived", "unanswered")
 
     def __init__(self, number: int, parts: int) -> None:
         super().__init__(number, 0)
@@ -74,7 +74,7 @@ class Session(ReviewRun):
         """Fingerprints of the parts that were listed and not answered yet."""
         self.unanswered = 0
         """Number of lists since the last answer."""
-        self.taken = 0
+        self.arrived = 0
         """Bitset of the parts of the neighbour's list that arrived."""
         self.answered_early = False
         """True if all parts arrived before the neighbour's profile was known."""
@@ -185,9 +185,9 @@ class Sessions:
             raise DecodeError("summary", "another number of parts than before")
         self._removals.sweep()
         listed = unpacked(frame.fingerprints)
-        fresh = not session.taken >> frame.part & 1
+        fresh = not session.arrived >> frame.part & 1
         if fresh:
-            session.taken |= 1 << frame.part
+            session.arrived |= 1 << frame.part
             if session.free:
                 link.budgets.credit(price(frame))
             # The first range begins at zero and the last ends at the highest fingerprint, so that
@@ -198,8 +198,8 @@ class Sessions:
         floor = self._cache.floor
         link.send((Missing(frame.session, frame.part, packed(self._lacking(listed, floor)), floor),))
         if contact.view is None:
-            session.answered_early = session.taken.bit_count() == session.parts
-        elif session.taken.bit_count() < session.parts:
+            session.answered_early = session.arrived.bit_count() == session.parts
+        elif session.arrived.bit_count() < session.parts:
             contact.timers.arm(REVIEW, now + _TURN_US)
         elif fresh:
             self._review.conclude(contact, now)
@@ -246,12 +246,12 @@ class Sessions:
         if view is not None:
             lacks &= view.matches
         copies = [copy for slot in bits(lacks) if (copy := self._cache.copies[slot]) is not None]
-        taken = [copy for copy in copies if not floor or precedence(copy.privilege, copy.descriptor) >= floor]
+        wanted = [copy for copy in copies if not floor or precedence(copy.privilege, copy.descriptor) >= floor]
         link.learn(lacks)  # What is below the floor is not offered, either.
-        lacks = mask_of([copy.slot for copy in taken]) & ~mask_of(link.outbox.jobs)
+        lacks = mask_of([copy.slot for copy in wanted]) & ~mask_of(link.outbox.jobs)
         link.unlearn(lacks)
         if view is not None:
-            link.learn(self._server.give(link, sorted(taken, key=_SENDING_ORDER)))
+            link.learn(self._server.give(link, sorted(wanted, key=_SENDING_ORDER)))
 
 
 def _cut(fingerprints: list[int], most: int) -> list[list[int]]:

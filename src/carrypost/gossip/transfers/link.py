@@ -82,7 +82,7 @@ class Link:
     __slots__ = (
         "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "strategy_state", "body_bytes_max", "broadcast",
         "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox", "parcel_bytes_max",
-        "peer", "prefix", "served", "served_pieces", "rank", "supplies", "takes_bytes", "timers", "unconfirmed",
+        "peer", "prefix", "served", "served_pieces", "rank", "supplies", "accepted_bytes", "timers", "unconfirmed",
         "usable",
     )  # fmt: skip
     route: ClassVar = False
@@ -110,7 +110,7 @@ class Link:
         """Size of the frame bodies into which everything sent over the link is cut."""
         self.parcel_bytes_max = self.body_bytes_max + PARCEL_GAIN
         """Largest message that goes as one frame, headers included. `Links` may allow larger ones."""
-        self.takes_bytes = 0
+        self.accepted_bytes = 0
         """The longest datagram that reaches the other side, as it reports; 0: not known."""
         self.broadcast = broadcast
         """True if the other side hears broadcasts. All such links have one size."""
@@ -209,9 +209,9 @@ class Link:
 
     # --- the contact ---------------------------------------------------------------------------------------
 
-    def takes(self, datagram_bytes: int) -> None:
+    def set_accepted_bytes(self, datagram_bytes: int) -> None:
         """Set the longest datagram that reaches the other side, as it reports."""
-        self.takes_bytes = datagram_bytes
+        self.accepted_bytes = datagram_bytes
 
     def doubt(self) -> None:
         """Note that long datagrams do not get through in this contact, whatever the other side reports."""
@@ -261,7 +261,7 @@ class Link:
         self.node = node
         self.prefix = node_prefix(node)
 
-    def hears(self, prefixes: tuple[bytes, ...]) -> None:
+    def set_heard(self, prefixes: tuple[bytes, ...]) -> None:
         """Set the nodes that the other side reports to hear."""
         self.heard = prefixes
 
@@ -372,8 +372,8 @@ class Links:
         if self.settings.mtu_bytes is not None:
             return
         links = [link for link in self.usable if link.broadcast]
-        taken = [0 if link.doubted else link.takes_bytes for link in links]
-        self.datagram_bytes = max(self.settings.datagram_bytes, min([self.carried_bytes, *taken]))
+        accepted = [0 if link.doubted else link.accepted_bytes for link in links]
+        self.datagram_bytes = max(self.settings.datagram_bytes, min([self.carried_bytes, *accepted]))
         for link in links:
             link.fit(self.datagram_bytes)
 

@@ -65,7 +65,7 @@ class Parcels:
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known = cache.get
         roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)), interesting=False)
-        taken: list[OpenParcel] = []
+        accepted: list[OpenParcel] = []
         unasked: dict[int, bool] = {}
         run: dict[MessageId, OpenParcel] = {}
         run_wanted = True
@@ -73,7 +73,7 @@ class Parcels:
             handle, message = frame.handle, frame.descriptor.id
             want = wants.get(handle)
             if want is not None or handle in closed:
-                taken.append(frame)
+                accepted.append(frame)
             else:
                 want = self._unasked(link, frame, unasked, now, roomy=roomy)
             if want is None or message in run:
@@ -97,18 +97,18 @@ class Parcels:
                 unasked[frame.serial] = True
         self._enter(link, run, unasked, now, wanted=run_wanted)
         if len(run) < len(frames):
-            self._decline(link, frames, taken, unasked)
-            taken = [frame for frame in taken if frame.handle in wants or self._inbound.closed(link, frame.handle)]
-        serials = [frame.serial for frame in taken]
+            self._decline(link, frames, accepted, unasked)
+            accepted = [each for each in accepted if each.handle in wants or self._inbound.closed(link, each.handle)]
+        serials = [frame.serial for frame in accepted]
         return serials, list(unasked), len(unasked) < len(frames) or any(unasked.values())
 
     def _decline(
-        self, link: Link, frames: Sequence[OpenParcel], taken: Sequence[OpenParcel], unasked: Mapping[int, bool]
+        self, link: Link, frames: Sequence[OpenParcel], accepted: Sequence[OpenParcel], unasked: Mapping[int, bool]
     ) -> None:
         """Decline Parcels of a neighbour that supplies this host and that were not stored: it need not repeat them."""
         if not link.supplies:
             return
-        asked = {frame.serial for frame in taken}
+        asked = {frame.serial for frame in accepted}
         for frame in frames:
             if frame.serial not in asked and frame.serial not in unasked:
                 self._inbound.decline(link, frame.handle)

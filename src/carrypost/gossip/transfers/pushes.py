@@ -85,10 +85,10 @@ class Pushes:
         unconfirmed = link.unconfirmed
         if not unconfirmed.slots:
             return False
-        told = self._arrived(link, unconfirmed.announced(receipts))
+        news = self._arrived(link, unconfirmed.announced(receipts))
         if unconfirmed.slots:
             unconfirmed.lose(now - max(_ON_ITS_WAY_US, link.outbox.recovery.timeout_us))
-        return told or unconfirmed.lost
+        return news or unconfirmed.lost
 
     def acknowledged(self, link: Link, base: int, bitmap: int) -> bool:
         """Process an acknowledgement of serials (base + i for each bit i); return True if it names any push."""

@@ -32,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 # The domain is part of the signed bytes. Without it a signature under a link record could be
 # replayed under an acknowledgement whose encoding happens to be the same.
-def _said(record: AckRecord | LinkRecord) -> bytes:
+def _signed_bytes(record: AckRecord | LinkRecord) -> bytes:
     return _encode(msgspec.structs.astuple(record)[:-1])
 
 
@@ -41,7 +41,7 @@ def fingerprint(record: AckRecord | LinkRecord) -> int:
 
     The signature does not count: signing twice makes no second record.
     """
-    return int.from_bytes(hashlib.sha256(_said(record)).digest()[:FINGERPRINT_BYTES], "big")
+    return int.from_bytes(hashlib.sha256(_signed_bytes(record)).digest()[:FINGERPRINT_BYTES], "big")
 
 
 def author(identity: Identity) -> bytes:
@@ -51,7 +51,7 @@ def author(identity: Identity) -> bytes:
 
 def sign(identity: Identity, record: Record) -> Record:
     """Return a record of this identity with its signature; unchanged if security is off."""
-    return msgspec.structs.replace(record, signature=identity.sign_bytes(_DOMAINS[type(record)], _said(record)))
+    return msgspec.structs.replace(record, signature=identity.sign_bytes(_DOMAINS[type(record)], _signed_bytes(record)))
 
 
 def author_of(record: AckRecord | LinkRecord, *, signed: bool) -> NodeId:
@@ -73,7 +73,7 @@ def check(record: AckRecord | LinkRecord, link: Link, now: int) -> None:
         raise LimitError("rate")
     budgets.charge(SIGNATURE)
     try:
-        verify_bytes(record.author, _DOMAINS[type(record)], _said(record), record.signature)
+        verify_bytes(record.author, _DOMAINS[type(record)], _signed_bytes(record), record.signature)
     except ForgeryError:
         budgets.forgeries.spend(1, now)
         raise

@@ -126,10 +126,10 @@ class Transfers:
         self, link: Link, frame: fr.WholeDescriptor | fr.DescriptorPart | fr.HashList, now: int
     ) -> None:
         if isinstance(frame, fr.HashList):
-            taken = self.inbound.hash_list(link, frame, now)
+            accepted = self.inbound.hash_list(link, frame, now)
         else:
-            taken = self.inbound.descriptor(link, frame, now)
-        if taken:
+            accepted = self.inbound.descriptor(link, frame, now)
+        if accepted:
             self.requests.arrived(link, [frame.serial], now, last=False)
 
     def _receive_data(self, link: Link, frame: fr.Data | fr.BlankData, now: int) -> None:

@@ -227,14 +227,14 @@ class Directory:
         """Process the advertisements among these; return True if there were any."""
         found = [copy for copy in copies if copy.descriptor.destination.startswith(_PREFIX)]
         for copy in found:
-            self._hear(copy)
+            self._receive(copy)
         return bool(found)
 
-    def _hear(self, copy: Copy) -> None:
+    def _receive(self, copy: Copy) -> None:
         descriptor = copy.descriptor
         found = address.address(descriptor.destination)
-        said = _said(descriptor) if found is not None and found.node == descriptor.node else None
-        if found is None or said is None or fault_of(found.name) is not None:
+        advert = _advert_of(descriptor) if found is not None and found.node == descriptor.node else None
+        if found is None or advert is None or fault_of(found.name) is not None:
             self._outputs.refuse("directory", copy.giver or "", descriptor.shown)
             self._overtaken.append(copy.id)
             return
@@ -244,53 +244,53 @@ class Directory:
         if known is not None and known.message == copy.id:
             return
         if copy.own:
-            self._note_own(copy, known, said)
+            self._note_own(copy, known, advert)
         elif known is not None and _serial(descriptor) <= (known.incarnation, known.sequence):
             self._overtaken.append(copy.id)
         else:
-            self._enter(copy, found.name, said, known)
+            self._enter(copy, found.name, advert, known)
 
-    def _note_own(self, copy: Copy, known: Entry | None, said: Advert) -> None:
+    def _note_own(self, copy: Copy, known: Entry | None, advert: Advert) -> None:
         """Record an advertisement of this node, just published or from before a restart."""
         descriptor = copy.descriptor
-        stands = known is not None and known.advertised and said == _advert(known, said.counts)
+        stands = known is not None and known.advertised and advert == _advert(known, advert.counts)
         if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
             self._overtaken.append(copy.id)
             return
         self._overtake(known)
         _note(known, descriptor)
-        known.deadline_us, known.counts = descriptor.deadline_us or 0, said.counts
+        known.deadline_us, known.counts = descriptor.deadline_us or 0, advert.counts
         self._renewals[known.name] = self._renewal(known)
         self._write(known)
         self._plan()
 
-    def _enter(self, copy: Copy, name: str, said: Advert, known: Entry | None) -> None:
+    def _enter(self, copy: Copy, name: str, advert: Advert, known: Entry | None) -> None:
         """Enter another node's advertisement that is newer than the known one of that name."""
         descriptor = copy.descriptor
-        made = Entry(
-            descriptor.node, name, said.destination, said.ordering, deadline_us=descriptor.deadline_us or 0,
-            receivers=said.receivers, counts=said.counts,
+        entry = Entry(
+            descriptor.node, name, advert.destination, advert.ordering, deadline_us=descriptor.deadline_us or 0,
+            receivers=advert.receivers, counts=advert.counts,
         )  # fmt: skip
-        _note(made, descriptor)
+        _note(entry, descriptor)
         if known is not None:
             self._overtake(known)
             self._remove(known)
             # A name that leads elsewhere now has not been used there: it does not inherit the use
             # of the old destination.
-            if known.destination == made.destination:
-                made.used_us = known.used_us
+            if known.destination == entry.destination:
+                entry.used_us = known.used_us
                 if not self._leased:
-                    made.deadline_us = max(known.deadline_us, made.deadline_us)
-        theirs = self.names.of_owner(made.owner)
+                    entry.deadline_us = max(known.deadline_us, entry.deadline_us)
+        theirs = self.names.of_owner(entry.owner)
         if len(theirs) >= OWNER_MAX:
             # Of one owner's names the one least used gives way: an owner with too many hurts itself
             # alone.
             self._drop(min(theirs, key=lambda each: each.used_us))
         self._make_room(1)
-        self._add(made)
-        self._write(made)
-        if known is None or known.hidden or known.destination != made.destination:
-            self._outputs.emit(Advertised(made.name, made.destination))
+        self._add(entry)
+        self._write(entry)
+        if known is None or known.hidden or known.destination != entry.destination:
+            self._outputs.emit(Advertised(entry.name, entry.destination))
 
     def _make_room(self, more: int) -> None:
         while len(self._idle) + len(self._used) + more > self._names_max:
@@ -477,16 +477,16 @@ def _can_be_named(destination: str) -> bool:
     return found is not None and found.kind in kinds and len(destination) <= DESTINATION_MAX
 
 
-def _said(descriptor: Descriptor) -> Advert | None:
+def _advert_of(descriptor: Descriptor) -> Advert | None:
     """Return the contents of an advertisement; None if it is malformed, or its author may not make it."""
     headers = descriptor.headers
     if headers is None or descriptor.length or descriptor.deadline_us is None:
         return None
     try:
-        said = _decode_advert(headers.control)
+        advert = _decode_advert(headers.control)
     except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
         return None
-    return said if may_say(descriptor.node, said.destination) else None
+    return advert if may_say(descriptor.node, advert.destination) else None
 
 
 def may_say(node: NodeId, destination: str) -> bool:

@@ -132,7 +132,7 @@ class Namespace:
         self._bound: dict[str, Entry] = {}
         self.bound: Mapping[str, Entry] = self._bound
         """Local bindings, contexts included."""
-        self._heard: dict[str, dict[NodeId, Entry]] = {}
+        self._others: dict[str, dict[NodeId, Entry]] = {}
         """Advertisements of others, by name."""
         self._owners: dict[NodeId, dict[str, Entry]] = {}
         self._destinations: dict[str, dict[Entry, None]] = {}
@@ -153,7 +153,7 @@ class Namespace:
             self._bound[entry.name] = entry
             self._bound_to.setdefault(entry.destination, {})[entry] = None
             return
-        self._heard.setdefault(entry.name, {})[entry.owner] = entry
+        self._others.setdefault(entry.name, {})[entry.owner] = entry
         self._owners.setdefault(entry.owner, {})[entry.name] = entry
         self._destinations.setdefault(entry.destination, {})[entry] = None
 
@@ -164,7 +164,7 @@ class Namespace:
             del self._bound[entry.name]
             _remove_from(self._bound_to, entry.destination, entry)
             return
-        _remove_from(self._heard, entry.name, entry.owner)
+        _remove_from(self._others, entry.name, entry.owner)
         _remove_from(self._owners, entry.owner, entry.name)
         _remove_from(self._destinations, entry.destination, entry)
 
@@ -180,7 +180,7 @@ class Namespace:
 
     def entry(self, owner: NodeId, name: str) -> Entry | None:
         """Return the entry of a node's name, hidden or not."""
-        return self._bound.get(name) if owner == self._here else self._heard.get(name, {}).get(owner)
+        return self._bound.get(name) if owner == self._here else self._others.get(name, {}).get(owner)
 
     def of_owner(self, owner: NodeId) -> Collection[Entry]:
         """Return the advertisements of another node, hidden or not, in order of arrival."""
@@ -198,7 +198,7 @@ class Namespace:
         """Return everything that a bare name may stand for, local bindings first; of one kind, or of any."""
         own = self._bound.get(name)
         found = [] if own is None or own.is_context else [own]
-        found += [each for each in self._heard.get(name, {}).values() if not each.hidden]
+        found += [each for each in self._others.get(name, {}).values() if not each.hidden]
         return found if kind is None else [each for each in found if each.destination.startswith(f"{kind}/")]
 
     def lookup(self, name: str, kind: Kind | None = None) -> Binding | None:
@@ -211,11 +211,11 @@ class Namespace:
         if kind is None and (not name or name in _BY_KIND or (own is not None and own.is_context)):
             return Binding(name)
         if found and found[0].owner == self._here:
-            return self._told(found[0], name)
+            return self._binding(found[0], name)
         if len({each.destination for each in found}) > 1:
             raise self._ambiguous(name, found)
         if found:
-            return self._told(found[0], name)
+            return self._binding(found[0], name)
         if kind is None and self._has_below(name):
             return Binding(name)
         return self._full(name, kind)
@@ -224,8 +224,8 @@ class Namespace:
         """Return the binding of a full name, which names its destination."""
         first, slash, rest = name.partition(SEPARATOR)
         if first in (Kind.TOPIC, Kind.CHANNEL) and slash and rest:
-            made = address.topic if first == Kind.TOPIC else address.channel
-            return self._addressed(name, made(rest), kind)
+            to_address = address.topic if first == Kind.TOPIC else address.channel
+            return self._addressed(name, to_address(rest), kind)
         text = rest if first == Kind.QUEUE else name
         try:
             destination = address.queue_named(text)
@@ -234,10 +234,10 @@ class Namespace:
         meant = address.address(destination)
         assert meant is not None  # `queue_named` made it.
         assert meant.node is not None
-        said = self.entry(meant.node, meant.name) if text is name else None
-        if said is None or said.hidden or said.is_context:
+        entry = self.entry(meant.node, meant.name) if text is name else None
+        if entry is None or entry.hidden or entry.is_context:
             return self._addressed(name, destination, kind)
-        return self._told(said, name) if kind is None or said.destination.startswith(f"{kind}/") else None
+        return self._binding(entry, name) if kind is None or entry.destination.startswith(f"{kind}/") else None
 
     def _addressed(self, name: str, destination: str, kind: Kind | None) -> Binding | None:
         if kind is not None and not destination.startswith(f"{kind}/"):
@@ -246,14 +246,14 @@ class Namespace:
         known += [each for each in self.of_others(destination) if not each.hidden]
         return Binding(name, destination, known[0].ordering if known else Ordering.NONE)
 
-    def _told(self, entry: Entry, name: str) -> Binding:
+    def _binding(self, entry: Entry, name: str) -> Binding:
         deadline_us = None if entry.owner == self._here else entry.deadline_us
         return Binding(name, entry.destination, entry.ordering, deadline_us)
 
     def _all(self) -> Iterator[Entry]:
         """Yield all visible entries except contexts, local bindings first."""
         yield from [each for each in self._bound.values() if not each.is_context]
-        for entries in self._heard.values():
+        for entries in self._others.values():
             yield from [each for each in entries.values() if not each.hidden]
 
     def _has_below(self, name: str) -> bool:
@@ -282,15 +282,15 @@ class Namespace:
     def _shown(self) -> Iterator[Binding]:
         """Yield all names as they are listed: bare if that is unambiguous, else with their node."""
         for entry in self._bound.values():
-            yield self._told(entry, entry.name)
-        for name, entries in self._heard.items():
+            yield self._binding(entry, entry.name)
+        for name, entries in self._others.items():
             own, seen = self._bound.get(name), [each for each in entries.values() if not each.hidden]
             others = {each.destination for each in seen}
             for each in seen:
                 if own is not None and own.destination == each.destination:
                     continue
                 bare = own is None and len(others) == 1 and each.destination.startswith(_UNOWNED)
-                yield self._told(each, name if bare else each.full_name)
+                yield self._binding(each, name if bare else each.full_name)
 
     def _of_kind(self, kind: Kind) -> list[Binding]:
         """Return everything of a kind that has a name here, by its own name."""
@@ -298,7 +298,7 @@ class Namespace:
         for each in self._all():
             if each.destination.startswith(f"{kind}/"):
                 name = f"{kind}/{address.name_of(each.destination)}"
-                found.setdefault(name, self._told(each, name))
+                found.setdefault(name, self._binding(each, name))
         return [found[name] for name in sorted(found)]
 
     # --- what may be done ----------------------------------------------------------------------------------

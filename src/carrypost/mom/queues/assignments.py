@@ -205,11 +205,11 @@ class Assignments:
         """Return every assignment."""
         return list(self._all.values())
 
-    def _enter(self, made: Assignment) -> None:
+    def _enter(self, assignment: Assignment) -> None:
         """Add an assignment in place of any older one of the same message."""
-        self._leave(made.key)
-        self._all[made.key] = made
-        self._counts[made.queue] += 1
+        self._leave(assignment.key)
+        self._all[assignment.key] = assignment
+        self._counts[assignment.queue] += 1
 
     def _leave(self, key: Key) -> None:
         known = self._all.pop(key, None)
@@ -252,21 +252,21 @@ class Assignments:
             known.instead = item.demand if item.demand != known.demand else 0
             self.write(known)
             return None
-        made = Assignment(
+        assignment = Assignment(
             destination, item.round, item.until_us or NEVER, item.lease_us, item.count, item.count,
             everything=self, message=message, demand=item.demand,
         )  # fmt: skip
-        self._enter(made)
-        self._note_need(made)
-        self.write(made)
-        return made
+        self._enter(assignment)
+        self._note_need(assignment)
+        self.write(assignment)
+        return assignment
 
     def _answer_again(self, item: control.Assign, destination: str) -> None:
         """Repeat the acknowledgement of a consumed message for this round, because the manager had not heard of it."""
         message, until_us = MessageId(item.message), item.until_us or NEVER
-        made = Assignment(destination, item.round, until_us, count=item.count, everything=self, message=message)
-        self._enter(made)
-        self.answer(made, Held.ACKNOWLEDGED)
+        assignment = Assignment(destination, item.round, until_us, count=item.count, everything=self, message=message)
+        self._enter(assignment)
+        self.answer(assignment, Held.ACKNOWLEDGED)
 
     def attach(self, assignment: Assignment, copy: Copy) -> None:
         """Note that its message is here."""
@@ -338,16 +338,16 @@ class Assignments:
     def _restore(self, name: bytes, row: AssignmentRow) -> Assignment:
         manager = _manager_of(row.queue)
         message = MessageId(name[len(_row_name((manager, MessageId(b"")))) :])
-        made = Assignment(*msgspec.structs.astuple(row), everything=self, message=message)
-        self._enter(made)
-        made.doubtful = made.handed and not made.deferred_us
+        assignment = Assignment(*msgspec.structs.astuple(row), everything=self, message=message)
+        self._enter(assignment)
+        assignment.doubtful = assignment.handed and not assignment.deferred_us
         copy = self._cache.get(message)
-        if copy is not None and copy.whole and made.stands:
-            self.attach(made, copy)
-        self._note_need(made)
-        if made.owed:
-            self._outbox.add(made.manager, made, until_us=made.until_us)
-        return made
+        if copy is not None and copy.whole and assignment.stands:
+            self.attach(assignment, copy)
+        self._note_need(assignment)
+        if assignment.owed:
+            self._outbox.add(assignment.manager, assignment, until_us=assignment.until_us)
+        return assignment
 
 
 def _manager_of(destination: str) -> NodeId:

@@ -134,7 +134,7 @@ class Demands:
         # The count that a node says it heard of is bounded by what was assigned to it: it is the
         # other side's claim.
         demand.heard = max(demand.heard, min(asked.heard, demand.taken))
-        self._gaps.heard(demand, (1, demand.heard))
+        self._gaps.forget_known(demand, (1, demand.heard))
         until_us = admission.deadline_us(asked.deadline_us, now, self._skew_us)
         demand.deadline_us = max(0 if demand.deadline_us == NEVER else demand.deadline_us, until_us)
         self.due_us = min(self.due_us, demand.deadline_us)
@@ -275,11 +275,11 @@ class Demands:
         demand.give_back()
         return True
 
-    def heard(self, answer: Gone, node: NodeId) -> None:
+    def handle_gone(self, answer: Gone, node: NodeId) -> None:
         """Forget assignments that ended without an answer and that their receiver had heard of."""
         queue = self._queues.get(address.queue(answer.queue, self._node))
         if queue is not None and (known := self._standing.get((queue.number, node, answer.demand))) is not None:
-            self._gaps.heard(known[1], answer.numbers)
+            self._gaps.forget_known(known[1], answer.numbers)
             self.write(*known)
 
     def write(self, queue: Queue, demand: Demand) -> None:

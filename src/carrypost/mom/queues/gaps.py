@@ -132,14 +132,14 @@ class HeardNumbers:
 class Gap(Subject):
     """The numbers of one demand's assignments that ended without an answer, and that its receiver may not know."""
 
-    __slots__ = ("_queue", "_said", "began_us", "numbers", "reminders", "demand")
+    __slots__ = ("_queue", "_sent", "began_us", "numbers", "reminders", "demand")
 
     def __init__(self, queue: str, demand: Demand, began_us: int, numbers: Sequence[int] = ()) -> None:
         self._queue, self.demand = queue, demand
         self.began_us, self.reminders = began_us, 0
         """Time at which the first of them was sent, and the number of repetitions since."""
         self.numbers = Ranges(numbers)
-        self._said = True
+        self._sent = True
         """True if the post has no item of it."""
 
     @property
@@ -147,15 +147,15 @@ class Gap(Subject):
         """Time at which they have to be sent again."""
         return due_us(self.began_us, self.demand.deadline_us - self.began_us, self.reminders)
 
-    def say(self, post: ControlOutbox, *, after_us: int = 0) -> None:
+    def send(self, post: ControlOutbox, *, after_us: int = 0) -> None:
         """Send the numbers to the receiver, unless that is about to happen."""
-        if self._said:
-            self._said = False
+        if self._sent:
+            self._sent = False
             post.add(self.demand.node, self, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
 
     def item(self) -> Item | None:
         """Return the item to send; None if the receiver knows by now."""
-        self._said = True
+        self._sent = True
         return control.Gone(self._queue, self.demand.number, self.numbers.flat) if self.numbers else None
 
 
@@ -184,7 +184,7 @@ class Gaps:
         if gap is None:
             gap = self._all[demand] = Gap(queue, demand, now)
         gap.numbers.add(number, number)
-        gap.say(self._outbox, after_us=now + _PAUSE_US if known else 0)
+        gap.send(self._outbox, after_us=now + _PAUSE_US if known else 0)
         self.due_us = min(self.due_us, gap.due_us)
         return True
 
@@ -192,10 +192,10 @@ class Gaps:
         """Restore the numbers from the row of a demand."""
         if numbers:
             gap = self._all[demand] = Gap(queue, demand, now, numbers)
-            gap.say(self._outbox)
+            gap.send(self._outbox)
             self.due_us = min(self.due_us, gap.due_us)
 
-    def heard(self, demand: Demand, numbers: Sequence[int]) -> None:
+    def forget_known(self, demand: Demand, numbers: Sequence[int]) -> None:
         """Forget ranges of numbers that a receiver knows."""
         if (gap := self._all.get(demand)) is not None:
             for first, last in Ranges(numbers):
@@ -215,5 +215,5 @@ class Gaps:
             if gap.due_us <= now:
                 while gap.due_us <= now:
                     gap.reminders += 1
-                gap.say(self._outbox)
+                gap.send(self._outbox)
         self.due_us = min((gap.due_us for gap in self._all.values()), default=NEVER)

@@ -147,7 +147,7 @@ class Manager:
         self._stock.enter(queue, entry)
         if queue.destination == copy.descriptor.destination and entry.owes_receipt(self._node):
             entry.owed = HAND_OVER
-            self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
+            self._send_notice(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         entry.write()
         self._enqueue(entry, now)
         return entry
@@ -220,11 +220,11 @@ class Manager:
             entry.assigned_us, entry.reminders, entry.number = now, 0, demand.taken
             self._reminders.expect(entry)
             self.demands.write(queue, demand)
-            self._say(demand.node, entry, ASSIGN)
+            self._send_notice(demand.node, entry, ASSIGN)
             entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
         self._outputs.journal.hold(Assigned(entry.descriptor, demand.node))
 
-    def take_back(self, entry: QueueEntry, *, dead: bool = False) -> None:
+    def requeue(self, entry: QueueEntry, *, dead: bool = False) -> None:
         """Return an entry that its receiver does not take to its queue, or make it a dead letter."""
         entry.owed &= ~(ASSIGN | REMIND)
         self._stock.end_lease(entry)
@@ -352,15 +352,15 @@ class Manager:
         if entry is None:
             self._outputs.refuse("assignee", node)
             return
-        self._heard(entry)
+        self._note_answer(entry)
         if isinstance(item, control.Acknowledge):
             self.close(entry)
             self.discard(entry)
         elif entry.state is EntryState.ASSIGNED:
             entry.count = max(entry.count, item.count)
-            self.take_back(entry, dead=item.dead)
+            self.requeue(entry, dead=item.dead)
 
-    def _heard(self, entry: QueueEntry, *, silent: bool = False) -> None:
+    def _note_answer(self, entry: QueueEntry, *, silent: bool = False) -> None:
         """Note that the receiver of an entry answered, or let its lease end in silence."""
         queue = self._queue_of(entry)
         demand = queue.find(entry.receiver, entry.demand)
@@ -381,10 +381,10 @@ class Manager:
             else:
                 entry.count = max(entry.count, 1)  # It may have been seen; far nodes do not make it a dead letter.
             entry.lease_us = 0
-            told = not entry.owed & ASSIGN and not entry.deferred_us
-            if not self._spare(entry) and told:
-                self._heard(entry, silent=True)
-            self.take_back(entry)
+            informed = not entry.owed & ASSIGN and not entry.deferred_us
+            if not self._spare(entry) and informed:
+                self._note_answer(entry, silent=True)
+            self.requeue(entry)
         if self.demands.due_us <= now:
             self.demands.expire(now)
         if self._reminders.due_us <= now:
@@ -396,7 +396,7 @@ class Manager:
             self._bounds.expire(now)
         return over
 
-    def _say(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
+    def _send_notice(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
         until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
         self._outbox.add(to, EntryNotice(entry, matter, to), after_us=after_us, until_us=min(until_us, NEVER))
 
@@ -429,12 +429,12 @@ class Manager:
             return False
         self._stock.enter(queue, entry)
         if entry.owed & HAND_OVER:
-            self._say(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
+            self._send_notice(entry.author, entry, HAND_OVER, after_us=now + _HAND_OVER_US)
         if entry.state is EntryState.WAITING or (entry.receiver == self._node and not entry.count):
             self._enqueue(entry, now)
             return False
         if entry.owed & ASSIGN:
-            self._say(entry.receiver, entry, ASSIGN)
+            self._send_notice(entry.receiver, entry, ASSIGN)
         if entry.lease_us:
             self._stock.leases.add(entry, entry.lease_us)
         if entry.receiver == self._node:

@@ -26,10 +26,10 @@ from carrypost.mom.control import items_of
 from carrypost.mom.dead_letters import is_of_topic, name_here, source_of
 from carrypost.mom.enrolments import Enrolments
 from carrypost.mom.holder import Holder
-from carrypost.mom.queues.browsing import Browsings
 from carrypost.mom.queues.manager import Manager
 from carrypost.mom.queues.open_requests import OpenRequests
 from carrypost.mom.queues.receiver import Receiver
+from carrypost.mom.queues.remote_browses import RemoteBrowses
 from carrypost.mom.queues.snapshots import Snapshots, visible
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Queues:
         self.outbox = context.outbox
         self.manager = Manager(context)
         self.receiver = Receiver(context, claims, self.manager)
-        self._browsings = Browsings(context, self.receiver)
+        self._browsings = RemoteBrowses(context, self.receiver)
         self._showing = Snapshots(context, self.manager.demands)
         self.calls = OpenRequests(context)
         self.holder, self.enrolling = Holder(context), Enrolments(context)
@@ -75,9 +75,9 @@ class Queues:
             control.Release: lambda item, node, *_: self.manager.answered(item, node),
             control.Assign: lambda item, node, _, now: self.receiver.assigned(item, node, now),
             control.Gone: self._gone,
-            control.Outcome: lambda item, node, *_: receipts.heard(item, node),
+            control.Outcome: lambda item, node, *_: receipts.handle_outcome(item, node),
             control.Browse: lambda item, node, _, now: self._showing.ask(item, node, now),
-            control.Snapshot: lambda item, node, _, now: self._browsings.heard(item, node, now),
+            control.Snapshot: lambda item, node, _, now: self._browsings.handle_snapshot(item, node, now),
             control.Enrol: lambda item, node, _, now: enrolled.enrol(item, node, now),
             control.Leave: enrolled.leave,
         }
@@ -191,7 +191,7 @@ class Queues:
 
     def _gone(self, item: control.Gone, node: NodeId, _: int, now: int) -> None:
         if item.known:
-            self.manager.demands.heard(item, node)
+            self.manager.demands.handle_gone(item, node)
         else:
             self.receiver.gone(item, node, now)
 

@@ -69,7 +69,7 @@ class Receiver:
         """Messages that are this node's and that no consumer has, by queue."""
         self._interests: dict[str, list[int]] = {}
         """Interests of this node because of queues of other nodes."""
-        self._looks: Counter[str] = Counter()
+        self._browses: Counter[str] = Counter()
         """Number of programs that browse queues of other nodes."""
         self._returned = Returned()
         self.due_us = NEVER
@@ -219,9 +219,9 @@ class Receiver:
         if known is not None and known.stands and not known.handed and known.round < item.round:
             self._drop(known)  # Its lease was over by the manager's clock.
         self.due_us = min(self.due_us, item.lease_us or NEVER)
-        made = self._assignments.add(item, destination, consumed=consumed)
-        if made is not None:
-            self._accept(made, item.queue, copy, now)
+        assignment = self._assignments.add(item, destination, consumed=consumed)
+        if assignment is not None:
+            self._accept(assignment, item.queue, copy, now)
             return
         if item.again:
             self._show_up(item.demand, now)  # What else was said meanwhile may be lost as well.
@@ -265,19 +265,19 @@ class Receiver:
         """
         return not self._claims.claimable(copy) and (self._holdings.is_claimed(copy) or not copy.here)
 
-    def _accept(self, made: Assignment, queue: str, copy: Copy | None, now: int) -> None:
+    def _accept(self, assignment: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """Take a message of a queue that was assigned to this node, whether it is here or not."""
-        self._want(made.queue)
-        if incarnations.incarnation_of(made.demand) != self._life:
-            made.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
-            self._withdraw(made.manager, queue, made.demand, now + REQUEST_US)
+        self._want(assignment.queue)
+        if incarnations.incarnation_of(assignment.demand) != self._life:
+            assignment.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
+            self._withdraw(assignment.manager, queue, assignment.demand, now + REQUEST_US)
         if copy is not None and copy.finished and not copy.here:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.
         if copy is not None and copy.whole:
-            self._attach(made, copy)
-        elif made.release_us == NEVER and not self.asks(made.queue):
-            made.release(dead=False)
-        self.due_us = min(self.due_us, made.until_us, made.release_us)
+            self._attach(assignment, copy)
+        elif assignment.release_us == NEVER and not self.asks(assignment.queue):
+            assignment.release(dead=False)
+        self.due_us = min(self.due_us, assignment.until_us, assignment.release_us)
 
     def _ask_instead(self, demand: int, now: int) -> None:
         """Ask for another message for a consumer whose assignment does not reach it."""
@@ -315,15 +315,15 @@ class Receiver:
         else:
             self._set_aside(assignment, copy)
 
-    def look_into(self, destination: str) -> None:
+    def begin_browse(self, destination: str) -> None:
         """Want the messages of another node's queue, without receiving any of them."""
-        self._looks[destination] += 1
+        self._browses[destination] += 1
         self._want(destination)
 
-    def look_away(self, destination: str) -> None:
-        """Note that a program ended its look at a queue."""
-        self._looks[destination] -= 1
-        self._looks = +self._looks
+    def end_browse(self, destination: str) -> None:
+        """Note that a program stopped browsing a queue."""
+        self._browses[destination] -= 1
+        self._browses = +self._browses
         self._forget_interest(destination)
 
     def _want(self, destination: str) -> None:
@@ -340,7 +340,7 @@ class Receiver:
         ]
 
     def _forget_interest(self, destination: str) -> None:
-        if destination not in self._interests or self._looks[destination] or self.asks(destination):
+        if destination not in self._interests or self._browses[destination] or self.asks(destination):
             return
         if any(each.queue == destination and each.stands for each in self._assignments.all()):
             return
@@ -419,15 +419,15 @@ class Receiver:
     def restore(self, stored: Stored, now: int) -> None:
         """Restore the assignments to this node after a restart."""
         self._asked.restore(stored)
-        for made in self._assignments.restore(stored):
-            if not made.stands:
+        for assignment in self._assignments.restore(stored):
+            if not assignment.stands:
                 continue
-            self._claims.reserve(made.place)
-            if not made.handed:
-                made.release_us = now + _IDLE_US
-            self._want(made.queue)
-            if made.copy is not None:
-                self._idle.setdefault(made.queue, {})[made] = made.copy
+            self._claims.reserve(assignment.place)
+            if not assignment.handed:
+                assignment.release_us = now + _IDLE_US
+            self._want(assignment.queue)
+            if assignment.copy is not None:
+                self._idle.setdefault(assignment.queue, {})[assignment] = assignment.copy
         self._look_ahead()
 
 

@@ -51,7 +51,7 @@ class Reminders:
         """Expect an answer to an entry that was assigned to another node, in this life or an earlier one."""
         self.due_us = min(self.due_us, _entry_due_us(entry))
         if entry.owed & REMIND:
-            self._say(entry)
+            self._send(entry)
 
     def remind(self, entries: Iterable[QueueEntry], now: int) -> None:
         """Remind receivers of unanswered assignments, as far as that is due."""
@@ -66,12 +66,12 @@ class Reminders:
                 entry.reminders += 1
             entry.owed |= REMIND
             entry.write()
-            self._say(entry)
+            self._send(entry)
         self.due_us = max(min((_entry_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
 
-    def _say(self, entry: QueueEntry) -> None:
-        word = EntryNotice(entry, REMIND, entry.receiver)
-        self._outbox.add(entry.receiver, word, until_us=min(_entry_due_us(entry), entry.until_us))
+    def _send(self, entry: QueueEntry) -> None:
+        notice = EntryNotice(entry, REMIND, entry.receiver)
+        self._outbox.add(entry.receiver, notice, until_us=min(_entry_due_us(entry), entry.until_us))
 
 
 def due_us(began_us: int, left_us: int, reminders: int) -> int:

@@ -1,9 +1,9 @@
 """The answers to other nodes that browse the queues of this one: snapshots, one after the other.
 
-A look costs one item, and the answer up to a thousand ids, which travel to every carrier. So each node is answered one
-look at a time, and the next one when waiting has paid for the last (`mom.admission`); all nodes together wait for each
-other likewise, in turn. A look that has to wait is not lost. The number of waiting looks is bounded, for a node and for
-all; the node with most of them loses one first.
+A browse costs one item, and its answer up to a thousand ids, which travel to every carrier. So a node gets one answer
+at a time, and the next one when waiting has paid for the last (`mom.admission`). All nodes together wait for each other
+in the same way, in turn. A browse that has to wait is not lost. The number of waiting browses is bounded, for a node
+and for all; the node with most of them loses one first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
         matcher = Matcher((entry(".*", selector),), limits, own=True) if weight else None
     except PatternError:
         return [], 0  # Programs are told of such selectors where they are: this is a stranger's.
-    seen = queue.waiting[: admission.LOOK_STEPS_MAX // weight] if weight else queue.waiting
+    seen = queue.waiting[: admission.BROWSE_STEPS_MAX // weight] if weight else queue.waiting
     alive = (each.descriptor for each in seen if each.descriptor.alive(now))
     matching = (each for each in alive if matcher is None or matcher.matches(each))
     return list(islice(matching, admission.SNAPSHOT_MAX)), weight * len(seen)
@@ -57,15 +57,15 @@ class Snapshots:
         self._outputs, self._limits = context.outputs, context.limits
         self._demands, self._outbox = demands, context.outbox
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
-        """Looks by node, in turn, and by their numbers."""
+        """Browses by node, in turn, and by their numbers."""
         self._free_us: dict[NodeId, int] = {}
-        """Times at which the next look of each node may be answered."""
+        """Times at which the next browse of each node may be answered."""
         self._all_free_us = 0
-        """Time at which the next look of any node may be answered."""
+        """Time at which the next browse of any node may be answered."""
         self.due_us = NEVER
 
     def ask(self, item: control.Browse, node: NodeId, now: int) -> None:
-        """Queue the look of a node into a queue."""
+        """Queue a node's browse of a queue."""
         if self._demands.open_to(item.queue, node) is None:
             return
         mine = self._waiting.get(node, {})
@@ -76,9 +76,9 @@ class Snapshots:
         self.answer(now)
 
     def _has_room(self, node: NodeId, mine: int) -> bool:
-        if mine >= admission.LOOKS_MAX:
+        if mine >= admission.BROWSES_MAX:
             return False
-        if sum(map(len, self._waiting.values())) < admission.LOOKS_ALL_MAX:
+        if sum(map(len, self._waiting.values())) < admission.BROWSES_ALL_MAX:
             return True
         other = admission.greediest(self._waiting, node)
         if other is None:
@@ -88,30 +88,30 @@ class Snapshots:
         return True
 
     def answer(self, now: int) -> None:
-        """Answer the looks whose turn has come."""
+        """Answer the browses whose turn has come."""
         self._free_us = {node: at for node, at in self._free_us.items() if at > now}
         while self._all_free_us <= now:
             node = next((each for each in self._waiting if each not in self._free_us), None)
             if node is None:
                 break
-            looks = self._waiting.pop(node)
-            units = self._show(looks.pop(next(iter(looks))), node, now)
-            if looks:
-                self._waiting[node] = looks  # The others are next.
+            browses = self._waiting.pop(node)
+            units = self._show(browses.pop(next(iter(browses))), node, now)
+            if browses:
+                self._waiting[node] = browses  # The others are next.
             self._free_us[node] = now + units * MICROSECONDS // admission.UNITS_PER_S
             self._all_free_us = now + units * MICROSECONDS // admission.UNITS_ALL_PER_S
         dues = [self._free_us.get(node, 0) for node in self._waiting]
         self.due_us = max(min(dues), self._all_free_us) if dues else NEVER
 
     def _show(self, item: control.Browse, node: NodeId, now: int) -> int:
-        """Answer one look; return its cost."""
+        """Answer one browse; return its cost."""
         queue = self._demands.open_to(item.queue, node)
         if queue is None:
             return admission.ITEM_UNITS  # It ended meanwhile.
         found, steps = _glimpse(queue, item.selector, self._limits, now)
         for first in range(0, len(found) or 1, admission.SNAPSHOT_PART):
             part = tuple([each.id for each in found[first : first + admission.SNAPSHOT_PART]])
-            said = control.Snapshot(item.queue, item.number, now, first, len(found), part)
-            self._outbox.add(node, UnstoredItem(said), until_us=now + admission.ANSWER_US)
+            listed = control.Snapshot(item.queue, item.number, now, first, len(found), part)
+            self._outbox.add(node, UnstoredItem(listed), until_us=now + admission.ANSWER_US)
         read = admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
         return read + steps // admission.STEPS_PER_UNIT + admission.ID_UNITS * len(found)

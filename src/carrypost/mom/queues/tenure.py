@@ -105,4 +105,4 @@ class LocalTenure:
     def release(self, *, dead: bool) -> None:
         """Return the entry, because its consumer does not take it or gave up."""
         if self.stands:
-            self._manager.take_back(self.entry, dead=dead)
+            self._manager.requeue(self.entry, dead=dead)

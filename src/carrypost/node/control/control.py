@@ -23,7 +23,7 @@ from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
 from carrypost.node.control import calls
-from carrypost.node.control.holding import Holding
+from carrypost.node.control.held_copies import HeldCopies
 from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 from carrypost.node.runtime import Node
 from carrypost.version import __version__
@@ -184,7 +184,7 @@ class Program(Line):
         self._control, self._node = control, control.node
         self._greeted = False
         self._guest: Guest | None = None
-        self._holding = Holding(control.node)
+        self._holding = HeldCopies(control.node)
         # Each plain call is done by the method that is called as its tag is.
         self._does: dict[type, Callable[[Any], object]] = {
             kind: getattr(self, f"_{kind.__struct_config__.tag}") for kind in get_args(calls.PlainCall)

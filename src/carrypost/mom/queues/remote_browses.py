@@ -14,7 +14,7 @@ from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
-from carrypost.mom.admission import ANSWER_US, LOOKS_MAX, SNAPSHOT_MAX
+from carrypost.mom.admission import ANSWER_US, BROWSES_MAX, SNAPSHOT_MAX
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
@@ -27,10 +27,10 @@ _PATIENCE_US = 10_000_000
 """Time that a snapshot waits for missing messages after the last one arrived."""
 
 
-class Look:
-    """One look into a queue of another node."""
+class RemoteBrowse:
+    """One browse of another node's queue."""
 
-    __slots__ = ("destination", "due_us", "manager", "messages", "number", "taken_us", "told", "total")
+    __slots__ = ("destination", "due_us", "manager", "messages", "number", "taken_us", "reported", "total")
 
     def __init__(self, number: int, destination: str, manager: NodeId, due_us: int) -> None:
         self.number, self.destination, self.manager, self.due_us = number, destination, manager, due_us
@@ -38,19 +38,19 @@ class Look:
         """Ids by place, as far as they are known."""
         self.taken_us = 0
         """Time at which the manager took the snapshot; 0 before its answer."""
-        self.told = 0
+        self.reported = 0
         """Number of messages that were reported, or are not awaited any more."""
         self.total = 0
         """Number of messages in the snapshot, once it is known."""
 
 
-class Browsings:
-    """The looks of one node's programs into queues of other nodes."""
+class RemoteBrowses:
+    """Browses of other nodes' queues by the programs of one node."""
 
     def __init__(self, context: MessagingContext, receiver: Receiver) -> None:
         self._get, self._emit = context.holdings.cache.get, context.outputs.emit
         self._receiver, self._outbox = receiver, context.outbox
-        self._open: dict[int, Look] = {}
+        self._open: dict[int, RemoteBrowse] = {}
         self._number = 0
         self.due_us = NEVER
 
@@ -58,73 +58,73 @@ class Browsings:
         """Ask a manager; return the number under which its answer is reported."""
         found = address.address(destination)
         assert found is not None  # A program named it, and it was found to be a queue.
-        if len(self._open) >= LOOKS_MAX:
+        if len(self._open) >= BROWSES_MAX:
             self._give_up(next(iter(self._open.values())))
         # From the clock, so that a late answer to an earlier life is not taken for one to this.
         self._number = max(self._number + 1, now)
-        look = Look(self._number, destination, manager, now + ANSWER_US)
-        self._open[look.number] = look
-        self._receiver.look_into(destination)
-        asked = control.Browse(found.name, look.number, selector or "")
-        self._outbox.add(manager, UnstoredItem(asked), until_us=look.due_us)
-        self.due_us = min(self.due_us, look.due_us)
-        return look.number
+        browse = RemoteBrowse(self._number, destination, manager, now + ANSWER_US)
+        self._open[browse.number] = browse
+        self._receiver.begin_browse(destination)
+        asked = control.Browse(found.name, browse.number, selector or "")
+        self._outbox.add(manager, UnstoredItem(asked), until_us=browse.due_us)
+        self.due_us = min(self.due_us, browse.due_us)
+        return browse.number
 
-    def heard(self, item: control.Snapshot, node: NodeId, now: int) -> None:
+    def handle_snapshot(self, item: control.Snapshot, node: NodeId, now: int) -> None:
         """Handle a part of an answer."""
-        look = self._open.get(item.number)
-        if look is None or look.manager != node or look.taken_us not in (0, item.taken_us):
+        browse = self._open.get(item.number)
+        if browse is None or browse.manager != node or browse.taken_us not in (0, item.taken_us):
             return
-        look.taken_us = item.taken_us
+        browse.taken_us = item.taken_us
         # A manager may claim any total; all up to it is looked for at each step.
-        look.total = min(item.total, SNAPSHOT_MAX)
+        browse.total = min(item.total, SNAPSHOT_MAX)
         for place, message in enumerate(item.messages, item.first):
-            if place < look.total:
-                look.messages[place] = MessageId(message)  # If it is none, no copy has it.
-        self._wait(look, now)
-        self._emit_next(look)
+            if place < browse.total:
+                browse.messages[place] = MessageId(message)  # If it is none, no copy has it.
+        self._wait(browse, now)
+        self._emit_next(browse)
 
     def arrived(self, copy: Copy) -> None:
         """Handle a message of another node's queue."""
-        for look in list(self._open.values()):
-            if look.taken_us and look.messages.get(look.told) == copy.id:
-                self._emit_next(look)
+        for browse in list(self._open.values()):
+            if browse.taken_us and browse.messages.get(browse.reported) == copy.id:
+                self._emit_next(browse)
 
-    def _wait(self, look: Look, now: int) -> None:
-        look.due_us = now + _PATIENCE_US
-        self.due_us = min(self.due_us, look.due_us)
+    def _wait(self, browse: RemoteBrowse, now: int) -> None:
+        browse.due_us = now + _PATIENCE_US
+        self.due_us = min(self.due_us, browse.due_us)
 
-    def _emit_next(self, look: Look) -> None:
+    def _emit_next(self, browse: RemoteBrowse) -> None:
         """Report messages that are here, up to the first missing one."""
         found: list[Descriptor] = []
-        while look.told < look.total and (descriptor := self._descriptor(look, look.told)) is not None:
+        while browse.reported < browse.total and (descriptor := self._descriptor(browse, browse.reported)) is not None:
             found.append(descriptor)
-            look.told += 1
-        complete = look.told >= look.total
+            browse.reported += 1
+        complete = browse.reported >= browse.total
         if found or complete:
-            self._emit(Browsed(look.number, tuple(found), look.taken_us, complete))
+            self._emit(Browsed(browse.number, tuple(found), browse.taken_us, complete))
         if complete:
-            self._close(look)
+            self._close(browse)
 
-    def _descriptor(self, look: Look, place: int) -> Descriptor | None:
-        message = look.messages.get(place)
+    def _descriptor(self, browse: RemoteBrowse, place: int) -> Descriptor | None:
+        message = browse.messages.get(place)
         copy = None if message is None else self._get(message)
-        whole = copy is not None and copy.whole and address.addressee(copy.descriptor.destination) == look.manager
+        whole = copy is not None and copy.whole and address.addressee(copy.descriptor.destination) == browse.manager
         return copy.descriptor if whole and copy is not None else None
 
-    def _close(self, look: Look) -> None:
-        del self._open[look.number]
-        self._receiver.look_away(look.destination)
+    def _close(self, browse: RemoteBrowse) -> None:
+        del self._open[browse.number]
+        self._receiver.end_browse(browse.destination)
 
     def expire(self, now: int) -> None:
         """Stop waiting for missing messages."""
-        for look in [each for each in self._open.values() if each.due_us <= now]:
-            self._give_up(look)
+        for browse in [each for each in self._open.values() if each.due_us <= now]:
+            self._give_up(browse)
         self.due_us = min([each.due_us for each in self._open.values()], default=NEVER)
 
-    def _give_up(self, look: Look) -> None:
+    def _give_up(self, browse: RemoteBrowse) -> None:
         """Report the messages that are here, without the missing ones."""
-        places = range(look.told, look.total)
-        here = tuple([found for place in places if (found := self._descriptor(look, place)) is not None])
-        self._emit(Browsed(look.number, here, look.taken_us, complete=True))
-        self._close(look)
+        places = range(browse.reported, browse.total)
+        here = tuple([found for place in places if (found := self._descriptor(browse, place)) is not None])
+        self._emit(Browsed(browse.number, here, browse.taken_us, complete=True))
+        self._close(browse)

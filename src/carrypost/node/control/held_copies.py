@@ -15,7 +15,7 @@ _PAGE = 500
 """Copies of one answer."""
 
 
-class Holding:
+class HeldCopies:
     """Copies of one node, as commands ask for them."""
 
     def __init__(self, node: Node) -> None:

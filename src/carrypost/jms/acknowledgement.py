@@ -25,7 +25,7 @@ _GROUP_S = 1.0
 """Number of messages, and time, after which DUPS_OK acknowledges a group."""
 
 
-class Acknowledging:
+class Acknowledgement:
     """Messages that one session has and did not acknowledge."""
 
     retries: ClassVar[bool] = False
@@ -97,7 +97,7 @@ class Acknowledging:
         self._leases.pop(number, None)
 
 
-class _Automatic(Acknowledging):
+class _Automatic(Acknowledgement):
     """Acknowledging without the program."""
 
     retries = True
@@ -120,7 +120,7 @@ class _Automatic(Acknowledging):
         return done
 
 
-class AutoAcknowledging(_Automatic):
+class AutoAcknowledgement(_Automatic):
     """Acknowledgement in the next turn of the loop, without waiting for the disk: a crash may repeat the last ones."""
 
     def consumed(self, handed: Handed) -> None:
@@ -130,7 +130,7 @@ class AutoAcknowledging(_Automatic):
         self._leases[handed.number] = handed.lease_us
 
 
-class DupsOkAcknowledging(_Automatic):
+class DupsOkAcknowledgement(_Automatic):
     """Acknowledgement in groups, to spare the disk."""
 
     def __init__(self, works: SessionUnitsOfWork) -> None:
@@ -153,7 +153,7 @@ class DupsOkAcknowledging(_Automatic):
         return super().flush()
 
 
-class ClientAcknowledging(Acknowledging):
+class ClientAcknowledgement(Acknowledgement):
     """Acknowledgement by the program, of everything that it got so far."""
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - one stands for all
@@ -166,7 +166,7 @@ class ClientAcknowledging(Acknowledging):
         await self._finish(list(self._leases))
 
 
-class IndividualAcknowledging(ClientAcknowledging):
+class IndividualAcknowledgement(ClientAcknowledgement):
     """Acknowledgement by the program, one by one."""
 
     async def acknowledge(self, number: int) -> None:
@@ -193,7 +193,7 @@ class IndividualAcknowledging(ClientAcknowledging):
             raise
 
 
-class TransactedAcknowledging(Acknowledging):
+class TransactedAcknowledgement(Acknowledgement):
     """Acknowledgement by the commit of the transaction."""
 
     def __init__(self, works: SessionUnitsOfWork) -> None:
@@ -226,15 +226,15 @@ def lease_over(lapsed: int, count: int) -> IllegalStateException:
     )
 
 
-_BY_MODE: Mapping[SessionMode, type[Acknowledging]] = {
-    SessionMode.AUTO_ACKNOWLEDGE: AutoAcknowledging,
-    SessionMode.DUPS_OK_ACKNOWLEDGE: DupsOkAcknowledging,
-    SessionMode.CLIENT_ACKNOWLEDGE: ClientAcknowledging,
-    SessionMode.INDIVIDUAL_ACKNOWLEDGE: IndividualAcknowledging,
-    SessionMode.SESSION_TRANSACTED: TransactedAcknowledging,
+_BY_MODE: Mapping[SessionMode, type[Acknowledgement]] = {
+    SessionMode.AUTO_ACKNOWLEDGE: AutoAcknowledgement,
+    SessionMode.DUPS_OK_ACKNOWLEDGE: DupsOkAcknowledgement,
+    SessionMode.CLIENT_ACKNOWLEDGE: ClientAcknowledgement,
+    SessionMode.INDIVIDUAL_ACKNOWLEDGE: IndividualAcknowledgement,
+    SessionMode.SESSION_TRANSACTED: TransactedAcknowledgement,
 }
 
 
-def acknowledging(mode: SessionMode, works: SessionUnitsOfWork) -> Acknowledging:
+def acknowledgement_of(mode: SessionMode, works: SessionUnitsOfWork) -> Acknowledgement:
     """Return the way in which a session of this mode acknowledges."""
     return _BY_MODE[mode](works)

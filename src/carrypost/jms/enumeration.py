@@ -1,4 +1,4 @@
-"""`Look`: one look into a queue, whose parts come as the queue's manager sends them."""
+"""The messages of a queue browser, whose parts arrive as the queue's manager sends them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Browsing
 
 
-class Look:
-    """One look into a queue: what of it has come so far."""
+class Enumeration:
+    """One enumeration of a queue: the messages that arrived so far."""
 
     def __init__(self, begun: Browsing) -> None:
         self.number = begun.number
         self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
         self.taken_us = begun.taken_us
-        """Time at which the manager looked; 0 while it was not heard."""
+        """Time at which the manager took the snapshot; 0 before its answer."""
         self.complete = begun.descriptors is not None
         self.ended = ""
-        """Reason why nothing more is told, if that is so."""
+        """Reason why nothing more will arrive; empty while more may."""
         self._news = asyncio.Event()
 
     def add(self, part: Browsed) -> None:
-        """A further part of it."""
+        """Add a further part."""
         self.waiting.extend(part.descriptors)
         self.taken_us, self.complete = part.taken_us, part.complete
         self._news.set()
 
     def end(self, reason: str) -> None:
-        """Nothing more is told."""
+        """End it: nothing more will arrive."""
         self.ended = reason
         self._news.set()
 
     async def more(self, limit_s: float | None) -> bool:
-        """Wait for news; False if none came in time."""
+        """Wait for a further part; return False if none came in time."""
         self._news.clear()
         try:
             async with asyncio.timeout(limit_s):

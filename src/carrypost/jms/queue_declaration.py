@@ -51,22 +51,22 @@ async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: 
     declined: dict[NodeId, str] = {}
     while not counts or counts.keys() - declined.keys():
         left = {node: count for node, count in counts.items() if node not in declined}
-        chosen = await _chosen(policy, left, here)
-        if chosen in declined:
+        manager = await _chosen(policy, left, here)
+        if manager in declined:
             break
-        if chosen == here:
+        if manager == here:
             return await declare(provider, managed_by(asked, here), advertise=advertise)
         left_us = max(ends_us - provider.now_us(), 0)
-        answer = await provider.ask_to_manage(managed_by(asked, chosen), chosen, left_us, advertise)
+        answer = await provider.ask_to_manage(managed_by(asked, manager), manager, left_us, advertise)
         if answer.accepted:
-            return Queue(address.queue_name(asked.name, chosen))
+            return Queue(address.queue_name(asked.name, manager))
         if answer.reason is None:
             raise DeliveryTimeoutException(
-                f"{chosen} did not answer in time whether it manages the queue "
+                f"{manager} did not answer in time whether it manages the queue "
                 f"{asked.name!r}{_refusals(declined)}: repeat the call, which finds the queue if the node has "
                 "accepted meanwhile, or choose another node or a longer timeout"
             )
-        declined[chosen] = answer.reason
+        declined[manager] = answer.reason
     raise JMSException(
         f"no node manages the queue {asked.name!r}{_refusals(declined)}: choose another node, or declare it on this one"
     )

@@ -11,7 +11,7 @@ from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMess
 from carrypost.model.descriptor import Ordering
 
 
-class Creating:
+class ValueFactory:
     """The part of a context that creates values; until the context is closed."""
 
     def __init__(self, sessions: ContextSessions) -> None:

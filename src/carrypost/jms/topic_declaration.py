@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 from carrypost.errors import InvalidDestinationException, NameAlreadyBoundException
-from carrypost.jms.creating import Creating
 from carrypost.jms.destinations import RESERVED, HeldTopic, Topic, as_destination, check_one, named
+from carrypost.jms.value_factory import ValueFactory
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.mom.names.namespace import Bind
 
 
-class Holding(Creating):
+class TopicDeclaration(ValueFactory):
     """The part of a context that makes its node the holder of topics."""
 
     async def declare_topic(self, name: str, *, advertise: bool = True) -> Topic:
