@@ -99,6 +99,22 @@ def test_where_paths_are_direct_no_broker_is_passed() -> None:
         assert not any(play.net.overlay(name).legs for name in "BCD")
 
 
+def test_a_leg_leaves_over_the_links_of_this_moment() -> None:
+    """A is next to B, and then next to C, which it finds with the next look; B is behind C then."""
+    with scene("ABC", "AB BC", overlay={"neighbours_max": 1, "update_s": 600.0}) as play:
+        a, c = (play.net.host(name) for name in "AC")
+        assert a.overlay.route(c.node) == tuple(play.net.host(name).node for name in "ABC")
+        play.net.unlink("A", "B")
+        play.net.link("A", "C")
+        play.net.advance(15)
+        assert play.net.overlay("A").path("C") == ["A", "B", "C"], "there was no look"
+        assert a.overlay.route(c.node) == (a.node, c.node)
+        message = play.send("A", ["C"])
+        play.net.advance(5)
+        assert play.arrived == [("C", message)]
+        assert play.net.overlay("B").legs == 0
+
+
 def test_a_node_that_is_no_broker_sends_straight_and_a_leg_to_itself_is_a_call() -> None:
     with scene("ABx", "xA AB") as play:
         message = play.send("x", ["B"])
@@ -220,13 +236,13 @@ def test_a_leg_that_was_repaired_once_is_carried_if_the_other_broker_dies_too() 
         assert play.arrived == [("D", message)]
 
 
-def test_a_path_that_is_too_long_for_a_leg_is_not_taken() -> None:
+def test_a_path_that_is_too_long_for_a_leg_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     with scene("ABC", "AB BC", overlay={"neighbours_max": 1}) as play:
         topology = play.net.host("A").overlay._overlay.topology  # noqa: SLF001 - what only a liar could bring about
         far = topology.routes.way(node_prefix(NodeId("C")))
         assert far is not None
         assert len(far.path) == 2
-        topology.routes._ways[node_prefix(NodeId("C"))] = far._replace(path=far.path * 17)  # noqa: SLF001 - likewise
+        monkeypatch.setattr(topology.routes, "leg_way", lambda *_, **__: far._replace(path=far.path * 17))
         message = play.send("A", ["C"])
         play.net.advance(10)
         assert play.arrived == [("C", message)]

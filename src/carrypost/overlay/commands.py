@@ -12,7 +12,7 @@ from carrypost.overlay.homes import check_channel
 from carrypost.overlay.view import OverlayView
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.wire.pieces import Blank
@@ -59,13 +59,19 @@ class OverlayCommands:
         )
 
     def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:
-        """Return the brokers from this one to another, both included; None if no path is known."""
+        """Return the brokers from this one to another, both included, by the BRT; None if no path is known."""
         topology = self._overlay.topology
         way = topology.routes.way(node_prefix(broker)) if broker in topology.brokers else None
-        if way is None:
-            return None
-        passed = [info.node for prefix in way.path if (info := topology.brokers.at(prefix)) is not None]
-        return (topology.node, *passed)
+        return None if way is None else (topology.node, *self._named(way.path))
+
+    def route(self, broker: NodeId) -> tuple[NodeId, ...]:
+        """Return the brokers that a leg to another broker would pass now, both included."""
+        *between, _ = self._overlay.legs.route(node_prefix(broker))
+        return (self._overlay.topology.node, *self._named(between), broker)
+
+    def _named(self, path: Iterable[bytes]) -> list[NodeId]:
+        brokers = self._overlay.topology.brokers
+        return [info.node for prefix in path if (info := brokers.at(prefix)) is not None]
 
     def homes(self, role: Role) -> dict[str, NodeId]:
         """Return the home brokers of this node's producers, or of its consumers, by channel."""

@@ -156,7 +156,7 @@ class Legs:
             if info is None:
                 self._arrive(copy, channel, 0)
             else:
-                routes.append(self._route(info.prefix))
+                routes.append(self.route(info.prefix))
         self._pass(copy, routes, Pass(channel), _End.STAYS)
 
     def spread(self, copy: Copy, home: NodeId, channel: str) -> None:
@@ -171,9 +171,10 @@ class Legs:
         info = self._topology.brokers.get(home)
         if info is None:
             raise LocalError(f"{home!r} is not known here as a broker: see `host.overlay.view().brokers`")
-        self._pass(copy, [self._route(info.prefix)], Pass(channel, spread=True), _End.STAYS)
+        self._pass(copy, [self.route(info.prefix)], Pass(channel, spread=True), _End.STAYS)
 
-    def _route(self, prefix: bytes) -> list[bytes]:
+    def route(self, prefix: bytes) -> list[bytes]:
+        """Return the brokers that a leg to one passes, that one included."""
         path = None if self._direct else self._path(prefix)
         return path or [prefix]
 
@@ -182,7 +183,7 @@ class Legs:
         serving = self._topology.rosters.serving(channel)
         seated = {prefix for prefix, served in serving.items() if served.seats}
         return [
-            self._route(prefix)
+            self.route(prefix)
             for prefix in sorted(seated | self._detours.of(channel, self._holdings.now_us))
             if prefix != self._prefix and self._topology.brokers.at(prefix) is not None
         ]
@@ -263,7 +264,7 @@ class Legs:
 
         None: it is unknown, or the way is too long.
         """
-        way = self._topology.routes.way(prefix, but=but)
+        way = self._topology.routes.leg_way(prefix, but=but)
         return None if way is None or len(way.path) > ROUTE_BROKERS_MAX else list(way.path)
 
     # --- taking --------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from carrypost.overlay.items import Attach, Role
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
+    from carrypost.overlay.vicinity import Vicinity
+
 Row = TypeVar("Row", bound=Versioned)
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -170,33 +172,50 @@ class Way(NamedTuple):
 class Routes:
     """The BRT: to every broker the path over the fewest brokers, of those the one with the fewest hops."""
 
-    def __init__(self, own: bytes, table: TopologyTable[Entry], brokers: Brokers) -> None:
-        self._own, self._table, self._brokers = own, table, brokers
-        self._built = (-1, -1)
-        """Versions of the topology and of the brokers that the ways are built from."""
-        self._ways: dict[bytes, Way] = {}
+    def __init__(
+        self, own: bytes, table: TopologyTable[Entry], brokers: Brokers, vicinity: Vicinity | None = None
+    ) -> None:
+        """Make the routes of a broker; without a vicinity, those of legs are the same as the BRT."""
+        self._own, self._table, self._brokers, self._vicinity = own, table, brokers, vicinity
+        self._built: dict[Vicinity | None, tuple[tuple[int, int, int], dict[bytes, Way]]] = {}
+        """Ways of legs by the vicinity, and the BRT by None, with the versions of the tables that they are built from.
+        """
 
-    def way(self, prefix: bytes, *, but: bytes | None = None) -> Way | None:
-        """Return the way to a broker; `but`: one that does not begin with this neighbour."""
+    def way(self, prefix: bytes) -> Way | None:
+        """Return the way to a broker by the BTT alone."""
+        return self._ways(None).get(prefix)
+
+    def leg_way(self, prefix: bytes, *, but: bytes | None = None) -> Way | None:
+        """Return the way of a leg that leaves now; `but`: one that does not begin with this neighbour.
+
+        Links of other brokers are as they reported them, those of this broker as they are now.
+        """
+        vicinity = None if self._table.get(self._own) is None else self._vicinity
         # Ways around a neighbour are not kept: they are needed only when that neighbour is lost.
         if but is not None:
-            return self._search(but).get(prefix)
-        built = (self._table.version, self._brokers.version)
-        if built != self._built:
-            self._built, self._ways = built, self._search(None)
-        return self._ways.get(prefix)
+            return self._search(self._links(vicinity), self._own, but).get(prefix)
+        return self._ways(vicinity).get(prefix)
+
+    def _ways(self, vicinity: Vicinity | None) -> dict[bytes, Way]:
+        built = (self._table.version, self._brokers.version, 0 if vicinity is None else vicinity.version)
+        before, ways = self._built.get(vicinity, (None, {}))
+        if built != before:
+            ways = self._search(self._links(vicinity), self._own)
+            self._built[vicinity] = built, ways
+        return ways
 
     def ways(self, prefix: bytes) -> dict[bytes, Way]:
         """Return the ways from a broker along the overlay to all that it reaches, itself included."""
-        return self._search(None, prefix) | {prefix: Way(0, ())}
+        return self._search(self._links(None), prefix) | {prefix: Way(0, ())}
 
     def distances(self, prefix: bytes) -> dict[bytes, int]:
         """Return the hops from a broker along the overlay to all that it reaches."""
         return {each: way.hops for each, way in self.ways(prefix).items()}
 
-    def _search(self, but: bytes | None, start: bytes | None = None) -> dict[bytes, Way]:
-        """Return the ways from this broker, or from another one (`start`)."""
-        links, start = self._links(), start or self._own
+    def _search(
+        self, links: Mapping[bytes, Mapping[bytes, int]], start: bytes, but: bytes | None = None
+    ) -> dict[bytes, Way]:
+        """Return the ways from a broker along links, not beginning with the neighbour `but`."""
         ways: dict[bytes, Way] = {}
         # Breadth first over brokers, not over hops. Every broker on a path makes and signs a
         # message of its own, which costs far more than one more hop of the network below. Hops,
@@ -215,8 +234,11 @@ class Routes:
             edge = beyond
         return ways
 
-    def _links(self) -> Mapping[bytes, dict[bytes, int]]:
-        """Return the neighbours of every broker that is known. A link counts if either end lists it."""
+    def _links(self, vicinity: Vicinity | None) -> Mapping[bytes, Mapping[bytes, int]]:
+        """Return the neighbours of every broker that is known. A link counts if either end lists it.
+
+        With a vicinity, this broker has links to the nearest brokers, too, and its links have the hops of this moment.
+        """
         # One end suffices, since the entry of the other may be old or lost. Both ends must have
         # announced themselves as brokers: announcements are signed and entries are not, so a liar
         # can add links, but no brokers.
@@ -228,6 +250,8 @@ class Routes:
                     for here, there in ((entry.prefix, other), (other, entry.prefix)):
                         of = links.setdefault(here, {})
                         of[there] = min(of.get(there, hops), hops)
+        if vicinity is not None:
+            links[self._own] = vicinity.links(links.get(self._own, ()))
         return links
 
 

@@ -47,6 +47,7 @@ from carrypost.overlay.entries import (
 from carrypost.overlay.items import ITEMS, Broker
 from carrypost.overlay.rosters import Rosters
 from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
+from carrypost.overlay.vicinity import Vicinity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -104,7 +105,9 @@ class Topology:
             context.prefix, self.brokers, context.outputs,
             brokers_max=most, channels_max=context.limits.overlay_channels_max,
         )  # fmt: skip
-        self.routes = Routes(context.prefix, self.table, self.brokers)
+        self._vicinity = Vicinity(island, self.brokers, settings)
+        vicinity = self._vicinity if settings.topology == "adaptive" else None
+        self.routes = Routes(context.prefix, self.table, self.brokers, vicinity)
         self.neighbours: dict[NodeId, Neighbour] = {}
         self._changed: dict[bytes, set[NodeId]] = {}
         """Entries for neighbours, and the brokers that sent each and need not get it."""
@@ -220,19 +223,15 @@ class Topology:
         """
         if self._waiting:
             self._admit(now)
-        reach = self._island.reach()
-        known = [(reach[each.node], each.node) for each in self.brokers if each.node in reach]
-        near = sorted(known)[: self._settings.neighbours_max]
         before = self.neighbours
         self.neighbours = {
             node: before.get(node, Neighbour(0, now))._replace(hops=hops)
-            for hops, node in near
-            if hops <= self._settings.vicinity_hops
+            for node, hops in self._vicinity.nearest().items()
         }
         self._write()
         self.rosters.drop_strangers()
         self._schedule(now)
-        return self._drop_absent(reach)
+        return self._drop_absent(self._island.reach())
 
     def takes_a_look(self, now: int) -> bool:
         """Return True if a look is due now; else postpone it.

@@ -1,9 +1,10 @@
 """Lengths of the paths from producers of channels to consumers, in hops between nodes (OVERLAY §4.1, figures 10 to 12).
 
-`delivery` is the path that an event takes now: from the producer to its home, along the paths of that broker to the
-consumer's home, and to the consumer. `best` is the one in an overlay that knows the network as it is at this instant:
-every client at home at the nearest broker, brokers with their nearest ones as neighbours, and paths by the rule of the
-BRT; ties go to the lower id. A pair counts in both or, if it is not connected, or its path is cut, in neither.
+`delivery` is the path that an event takes now: from the producer to its home, along the route of a leg from that broker
+to the consumer's home, and to the consumer. `best` is the one in an overlay that knows the network as it is at this
+instant: every client at home at the nearest broker, brokers with their nearest ones as neighbours, and paths by the
+rule of the BRT; ties go to the lower id. A pair counts in both or, if it is not connected, or its path is cut, in
+neither.
 """
 
 from __future__ import annotations
@@ -76,17 +77,13 @@ class DeliveryPaths:
         last = consumer.host.overlay.homes(Role.CONSUMER).get(channel)
         if first is None or last is None or first not in brokers:
             return None
-        path = None if first == last else self._path(brokers[first], last)
+        route = (first,) if first == last else brokers[first].host.overlay.route(last)
         parts = (
             hops[first].get(producer.identity.node),
-            along((first, last) if path is None else path, hops),
+            along(route, hops),
             hops.get(last, {}).get(consumer.identity.node),
         )
         return None if None in parts else sum(each for each in parts if each is not None)
-
-    def _path(self, broker: EmulatedDriver, to: NodeId) -> Sequence[NodeId] | None:
-        """Return the brokers that a leg passes, the ends included; None: it goes straight."""
-        return None if broker.settings.overlay.paths == "direct" else broker.host.overlay.path(to)
 
 
 def _ideal_ways(brokers: Mapping[NodeId, EmulatedDriver], hops: Hops) -> dict[NodeId, dict[NodeId, int]]:
