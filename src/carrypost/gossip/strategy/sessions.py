@@ -10,7 +10,7 @@ messages go as Parcels, through the outbox, until they are acknowledged or decli
 # Why lists at all, when `reconcile` sends digests? EMMA does it this way, and measuring it is the
 # point. Digests cost what differs, lists cost what is held. With 1,000 messages held, lists are the
 # cheaper way from about 80 new ones on; with nothing new they take 13 times the bytes
-# (docs/benchmarks.md, "Lists beside digests").
+# (docs/benchmarks.md, "Lists compared with digests").
 #
 # The floor. A full cache has a lowest rank, and anything below it would be evicted on arrival. Both
 # frames carry their sender's floor, and what is below it is neither sent nor requested. Without it,
