@@ -91,6 +91,22 @@ def test_loads_look_ahead() -> None:
     assert found.share(Y) == 1
 
 
+def test_a_seat_whose_producers_are_out_of_reach_counts_as_before() -> None:
+    found = load(capacity=1)
+    for second in range(6):
+        found.arrived(X, 300_000, second * S)
+        found.arrived(Y, 100_000, second * S)
+    found.expire(6 * S)
+    for second in range(7, 30):
+        found.expire(second * S, {X})
+    assert [found.share(X), found.share(Y), found.measured] == pytest.approx([0.3, 0, 0])
+    assert found.due_us == 30 * S, "producers may come back without an event"
+    found.expire(34 * S)
+    assert found.share(X) == pytest.approx(0.3), "their events need time to come"
+    found.expire(35 * S)
+    assert (found.share(X), found.due_us) == (0, NEVER)
+
+
 def test_a_seat_is_refused_that_is_too_much_unless_its_broker_has_more() -> None:
     found = load(capacity=1)
     found.expect(X, 700, 0)

@@ -5,7 +5,8 @@ The load is the work that arrived in `load_window_s`, events times the time of o
 slot that is over: events that come at regular times make a steady load.
 
 Brokers compare loads as they will be (`ahead`). A seat that moves away counts no more. One that comes counts with the
-work that its old broker reported, until it has been here for a whole window.
+work that its old broker reported, until it has been here for a whole window. One that gets fewer events because brokers
+with producers are out of reach counts with the work that it had before, until a whole window after these are back.
 
 Nodes measure the time of an event. Where nothing measures it, as in emulation, work takes the time that is declared:
 `book` returns the time at which an event is worked off. Then its results leave.
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from carrypost.config.settings import Overlay
     from carrypost.overlay.items import Handoff
 
@@ -45,16 +48,20 @@ class _Share:
         """Work that arrived in the window that ended with the last slot."""
         self.expected_us = 0
         """Work that the seat's old broker reported; 0 once the seat has been here for a whole window."""
+        self.before_us = 0
+        """Work before producers were out of reach; 0 once all of them are back for a whole window."""
+        self.until_us = 0
+        """Time until which that work counts."""
         self.leaves = False
         """True if the seat moves away."""
 
     @property
     def work_us(self) -> int:
-        """Work in one window: expected or arrived."""
-        # The larger one, not the sum: the expected work is the same work, before it arrives.
-        # Without it a broker would look idle until the events of its new seats find their way, and
-        # attract more seats.
-        return max(self.arrived_us, self.expected_us)
+        """Work in one window: arrived, expected, or before producers were out of reach."""
+        # The largest one, not the sum: the expected work is the same work, before it arrives.
+        # Without it a broker would look idle until the events of its new seats find their way, or
+        # come again, and attract more seats.
+        return max(self.arrived_us, self.expected_us, self.before_us)
 
 
 class Load:
@@ -146,17 +153,25 @@ class Load:
         after = round(self.ahead + item.work / self.power, DIGITS)
         return after > self.load_max and after >= item.load / 100
 
-    def expire(self, now: int) -> bool:
-        """Move the window. Returns True if adaptors need a notice: the load changed, or is too high."""
+    def expire(self, now: int, cut_off: Container[bytes] = ()) -> bool:
+        """Move the window. Returns True if adaptors need a notice: the load changed, or is too high.
+
+        `cut_off`: seats that get fewer events at present, because producers are out of reach.
+        """
         slot = now // self._slot_us
+        # One slot more than a window: the slot in which the seat came is not a whole one.
+        window_us = (_SLOTS + 1) * self._slot_us
         self.measured = _rolled(self._slots, slot) / self._room_us
-        for share in self._shares.values():
+        for name, share in self._shares.items():
+            if name in cut_off:
+                share.before_us, share.until_us = share.before_us or share.work_us, now + window_us
+            elif share.until_us <= now:
+                share.before_us = 0
             share.arrived_us = _rolled(share.slots, slot)
-            # One slot more than a window: the slot in which the seat came is not a whole one.
-            if share.since_us + (_SLOTS + 1) * self._slot_us <= now:
+            if share.since_us + window_us <= now:
                 share.expected_us = 0
         self.due_us = NEVER
-        if self._slots or any(each.expected_us for each in self._shares.values()):
+        if self._slots or any(each.expected_us or each.before_us for each in self._shares.values()):
             self._wake(now)
         ahead = self.ahead
         changed = abs(ahead - self._reported) >= _CHANGE

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.processing import Processing
     from carrypost.overlay.relocation import Variant
     from carrypost.overlay.tables import Client
+    from carrypost.overlay.topology import Topology
 
 
 class MovableSeats(Seats):
@@ -96,6 +97,11 @@ class MovableSeats(Seats):
     def instances(self) -> list[Instance]:
         """Modulators that run for seats here."""
         return [each.processing.instance for each in self if each.processing.instance is not None]
+
+    def cut_off(self, topology: Topology) -> set[bytes]:
+        """Return the names of seats of channels whose producers cannot all be reached."""
+        channels = [each for each, seats in self._of_channels.items() if seats and topology.lacks_producers(each)]
+        return {name for each in channels for name in self._of_channels[each]}
 
     def write(self, client: Client) -> None:
         """Write a seat to the store."""

@@ -329,7 +329,7 @@ class Overlay(Layer):
             self.moves.expire(now)
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
-        if self.load.due_us <= now and self.load.expire(now):
+        if self.load.due_us <= now and self.load.expire(now, self.seats.cut_off(self.topology)):
             self.channel.publish(LoadChanged(self.load.ahead, now))
         if self._ledger.due_us <= now:
             self._ledger.write_again()

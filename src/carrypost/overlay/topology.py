@@ -262,6 +262,11 @@ class Topology:
         """Return True if a node can be reached now, even if that was not reported yet."""
         return node in self._in_reach or node in self._island.reach()
 
+    def lacks_producers(self, channel: str) -> bool:
+        """Return True if a known broker with producers of a channel cannot be reached."""
+        having = [prefix for prefix, served in self.rosters.serving(channel).items() if served.producers]
+        return any(info is not None and not self.can_reach(info.node) for info in map(self.brokers.at, having))
+
     def hops(self, node: NodeId) -> int | None:
         """Return the hops to a node, as the island knows them; None if it cannot be reached."""
         return 0 if node == self.node else self._island.reach().get(node)
