@@ -75,13 +75,14 @@ LOOKS = [
     (A, at(A=1, B=2), None),
     (A, at(A=2, B=2, C=3), (B, 2, 2)),  # As near.
     (A, at(A=2, B=2, C=3), None),  # Known.
-    (A, at(A=3, B=2, C=3), (B, 2, 3)),  # The distance to the home changed.
-    (A, at(A=3, B=1, C=3), (B, 1, 3)),  # That to the candidate did.
-    (A, at(A=3, B=2, C=1), (C, 1, 3)),
+    (A, at(A=3, B=2, C=3), (B, 2, 3, ((C, 3),))),  # The distance to the home changed.
+    (A, at(A=3, B=1, C=3), (B, 1, 3, ((C, 3),))),  # That to the candidate did.
+    (A, at(A=3, B=1, C=2), None),  # Other ones alone are no news.
+    (A, at(A=3, B=2, C=1), (C, 1, 3, ((B, 2),))),
     (A, at(A=3, C=1), None),
     (A, at(A=1, B=2, C=2), None),  # None is near any more,
     (A, at(A=3, C=1), (C, 1, 3)),  # so this one is new.
-    (B, at(A=3, B=3, C=1), (C, 1, 3)),  # Another home knows nothing yet.
+    (B, at(A=3, B=3, C=1), (C, 1, 3, ((A, 3),))),  # Another home knows nothing yet.
     (B, at(B=-1, C=-1), (C, 1, 1)),
     (B, at(B=-1, C=7), (C, 7, 1)),  # One that is reachable is nearer.
     (B, at(C=7), (C, 7, 255)),  # The home is not known any more.
@@ -98,14 +99,13 @@ def test_a_consumer_reports_what_its_home_does_not_know() -> None:
         assert found == (None if expected is None else Report(*expected)), number
 
 
-@pytest.mark.parametrize("others", [True, False])
-def test_other_near_brokers_are_reported_in_turn_if_the_nearest_one_does_not_become_the_home(others: bool) -> None:
+def test_a_report_lists_the_nearest_brokers_and_is_repeated_after_six_looks() -> None:
     monitor, reports = Monitor(10, 0), []
-    for look in range(25):
-        found = monitor.look_for_consumer(A, at(A=3, B=2, C=1, D=4), 10 * look, others=others)
+    for look in range(13):
+        found = monitor.look_for_consumer(A, at(A=3, B=2, C=1, D=4, E=3, F=2, G=3), 10 * look)
         if found is not None:
-            reports.append((look, found.candidate))
-    assert reports == [(0, C), (6, B if others else C), (12, C), (18, B if others else C), (24, C)]
+            reports.append((look, found.candidate, "".join(node for node, _ in found.others)))
+    assert reports == [(look, C, "BFE") for look in (0, 6, 12)]
 
 
 @pytest.mark.parametrize(

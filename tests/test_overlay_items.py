@@ -35,6 +35,7 @@ H = HandoffId(NodeId("A"), 4, 2**24 + 1)
 SAID: list[tuple[Item, list[object]]] = [
     (Homed(Role.CONSUMER, "flood", 1, "moved", 5), ["h", 2, "flood", 1, "moved", 5]),
     (Report("flood", 1, "B", 1, 255), ["R", "flood", 1, "B", 1, 255]),
+    (Report("flood", 1, "B", 1, 2, others=(("C", 2),)), ["R", "flood", 1, "B", 1, 2, False, [["C", 2]]]),
     (Moving("flood", 1, 4, "B"), ["m", "flood", 1, 4, "B", "nearer"]),
     (Handoff(H), ["o", ["A", 4, 2**24 + 1]]),
     (Ready(H, "seats"), ["y", ["A", 4, 2**24 + 1], "seats", None]),
@@ -59,7 +60,7 @@ def test_items_travel_as_short_arrays(item: Item, wire: list[object]) -> None:
     [
         ["o", ["A", -1, 1]], ["o", ["A", 1]], ["o", ["A", 1, 2**60]], ["y", ["A", 1, 1], "r" * 33],
         ["D", ["A", 1, 1], [["p", -1]]], ["D", ["A", 1, 1], [["p", 1]] * 65], ["R", "flood", 1, "B", 256, 1],
-        ["m", "flood", 1, 4, ""], ["d", ["A", 1, 1], "flood", ""],
+        ["R", "flood", 1, "B", 1, 1, False, [["C", 1]] * 4], ["m", "flood", 1, 4, ""], ["d", ["A", 1, 1], "flood", ""],
         ["a", 2, "flood", 1, True, 1, 1, 0, [], None, "best"],
     ],
 )  # fmt: skip

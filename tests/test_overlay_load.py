@@ -238,6 +238,22 @@ def test_a_nearer_broker_with_too_much_work_is_no_home() -> None:
         assert net.overlay("v").homes == {"flood": "A"}
 
 
+def test_the_next_nearest_broker_is_the_home_at_once_if_the_nearest_one_has_too_much_work() -> None:
+    with scene(capacity=1.0) as net:
+        net.add("C", overlay=OVERLAY | {"broker": True, "capacity": 1.0})
+        net.add("v", overlay=OVERLAY)
+        net.unlink("A", "B")
+        for pair in ("AC", "CB", "Bv"):
+            net.link(*pair)
+        for node in "xyzv":
+            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
+        emit(net, 15)
+        net.link("v", "A")
+        net.unlink("v", "B")
+        emit(net, 8)
+        assert net.overlay("v").homes == {"flood": "C"}, "with it A would have 1.2"
+
+
 def test_work_takes_its_declared_time_in_emulation() -> None:
     """Results leave when they are worked off, one after the other; a faster processor takes less."""
     for speed, expected in ((1.0, 0.1), (2.0, 0.05)):

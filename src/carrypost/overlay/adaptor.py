@@ -114,4 +114,4 @@ class HomeBrokerAdaptor:
         if isinstance(notice, BrokerLost):
             self._moves.lost(notice.broker)
         elif isinstance(notice, NearestBroker):
-            self._candidates.try_move(notice)
+            self._candidates.try_moves(notice.each)

@@ -45,20 +45,24 @@ class LoadAdaptor:
     def process(self, notice: Notice) -> None:
         """Remember the report of a consumer; move seats away while this broker is overloaded."""
         if isinstance(notice, NearestBroker):
-            # Removed first, so that the report moves to the end: the dict is in the order of times.
-            self._reports.pop(notice[:4], None)
-            self._reports[notice[:4]] = notice
-            self._full.pop(notice[:4], None)
-            if self._candidates.load_after(notice) > self._load.load_max:
-                self._full[notice[:4]] = notice
-            if len(self._reports) > self._most:
-                oldest = next(iter(self._reports))
-                del self._reports[oldest]
-                self._full.pop(oldest, None)
+            for each in notice.each:
+                self._remember(each)
         elif isinstance(notice, LoadChanged) and notice.load > self._load.load_max:
             self._relieve(notice.now_us)
         elif isinstance(notice, Propagated):
             self._try_again(notice.now_us)
+
+    def _remember(self, report: NearestBroker) -> None:
+        # Removed first, so that the report moves to the end: the dict is in the order of times.
+        self._reports.pop(report[:4], None)
+        self._reports[report[:4]] = report
+        self._full.pop(report[:4], None)
+        if self._candidates.load_after(report) > self._load.load_max:
+            self._full[report[:4]] = report
+        if len(self._reports) > self._most:
+            oldest = next(iter(self._reports))
+            del self._reports[oldest]
+            self._full.pop(oldest, None)
 
     def _try_again(self, now: int) -> None:
         """Move seats to nearer brokers that had too much work when consumers reported them."""

@@ -17,6 +17,8 @@ from carrypost.overlay.lanes import name_of
 from carrypost.overlay.load import DIGITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.load import Load
@@ -61,6 +63,16 @@ class Candidates:
         """Return the load that another broker would have with the seat of a consumer."""
         other = node_prefix(notice.broker)
         return round(self._topology.load(other) + self._sent_since(other) + self._share(notice, other), DIGITS)
+
+    def try_moves(self, notices: Sequence[NearestBroker]) -> None:
+        """Move the seat of a consumer to the best of several brokers that is a better home."""
+        known = [each for each in notices if each.broker in self._topology.brokers]
+        for each in sorted(known, key=self._path) if len(known) > 1 else known:
+            if self.try_move(each):
+                return
+
+    def _path(self, notice: NearestBroker) -> float:
+        return self.compare(notice)[1].path
 
     def try_move(self, notice: NearestBroker) -> bool:
         """Move the seat of a consumer to a broker that is a better home. Returns False if it stays.

@@ -29,6 +29,8 @@ class Distance(NamedTuple):
 LOOKS = 6
 """Number of looks after which the same candidate is reported again: the report was lost, or the candidate had no room.
 """
+OTHERS_MAX = 3
+"""Most brokers that are reported beside the nearest one."""
 FAR = Distance(True, 255)
 """The distance of a broker that is not known any more."""
 
@@ -80,6 +82,8 @@ class Report(NamedTuple):
     """Hops from the consumer to the candidate."""
     home_hops: int
     """Hops from the consumer to its home."""
+    others: tuple[tuple[NodeId, int], ...] = ()
+    """Brokers that are as near as the home, too, and the hops to them; the nearest first."""
 
 
 class Monitor:
@@ -88,11 +92,9 @@ class Monitor:
     def __init__(self, discovery_us: int, now: int) -> None:
         self._discovery_us = discovery_us
         self._reported: tuple[NodeId, Report] | None = None
-        """The home that got the last report, and that report."""
+        """The home that got the last report, and that report, without other brokers."""
         self._looks = 0
         """Number of looks since the last report."""
-        self._turn = 0
-        """Number of times that the same candidate was to be reported again."""
         self.due_us = now + discovery_us
         """Time of the next look."""
 
@@ -103,28 +105,24 @@ class Monitor:
         nearer = candidate is not None and distances[candidate] < distances.get(home, FAR)
         return candidate if nearer else None
 
-    def look_for_consumer(
-        self, home: NodeId, distances: Mapping[NodeId, Distance], now: int, *, others: bool = True
-    ) -> Report | None:
-        """Return a broker as near as the home of a consumer, or nearer; None if the home got that report lately.
+    def look_for_consumer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> Report | None:
+        """Return brokers as near as the home of a consumer, or nearer; None if the home got that report lately.
 
-        One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3). If
-        the home knows the nearest one for a while, `others` have their turn: that one may have too much work.
+        One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3). The
+        nearest one may have too much work.
         """
         self.due_us = now + self._discovery_us
         self._looks += 1
-        candidate, here = nearest(distances, but=home), distances.get(home, FAR)
-        if candidate is None or distances[candidate] > here:
+        here = distances.get(home, FAR)
+        near = sorted((distance, node) for node, distance in distances.items() if node != home and distance <= here)
+        if not near:
             self._reported = None
             return None
-        report = Report(candidate, distances[candidate].hops, here.hops)
-        # News at once, but the same report only after `LOOKS` looks: each one costs a message.
-        if self._reported != (home, report):
-            self._reported, self._looks, self._turn = (home, report), 0, 0
-            return report
-        if self._looks < LOOKS:
+        (distance, candidate), *others = near[: 1 + OTHERS_MAX]
+        report = Report(candidate, distance.hops, here.hops)
+        # News of the nearest one at once, but the same report only after `LOOKS` looks: each one
+        # costs a message.
+        if self._reported == (home, report) and self._looks < LOOKS:
             return None
-        self._looks, self._turn = 0, self._turn + others
-        near = sorted((distance, node) for node, distance in distances.items() if node != home and distance <= here)
-        distance, candidate = near[self._turn % len(near)]
-        return Report(candidate, distance.hops, here.hops)
+        self._reported, self._looks = (home, report), 0
+        return report._replace(others=tuple((node, distance.hops) for distance, node in others))

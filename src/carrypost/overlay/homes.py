@@ -299,10 +299,11 @@ class Homes:
         """Inform the home of a consumer of a broker that is as near, or nearer."""
         unreachable = home not in distances or distances[home].unreachable
         placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
-        found = None if unreachable else client.monitor.look_for_consumer(home, distances, now, others=not placed)
+        found = None if unreachable else client.monitor.look_for_consumer(home, distances, now)
         if found is not None and home != self._node:
             hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
-            item = Report(*client.key[1:], found.candidate, hops, home_hops, placed)
+            others = () if placed else tuple((node, min(far, HOPS_MAX)) for node, far in found.others)
+            item = Report(*client.key[1:], found.candidate, hops, home_hops, placed, others)
             self._drafts.append(ITEMS.draft(home, [item], self._now_us, connected=True))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:

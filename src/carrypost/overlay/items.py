@@ -23,6 +23,7 @@ from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import PREFIX_BYTES
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.entries import DIGEST_BYTES, ENTRIES_BYTES_MAX, HOPS_MAX, STAMPS_BYTES_MAX
+from carrypost.overlay.home_choice import OTHERS_MAX
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.programs import DIGEST_BYTES as MODULE_DIGEST_BYTES
 from carrypost.overlay.relocation import HandoffId
@@ -179,6 +180,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
     """Hops from the consumer to its home."""
     placed: bool = False
     """True if the seat moved to that home upstream or downstream."""
+    others: Annotated[tuple[tuple[_Name, _Hops], ...], msgspec.Meta(max_length=OTHERS_MAX)] = ()
+    """Brokers that are as near as the home, too, and the hops to them."""
 
 
 class Moving(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):

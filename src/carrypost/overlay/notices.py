@@ -43,6 +43,14 @@ class NearestBroker(NamedTuple):
     """True if the seat moved here upstream or downstream (`overlay.placement`)."""
     share: float = 1.0
     """Bytes that the seat passes on of each byte that it gets; 1 unless that is little enough to move it upstream."""
+    others: tuple[tuple[NodeId, int], ...] = ()
+    """Brokers that are as near as this one, too, and the hops from the consumer to them."""
+
+    @property
+    def each(self) -> list[NearestBroker]:
+        """A notice of each broker."""
+        others = [self._replace(broker=broker, hops=hops, others=()) for broker, hops in self.others]
+        return [self._replace(others=()), *others]
 
 
 class LoadChanged(NamedTuple):

@@ -285,7 +285,9 @@ class Overlay(Layer):
         near = NodeId(item.candidate), item.hops, item.home_hops
         seat = self.seats.find(found)
         share = 1.0 if seat is None else seat.flow.share(self._share_max)
-        self.channel.publish(NearestBroker(author, item.channel, item.subscription, *near, now, item.placed, share))
+        others = tuple((NodeId(broker), hops) for broker, hops in item.others)
+        consumer = author, item.channel, item.subscription
+        self.channel.publish(NearestBroker(*consumer, *near, now, item.placed, share, others))
         return True
 
     def _detour(self, item: Detour, author: NodeId, now: int) -> bool:
