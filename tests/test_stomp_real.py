@@ -237,7 +237,10 @@ def test_stomp_py_and_the_node_hear_each_others_beats(node: Process) -> None:
         assert one.ends.empty()
         os.kill(node.pid, signal.SIGSTOP)
         try:
-            assert {one.ends.get(timeout=PATIENCE_S) for _ in range(2)} == {"disconnected", "silent"}
+            ends, expected = set[str](), {"disconnected", "silent"}
+            while ends < expected:  # On a busy machine stomp.py may tell twice that it is disconnected.
+                ends.add(one.ends.get(timeout=PATIENCE_S))
+            assert ends == expected
         finally:
             os.kill(node.pid, signal.SIGCONT)
 
