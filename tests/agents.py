@@ -1,4 +1,7 @@
-"""Programs with contexts in processes of their own, which report every promise on a line, and are killed."""
+"""Programs with contexts in processes of their own, which report every promise on a line, and are killed.
+
+They are copies of this process (`tests.copies`), or `fresh` interpreters.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.copies import copy, python
 from tests.nodes import PATIENCE_S
 from tools.netns import Net
 
@@ -16,14 +20,14 @@ from tools.netns import Net
 class Agent:
     """A process, and its output."""
 
-    def __init__(self, program: Path, net: Net | None, name: str, *arguments: object) -> None:
-        command = [sys.executable, str(program), *map(str, arguments)]
+    def __init__(self, program: Path, net: Net | None, name: str, *arguments: object, fresh: bool = False) -> None:
         self.lines: list[list[str]] = []
         self.killed = False
+        pipe = subprocess.PIPE
         self.process: subprocess.Popen[bytes] = (
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603 - our own program
-            if net is None
-            else net.popen(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            subprocess.Popen([sys.executable, program, *map(str, arguments)], stdout=pipe, stderr=pipe)  # noqa: S603 - ours
+            if fresh
+            else copy(python(program, *arguments), net=net, namespace=name, stdout=pipe, stderr=pipe)
         )
         self._reading = threading.Thread(target=self._read)
         self._reading.start()

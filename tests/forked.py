@@ -79,15 +79,20 @@ def child(arguments: Sequence[str], out: Sequence[int], before: Callable[[], Non
         logging.root.handlers.clear()  # Those of pytest.
         if before is not None:
             before()
-        _launch.become = _BECOME
-        os.execv = _refuse  # The copy goes on, where a command would become a fresh interpreter.
-        code = run(arguments)
+        code = command(arguments)
     except BaseException:  # noqa: BLE001 - nothing of the test may go on here
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def command(arguments: Sequence[str]) -> int:
+    """Give a command in a copy of this process; return the exit code."""
+    _launch.become = _BECOME
+    os.execv = _refuse  # The copy goes on, where a command would become a fresh interpreter.
+    return run(arguments)
 
 
 def _refuse(*_: object) -> NoReturn:

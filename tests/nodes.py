@@ -29,9 +29,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
+from typing import IO, Any, NamedTuple, ParamSpec, Self, TypedDict, TypeVar
 
 import msgspec
+from tests.copies import copy
 from tools.netns import Net
 
 from carrypost import (
@@ -45,6 +46,7 @@ from carrypost import (
     SessionMode,
     Topic,
 )
+from carrypost.cli import _signals, serve
 from carrypost.cli._settings import NodeCommand
 from carrypost.model.descriptor import Ordering
 from carrypost.node.control.client import Client
@@ -291,8 +293,23 @@ async def _linked(node: Node, others: tuple[Node, ...]) -> bool:
     return all(states.get(other.id) == "linked" for other in others)
 
 
+class _Options(TypedDict):
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+    env: Mapping[str, str]
+
+
+def node_main(order: str) -> int:
+    """Run a node in a copy of this process, as `carrypost.cli._process` does."""
+    _signals.end_at_once()
+    return serve.main(order)
+
+
 class Nodes:
-    """Nodes of one test, in folders below one, in the namespaces of a net or, without one, on this machine."""
+    """Nodes of one test, in folders below one, in the namespaces of a net or, without one, on this machine.
+
+    They are copies of this process (`tests.copies`).
+    """
 
     def __init__(self, folder: Path, net: Net | None = None, **settings: object) -> None:
         self._folder = folder
@@ -335,16 +352,14 @@ class Nodes:
         file.write_text(toml({**settings, "node": {"data": "data", "name": name, **place}}), encoding="utf-8")
         environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
         order = NodeCommand(config=str(file), data=None, changes=(), json=True, verbose=False)
-        command = [*COMMAND, msgspec.json.encode(order).decode()]
         with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("ab") as stderr:
-            if self._net is not None:
-                process = self._net.popen(name, command, stdout=stdout, stderr=stderr, env=environment)
-            else:
-                process = subprocess.Popen(  # noqa: S603 - our own command
-                    command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment
-                )
+            options: _Options = {"stdout": stdout, "stderr": stderr, "env": environment}
+            process = self._process(name, msgspec.json.encode(order).decode(), options)
         node = self._nodes[name] = Node(name, folder, process)
         return node
+
+    def _process(self, name: str, order: str, options: _Options) -> subprocess.Popen[bytes]:
+        return copy(functools.partial(node_main, order), net=self._net, namespace=name, **options)
 
     async def _end(self) -> None:
         """Every node that runs ends when it is asked to, and none has had an internal error."""
@@ -367,3 +382,11 @@ class Nodes:
             code = node.process.poll()
             state = "runs" if code is None else f"ended with exit code {code}"
             failure.add_note(f"--- node {node.name} ({node.id}) {state} and said:\n{node.said}")
+
+
+class FreshNodes(Nodes):
+    """Nodes that are fresh interpreters on this machine, for tests that measure their memory."""
+
+    def _process(self, name: str, order: str, options: _Options) -> subprocess.Popen[bytes]:
+        assert self._net is None, name
+        return subprocess.Popen([*COMMAND, order], stdin=subprocess.DEVNULL, **options)  # noqa: S603 - our own command

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.copies import copy, python
 from tests.nodes import QUICK, toml
 from tools.netns import Net
 
@@ -44,14 +44,22 @@ class Agent:
 
 
 @contextmanager
-def agent(folder: Path, settings: Mapping[str, object], net: Net | None = None) -> Iterator[Agent]:
-    """Start the program `overlay_agent.py`; its node has the name of the folder, and of the namespace, if any."""
+def agent(
+    folder: Path, settings: Mapping[str, object], net: Net | None = None, *, fresh: bool = False
+) -> Iterator[Agent]:
+    """Start the program `overlay_agent.py`; its node has the name of the folder, and of the namespace, if any.
+
+    It is a copy of this process (`tests.copies`), or a `fresh` interpreter.
+    """
     folder.mkdir()
     file, name = folder / "node.toml", folder.name
     file.write_text(toml({**QUICK, **settings, "node": {"data": "data", "name": name}}), encoding="utf-8")
-    program = [sys.executable, str(Path(__file__).with_name("overlay_agent.py")), str(file)]
-    popen = subprocess.Popen[bytes] if net is None else partial(net.popen, name)
-    with popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    program, pipe = Path(__file__).with_name("overlay_agent.py"), subprocess.PIPE
+    with (
+        subprocess.Popen([sys.executable, program, file], stdin=pipe, stdout=pipe)  # noqa: S603 - our own program
+        if fresh
+        else copy(python(program, file), net=net, namespace=name, stdin=pipe, stdout=pipe)
+    ) as process:
         try:
             yield Agent(process)
         finally:

@@ -16,6 +16,7 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from typing import Any
 import pexpect
 import pytest
 from pexpect import fdpexpect
-from tests.forked import Running, child, forked
+from tests.copies import copy
+from tests.forked import Running, child, command, forked
 from tests.loopback import apart
 
 from carrypost.cli import _launch, _signals
@@ -103,12 +105,14 @@ class Shell:
         assert max(map(len, text.splitlines())) <= 80
         return text
 
-    def node(self, *arguments: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-        """Start a node; return it when it is ready, with its own description."""
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            [*COMMAND, "node", *arguments], text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    def node(self, *arguments: str, fresh: bool = False) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+        """Start a node, in a copy of this process or `fresh`; return it when it is ready, with its own description."""
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
+        process: subprocess.Popen[str] = (
+            subprocess.Popen([*COMMAND, "node", *arguments], stdin=null, stdout=pipe, stderr=pipe, text=True)  # noqa: S603 - ours
+            if fresh
+            else copy(partial(command, ["node", *arguments]), stdout=pipe, stderr=pipe, text=True)
+        )
         self._nodes.append(process)
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -9,12 +9,14 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
+from tests.copies import copy
 from tests.loopback import apart
-from tests.nodes import COMMAND, PATIENCE_S, QUICK
+from tests.nodes import PATIENCE_S, QUICK, node_main
 
 from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, Version
@@ -70,10 +72,11 @@ def node_process(folder: Path, **stomp: Any) -> Iterator[Process]:  # noqa: ANN4
     changes = (f"{table}.{key}={json.dumps(value)}" for table, keys in given.items() for key, value in keys.items())
     order = NodeCommand(config=None, data=str(data), changes=tuple(changes), json=True, verbose=False)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
-    with (folder / "stderr").open("ab+") as said, subprocess.Popen(  # noqa: S603 - our own command
-        [*COMMAND, msgspec.json.encode(order).decode()],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=environment,
-    ) as process:  # fmt: skip
+    program = partial(node_main, msgspec.json.encode(order).decode())
+    with (
+        (folder / "stderr").open("ab+") as said,
+        copy(program, stdout=subprocess.PIPE, stderr=said, env=environment) as process,
+    ):
         try:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline() or "{}")

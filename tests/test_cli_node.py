@@ -47,7 +47,7 @@ def peers(shell: Shell) -> list[dict[str, Any]]:
 
 
 def test_a_node_runs_from_defaults_says_that_it_is_ready_and_ends_by_a_signal(shell: Shell) -> None:
-    process, ready = shell.node()
+    process, ready = shell.node(fresh=True)
     assert ready["event"] == "ready"
     assert ready["pid"] == process.pid
     assert ready["control"] == str(shell.data / "control.sock")
@@ -60,7 +60,7 @@ def test_a_node_runs_from_defaults_says_that_it_is_ready_and_ends_by_a_signal(sh
     assert status["pid"] == process.pid
     assert shell.end(process) == (0, "", "")
     assert not (shell.data / "control.sock").exists()
-    again, same = shell.node()
+    again, same = shell.node(fresh=True)
     assert same["node"] == ready["node"]
     (status,) = shell.lines("status")
     assert status["incarnation"] == 2

@@ -33,13 +33,13 @@ class Scene:
         self.folder, self._settings = folder / "node", json.dumps(settings)
         self.agents: list[Agent] = []
 
-    def start(self, what: str, *arguments: object) -> Agent:
-        agent = Agent(PROGRAM, None, what, what, self.folder, self._settings, *arguments)
+    def start(self, what: str, *arguments: object, fresh: bool = False) -> Agent:
+        agent = Agent(PROGRAM, None, what, what, self.folder, self._settings, *arguments, fresh=fresh)
         self.agents.append(agent)
         return agent
 
-    def start_node(self, what: str) -> Agent:
-        agent = self.start(what)
+    def start_node(self, what: str, *, fresh: bool = False) -> Agent:
+        agent = self.start(what, fresh=fresh)
         agent.wait(lambda: bool(agent.said("ready")) or any("ready" in line[0] for line in agent.lines))
         return agent
 
@@ -163,7 +163,7 @@ def stop_a_reader(folder: Path, stopped_s: float, messages: int) -> None:
                 await producer.send("topic/news", number.to_bytes(4, "big").ljust(body_bytes))
 
     with played(folder) as scene:
-        node = scene.start_node("node")
+        node = scene.start_node("node", fresh=True)
         readers = [scene.start("read", 2 * messages) for _ in range(2)]
         for each in readers:
             each.wait(lambda: bool(each.said("ready")))  # noqa: B023 - waited for at once

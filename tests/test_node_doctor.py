@@ -8,13 +8,13 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.copies import copy, python
 from tools import netns
 from tools.netns import Net
 
@@ -202,11 +202,14 @@ def net() -> Iterator[Net]:
         yield made
 
 
+def examining(net: Net, namespace: str, *arguments: object) -> subprocess.Popen[bytes]:
+    program = python("-c", EXAMINE, json.dumps(arguments))
+    return copy(program, net=net, namespace=namespace, stdout=subprocess.PIPE)
+
+
 def examined(net: Net, interface: str | None = None, **settings: object) -> dict[str, Finding]:
     """Return the doctor's findings in namespace a."""
-    program = net.popen(
-        "a", [sys.executable, "-c", EXAMINE, json.dumps([interface, TIMEOUT_S, settings])], stdout=subprocess.PIPE
-    )
+    program = examining(net, "a", interface, TIMEOUT_S, settings)
     said, _ = program.communicate(timeout=DEADLINE_S)
     found = [Finding(**{**each, "heard": tuple(each["heard"])}) for each in json.loads(said)]
     return by_means(found)
@@ -215,7 +218,7 @@ def examined(net: Net, interface: str | None = None, **settings: object) -> dict
 @contextmanager
 def announcing(net: Net, namespace: str = "b") -> Iterator[list[str]]:
     """Announce by all means; yields the addresses."""
-    program = net.popen(namespace, [sys.executable, "-c", ANNOUNCE], stdout=subprocess.PIPE)
+    program = copy(python("-c", ANNOUNCE), net=net, namespace=namespace, stdout=subprocess.PIPE)
     assert program.stdout is not None
     yield program.stdout.readline().decode().split()
     program.kill()
@@ -278,8 +281,7 @@ def test_a_switch_that_floods_no_multicast_is_found_out(net: Net) -> None:
 @in_namespaces
 def test_two_doctors_at_the_same_time_show_each_other_what_works(net: Net) -> None:
     net.switch("a", "b")
-    arguments = [sys.executable, "-c", EXAMINE, json.dumps([None, 4.0, {}])]
-    programs = [net.popen(each, arguments, stdout=subprocess.PIPE) for each in ("a", "b")]
+    programs = [examining(net, each, None, 4.0, {}) for each in ("a", "b")]
     for program in programs:
         said, _ = program.communicate(timeout=DEADLINE_S)
         found = json.loads(said)

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.loopback import apart
-from tests.nodes import PATIENCE_S, Node, Nodes, scene, until
+from tests.nodes import PATIENCE_S, FreshNodes, Node, scene, until
 
 ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024
@@ -132,7 +132,7 @@ async def _idle(process: psutil.Process) -> bool:
 
 async def _flooded(folder: Path, **orders: object) -> None:
     udp = apart()
-    async with Nodes(folder, udp=udp, announce_s_max=2.0) as nodes:
+    async with FreshNodes(folder, udp=udp, announce_s_max=2.0) as nodes:
         victim, friend = await nodes.start("victim", "friend")
         await victim.meet(friend)
         process = psutil.Process(victim.process.pid)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.copies import copy, python
 from tests.waiting import eventually
 from tools import netns
 from tools.netns import Net
@@ -576,12 +577,8 @@ class Agent:
         self.came: list[tuple[str, str]] = []
         self.logs: list[str] = []
         self._answers: queue.Queue[Any] = queue.Queue()
-        self._program = net.popen(
-            namespace,
-            [sys.executable, str(AGENT), json.dumps({"poll_s": 0.1, **settings})],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        program, pipe = python(AGENT, json.dumps({"poll_s": 0.1, **settings})), subprocess.PIPE
+        self._program = copy(program, net=net, namespace=namespace, stdin=pipe, stdout=pipe)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.addresses: list[str] = self._answers.get(timeout=DEADLINE_S)

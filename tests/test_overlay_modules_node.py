@@ -55,7 +55,8 @@ async def test_hostile_clients_do_not_keep_an_honest_one_from_its_results(
 ) -> None:
     overlay = {"enabled": True, "compile_share": 1.0}
     settings: dict[str, Any] = {**QUICK, "island": True, "udp": apart()}
-    with agent(tmp_path / "broker", {**settings, "overlay": overlay | {"broker": True, "modulators": "any"}}) as broker:
+    broker_overlay = overlay | {"broker": True, "modulators": "any"}
+    with agent(tmp_path / "broker", {**settings, "overlay": broker_overlay}, fresh=True) as broker:
         async with AsyncExitStack() as stack:
 
             async def client(name: str) -> Context:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.agents import Agent
 from tests.loopback import apart
-from tests.nodes import Node, Nodes, scene, until
+from tests.nodes import FreshNodes, Node, Nodes, scene, until
 from tests.stomp_agent import TEXT
 from tests.stomp_clients import Raw, free_port
 from tools import netns
@@ -177,7 +177,7 @@ async def test_what_was_confirmed_survives_many_kills_between_ack_and_receipt(tm
 async def beside_the_dead(folder: Path, clients: int, dead: int, messages: int) -> None:
     """Send to clients some of which never read: the others get everything, and the node stays small."""
     port = free_port()
-    async with Nodes(folder, udp=apart(), stomp={"port": port, "open": True}) as nodes:
+    async with FreshNodes(folder, udp=apart(), stomp={"port": port, "open": True}) as nodes:
         (node,) = await nodes.start("a")
         address = f"127.0.0.1:{port}"
         made = [await Raw.connect(address, read_bytes=4_096 if each < dead else 2**16) for each in range(clients)]

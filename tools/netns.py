@@ -21,13 +21,15 @@ duplication and links that work one way are the business of `tools/radio_hub.py`
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +50,7 @@ _DROP_ALL: Final = "1,6 0 0 2"
 _DROP_SOME: Final = "4,32 0 0 4294963256,53 0 1 {},6 0 0 0,6 0 0 2"
 """Load a random number, compare, pass or drop."""
 _NETWORKS_MAX: Final = 250
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class NetError(RuntimeError):
@@ -251,6 +254,16 @@ class Net:
         self._programs.append(program)
         return program
 
+    def entrance(self, namespace: str) -> Callable[[], None]:
+        """Return a function that moves its process inside, which has one thread; it ends with who started it."""
+        users = () if os.geteuid() == 0 else ("user",)
+        kinds = [Path(f"/proc/{self._holder.pid}/ns/{kind}") for kind in (*users, "mnt")]
+        return functools.partial(_enter, [*kinds, Path("/run/netns", namespace)], Path.cwd())
+
+    def adopt(self, program: subprocess.Popen[bytes]) -> None:
+        """End this program, which runs inside, with the others."""
+        self._programs.append(program)
+
     def run(self, namespace: str, *arguments: str) -> str:
         """Return the output of a short program inside."""
         return self.call("ip", "netns", "exec", namespace, *arguments)
@@ -272,6 +285,16 @@ class Net:
             asked = " ".join(arguments) + (f" <<< {text!r}" if text else "")
             raise NetError(f"{asked}: {done.stderr.strip() or f'exit code {done.returncode}'}")
         return done.stdout
+
+
+def _enter(namespaces: Iterable[Path], folder: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for namespace in namespaces:
+        with namespace.open("rb") as file:
+            if libc.setns(file.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "cannot enter the namespace", str(namespace))
+    os.chdir(folder)  # Entering the holder's mounts changes it.
 
 
 def _addresses(network: int, host: int, *, v4: bool, v6: bool) -> tuple[str, ...]:
