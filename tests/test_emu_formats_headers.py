@@ -11,8 +11,8 @@ from carrypost.errors import LocalError
 
 
 def test_what_is_assumed_about_columns_is_said() -> None:
-    assert "no header" in FORMATS["gps-csv"].begin(b"0 a 1 2\n", "trace", Options()).said
-    assert FORMATS["gps-csv"].begin(b"t node x y\n0 a 1 2\n", "trace", Options()).said == ""
+    assert "no header" in FORMATS["gps-csv"].begin(b"0 a 1 2\n", "trace", Options()).assumptions
+    assert FORMATS["gps-csv"].begin(b"t node x y\n0 a 1 2\n", "trace", Options()).assumptions == ""
     with pytest.raises(LocalError, match=r"trace, line 1: must be a header that names t, node, x, y or t, node, lat"):
         parsed("gps-csv", "0 a\n")
     with pytest.raises(LocalError, match="column x appears twice"):
@@ -34,7 +34,7 @@ def test_names_of_columns_are_known_however_they_are_written(header: str, positi
     rule = FORMATS["gps-csv"].begin(text.encode(), "trace", Options())
     assert isinstance(rule, Positions)
     assert rule.header.positions == positions
-    assert rule.said == ""
+    assert rule.assumptions == ""
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_bad_first_row_is_no_header_where_columns_are_told() -> None:
     found = parsed("gps-csv", "when,who,right,up\n5,a,3,4\n", columns=columns)
     assert (found.lines, found.bad_lines) == (1, 0)
     rule = FORMATS["gps-csv"].begin(b"when,who,right,up\n5,a,3,4\n", "trace", Options(columns=columns))
-    assert rule.said == "trace, line 1: treated as a header: when,who,right,up"
+    assert rule.assumptions == "trace, line 1: treated as a header: when,who,right,up"
 
 
 def test_columns_can_be_told_in_place_of_a_header() -> None:

@@ -41,7 +41,7 @@ def test_a_page_has_the_papers_figures(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_experiment_has_the_loads_of_the_paper_and_a_small_version() -> None:
     names = [each.name for each in BALANCE.settings]
     assert {f"{name}-{load}" for name in ("control", "nearest") for load in range(10, 101, 10)} < set(names)
-    assert [each.name for each in BALANCE.chosen(quick=True)] == [
+    assert [each.name for each in BALANCE.selected_settings(quick=True)] == [
         "control-30", "control-90", "nearest-30", "nearest-90", "static",
     ]  # fmt: skip
     costs = {each.name: each.changes.get("workload.0.params") for each in BALANCE.settings}

@@ -13,7 +13,7 @@ import pytest
 from carrypost.emu.records.files import table_of
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine, LocalEngine, opened
-from carrypost.lab.metrics import families, finished, joined, parts, tables
+from carrypost.lab.metrics import families, finished, merge, parts, tables
 from carrypost.lab.metrics.making import Wanted, make
 from carrypost.lab.metrics.records import Source
 from carrypost.lab.spark.session import SparkOptions
@@ -100,7 +100,7 @@ def test_homes_seats_and_latencies_are_those_reckoned_by_hand(record: pa.Table) 
 def test_events_and_results_meet_across_slices(record: pa.Table) -> None:
     of = pc.fill_null(record["message"], "").to_pylist()
     cut = [parts(record.filter(pa.array([len(each) % 3 == at for each in of])), WANTED) for at in (2, 0, 1)]
-    assert shown(finished("x/default/1", reduce(joined, cut), WANTED)) == EXPECTED
+    assert shown(finished("x/default/1", reduce(merge, cut), WANTED)) == EXPECTED
 
 
 @pytest.mark.parametrize("kind", ["local", "spark"])

@@ -39,7 +39,7 @@ def like_emma(
     """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     runs = []
-    for chosen in recipe.chosen(quick=quick):
+    for chosen in recipe.selected_settings(quick=quick):
         made = Scenario.load(reproduce.scenario_file("emma"), chosen.changes)
         for seed in seeds:
             name = f"emma/{chosen.name}/{seed}"
@@ -102,7 +102,7 @@ def test_the_campaign_has_the_papers_loads(tmp_path: Path, recipe: recipes.Recip
 
 
 def test_the_page_has_the_papers_six_figures_and_tells_which_trends_hold(tmp_path: Path) -> None:
-    made = page.made(like_emma(tmp_path, better), "carrypost reproduce emma --seeds 1,2")
+    made = page.render(like_emma(tmp_path, better), "carrypost reproduce emma --seeds 1,2")
     found = Reader(made.text)
     assert [made.text.count(f"the paper's Figure {number}.") for number in range(1, 7)] == [1] * 6
     assert len(made.figures) == 2 * 2 * 6
@@ -122,7 +122,7 @@ def test_the_page_has_the_papers_six_figures_and_tells_which_trends_hold(tmp_pat
 
 
 def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
-    made = page.made(like_emma(tmp_path, better))
+    made = page.render(like_emma(tmp_path, better))
     assert made.text.count("<svg") == 12
     assert made.text.count("(a) anti-entropy") == made.text.count("(b) exchange") == 7  # Once in the introduction.
     found = Reader(made.text)
@@ -132,8 +132,8 @@ def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
 
 def test_the_second_page_says_that_its_hosts_have_islands(tmp_path: Path) -> None:
     lead = "Hosts with an island know which hosts they can reach"
-    with_island = page.made(like_emma(tmp_path / "island", better, (1,), quick=True, recipe=recipes.EMMA_ISLAND)).text
-    without = page.made(like_emma(tmp_path / "alone", better, (1,), quick=True)).text
+    with_island = page.render(like_emma(tmp_path / "island", better, (1,), quick=True, recipe=recipes.EMMA_ISLAND)).text
+    without = page.render(like_emma(tmp_path / "alone", better, (1,), quick=True)).text
     assert (lead in with_island, lead in without) == (True, False)
     found = Reader(with_island)
     assert found.tables["The paper's trends"][0] == ["the paper", "anti-entropy, island", "exchange, island"]
@@ -141,14 +141,14 @@ def test_the_second_page_says_that_its_hosts_have_islands(tmp_path: Path) -> Non
 
 
 def test_trends_that_do_not_hold_are_told(tmp_path: Path) -> None:
-    made = page.made(like_emma(tmp_path, lambda *of: 1.2 - better(*of), (1,), quick=True))
+    made = page.render(like_emma(tmp_path, lambda *of: 1.2 - better(*of), (1,), quick=True))
     verdicts = {row[0]: row[1] for row in Reader(made.text).tables["The paper's trends"][1:]}
     assert [told.split(":")[0] for told in verdicts.values()][:4] == ["no"] * 4
     assert "at least \u221220.0 pp more" in verdicts["persistent messages are delivered at least as often as others"]
 
 
 def test_classes_are_not_compared_where_buffers_lose_nothing(tmp_path: Path) -> None:
-    made = page.made(like_emma(tmp_path, lambda _, priority, *__: 0.999 - priority / 10_000, (1,), quick=True))
+    made = page.render(like_emma(tmp_path, lambda _, priority, *__: 0.999 - priority / 10_000, (1,), quick=True))
     verdicts = {row[0]: row[1] for row in Reader(made.text).tables["The paper's trends"][1:]}
     assert verdicts["higher priorities are delivered at least as often"] == "not run, or no buffer was too small"
 
@@ -157,7 +157,7 @@ def test_a_part_of_the_loads_has_a_page_too(tmp_path: Path) -> None:
     folder = tmp_path / "all"
     study = like_emma(folder, better, (1,))
     study.runs = tuple(each for each in study.runs if "topic-50" in each.settings)
-    text = page.made(study).text
+    text = page.render(study).text
     assert text.count("shows loads that were not run here") == 5
     assert "the paper's Figure 5." in text
 
@@ -166,7 +166,7 @@ def test_other_campaigns_called_emma_have_the_general_page(tmp_path: Path) -> No
     in_force = Scenario.parse("duration_s = 5\n[nodes]\ncount = 2\n").in_force()
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     lab_pages.keep(tmp_path, rows, [lab_pages.done(tmp_path, "emma/default/1", in_force)])
-    assert "Campaign: emma" in page.made(Study(tmp_path)).text
+    assert "Campaign: emma" in page.render(Study(tmp_path)).text
 
 
 @pytest.mark.parametrize("island", [False, True])
@@ -187,6 +187,6 @@ def test_one_command_makes_the_page(
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", recipe.name, "--quick", "--seeds", "1,2", "--engine", "local", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["failed"]) == (2 * len(recipes.EMMA.chosen(quick=True)), 0)
+    assert (told["runs"], told["failed"]) == (2 * len(recipes.EMMA.selected_settings(quick=True)), 0)
     found = Reader((tmp_path / told["page"]).read_text(encoding="utf-8"))
     assert len([name for name in found.tables if name.endswith("in numbers")]) == 4

@@ -123,7 +123,7 @@ def test_a_few_places_far_off_do_not_move_the_middle_but_are_told(tmp_path: Path
     right = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n" + city)
     expected = _table(tmp_path / "out", "gps-csv")
     assert right.facts["parameters"]["origin"] == {"lat": pytest.approx(59.31), "lon": pytest.approx(18.01)}
-    assert not right.said
+    assert not right.remarks
     lost = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n0,b,0,0\n" + city)
     assert _table(tmp_path / "out", "gps-csv").equals(expected)
     assert lost.facts["counts"]["bad_lines"] == 1
@@ -132,13 +132,13 @@ def test_a_few_places_far_off_do_not_move_the_middle_but_are_told(tmp_path: Path
         far = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n" + city + "0,z,-33.9,151.2\n", block_bytes=size)
         assert far.facts["parameters"] == right.facts["parameters"]
         assert _table(tmp_path / "out", "gps-csv").slice(0, 300).equals(expected)
-        assert "places span 93.2 degrees of latitude and 133.2 of longitude: distances far from the" in far.said[-1]
+        assert "places span 93.2 degrees of latitude and 133.2 of longitude: distances far from the" in far.remarks[-1]
 
 
 def test_moves_that_are_too_fast_are_told(tmp_path: Path) -> None:
     report = _ingested(tmp_path, "gps-csv", "0 a 0 0\n10 a 1000 0\n20 a 5000 0\n20 b 9 9\n")
     assert report.facts["counts"]["fast_moves"] == 1
-    assert "node a moves 4,000 m within 10 s, until 20 s: do two devices share this id?" in report.said
+    assert "node a moves 4,000 m within 10 s, until 20 s: do two devices share this id?" in report.remarks
 
 
 def test_a_node_of_ns_2_stands_until_the_last_one_has_arrived(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_plan_for_core_may_tell_one_direction_for_both_but_one_of_ion_does_not
     report = _ingested(tmp_path, "ccp", text)
     assert report.facts["counts"]["contacts"] == 2
     assert report.facts["parameters"]["both_ways"] is True
-    assert report.said == ["no pair has lines of both directions: each line is counted for both"]
+    assert report.remarks == ["no pair has lines of both directions: each line is counted for both"]
     with pytest.raises(
         LocalError, match=r"all 2 contacts are one way only, .* each line counts for both .* --both-ways"
     ):
@@ -218,14 +218,14 @@ def test_where_no_table_can_be_written_nothing_is_left(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("named", [".", "positions"])
 def test_contacts_of_positions_that_are_replaced_are_told(tmp_path: Path, named: str) -> None:
     out = tmp_path / "out"
-    assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n0 b 5 5\n9 a 0 0\n9 b 5 5\n").said
+    assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n0 b 5 5\n9 a 0 0\n9 b 5 5\n").remarks
     assert run(["lab", "contacts", str(out / named), "--range-m", "20", "--out", str(out), "--engine", "local"]) == 0
     report = _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n9 a 0 0\n")
-    assert report.said == [
+    assert report.remarks == [
         f"{out / 'contacts'} is out of date, since it was made from earlier positions; run lab contacts again"
     ]
-    assert not _ingested(tmp_path, "pairs", "20 a b\n").said, "contacts of their own"
-    assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n").said
+    assert not _ingested(tmp_path, "pairs", "20 a b\n").remarks, "contacts of their own"
+    assert not _ingested(tmp_path, "gps-csv", "t node x y\n0 a 0 0\n").remarks
 
 
 def test_a_timetable_becomes_positions_of_a_day(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tm
     good = "".join(f"{20 * number} a b\n" for number in range(1, 199))
     report = _ingested(tmp_path, "pairs", good + "never a b\n20 a\n")
     assert report.facts["counts"]["bad_lines"] == 2
-    assert report.said[0] == "bad lines: 2 of 200"
+    assert report.remarks[0] == "bad lines: 2 of 200"
     worse = good + "never a b\n" * 12
     before = _table(tmp_path / "out", "pairs")
     with pytest.raises(LocalError, match=r"12 of 210 lines cannot be read as pairs .* 1 %; .* --lenient") as error:
@@ -276,7 +276,7 @@ def test_more_than_a_hundredth_of_bad_lines_is_an_error_unless_one_is_lenient(tm
     assert _table(tmp_path / "out", "pairs").equals(before)
     report = _ingested(tmp_path, "pairs", worse, lenient=True)
     assert report.facts["counts"]["bad_lines"] == 12
-    assert len([each for each in report.said if "never a b" in each]) == 10
+    assert len([each for each in report.remarks if "never a b" in each]) == 10
     with pytest.raises(LocalError, match="no line can be read as pairs"):
         _ingested(tmp_path, "pairs", "t i j\nnever a b\n", lenient=True)
 

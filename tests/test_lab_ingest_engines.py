@@ -144,7 +144,7 @@ def test_every_format_gives_one_table_whatever_the_engine_and_the_size_of_blocks
             found = ingest(_request(path, name, out, engine=engine, block_bytes=block_bytes))
             assert _table(out, name).equals(expected), (name, engine)
             assert found.facts["counts"] == whole.facts["counts"], (name, engine)
-            assert found.said == whole.said, (name, engine)
+            assert found.remarks == whole.remarks, (name, engine)
             assert sorted(each.name for each in out.iterdir()) == sorted(["manifest.json", FORMATS[name].gives])
 
 
@@ -159,7 +159,7 @@ def test_faults_and_bad_lines_have_the_same_numbers_under_both_engines(spark: Sp
     for engine, block_bytes in (("local", 16 << 20), ("spark", 5_000)):
         report = ingest(_request(path, "csv", tmp_path / engine, engine=engine, block_bytes=block_bytes))
         assert report.facts["counts"]["bad_lines"] == 2
-        said.append(report.said)
+        said.append(report.remarks)
     assert said[0] == said[1]
     assert f"  {path}, line 301: t must be a number, not 'soon' (soon n1 2 3)" in said[0]
     lines[600] = lines[10]
@@ -185,7 +185,7 @@ def test_degrees_have_one_middle_under_both_engines(spark: SparkSession, tmp_pat
     assert _table(tmp_path / "local", "gps-csv").equals(_table(tmp_path / "spark", "gps-csv"))
     assert here.facts["parameters"]["origin"] == there.facts["parameters"]["origin"]
     assert here.facts["parameters"]["origin"]["lat"] == pytest.approx(59.3, abs=0.01)
-    assert (here.facts["counts"], here.said) == (there.facts["counts"], there.said)
+    assert (here.facts["counts"], here.remarks) == (there.facts["counts"], there.remarks)
     assert here.facts["counts"]["bad_lines"] == 1
 
 

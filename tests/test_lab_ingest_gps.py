@@ -89,13 +89,15 @@ def test_files_of_nodes_are_read_alike_by_spark_several_in_a_task(
         "the cluster has two cores, and there is little to read"
     )
     assert found.equals(expected)
-    assert (there.facts["counts"], there.said) == (here.facts["counts"], here.said)
+    assert (there.facts["counts"], there.remarks) == (here.facts["counts"], here.remarks)
 
 
 def test_what_is_assumed_of_all_files_is_said_once(tmp_path: Path) -> None:
     made = kaist(tmp_path, 1)
     report, _ = _ingested(made.paths, tmp_path / "out", KAIST)
-    assert report.said == [f"{made.paths[0]}: there is no header; assuming the columns t, x, y (5 more files likewise)"]
+    assert report.remarks == [
+        f"{made.paths[0]}: there is no header; assuming the columns t, x, y (5 more files likewise)"
+    ]
 
 
 def test_a_file_with_a_header_may_be_of_one_node_too(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_colons_in_names_become_hyphens_and_that_is_said(spark: SparkSession, tm
     for engine, block_bytes in (("local", 1_000), ("spark", 3_000)):
         report, found = _ingested(tmp_path, "pairs", "".join(rows), engine=engine, block_bytes=block_bytes)
         tables.append(found)
-        assert report.said == [
+        assert report.remarks == [
             "names of nodes must not contain colons: 00:1b:44:11:3a:b0 becomes 00-1b-44-11-3a-b0, and 3 more likewise"
         ]
         assert report.facts["counts"]["renamed_nodes"] == 4
@@ -65,7 +65,7 @@ def test_names_of_bad_lines_are_not_told(tmp_path: Path) -> None:
     good = "".join(f"{t},a,1,2\n" for t in range(200))
     report, _ = _ingested(tmp_path, "gps-csv", f"t,node,x,y\n{good}300,a:b,east,2\n")
     assert "renamed_nodes" not in report.facts["counts"]
-    assert not [each for each in report.said if "colons" in each]
+    assert not [each for each in report.remarks if "colons" in each]
 
 
 def test_a_scenario_does_not_rename_the_nodes_of_its_files(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_contacts_that_overlap_are_one_if_asked_for(spark: SparkSession, tmp_pat
         # Those that only touch stay two: the link went down and up.
         assert rows == [("x", "y", 0, 90), ("x", "z", 1, 2), ("x", "z", 2, 3), ("x", "y", 90, 95)]
         assert (report.facts["counts"]["joined_rows"], report.facts["counts"]["empty_contacts"]) == (3, 1)
-        assert "rows merged with another one of their pair that they overlap: 3" in report.said
+        assert "rows merged with another one of their pair that they overlap: 3" in report.remarks
         assert report.facts["parameters"]["overlaps"] is True
 
 

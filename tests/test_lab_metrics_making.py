@@ -112,7 +112,7 @@ def test_whoever_was_interrupted_goes_on_where_it_was(tmp_path: Path, asked: Ask
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make(LocalEngine(), Source.find(tmp_path), Wanted(), told=interrupt)
+        make(LocalEngine(), Source.find(tmp_path), Wanted(), on_progress=interrupt)
     assert not (tmp_path / "metrics" / "hops").exists()
     make(LocalEngine(), Source.find(tmp_path), Wanted())
     assert [run for run, _ in asked] == ["s/d/1", "s/d/2"]

@@ -21,7 +21,7 @@ from carrypost.emu.runs import run
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.lab import folders
 from carrypost.lab.engines import LocalEngine, opened
-from carrypost.lab.metrics import FAMILIES, finished, joined, parts, slices, tables
+from carrypost.lab.metrics import FAMILIES, finished, merge, parts, slices, tables
 from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.making import Wanted, make
 from carrypost.lab.metrics.records import RunFiles, Source
@@ -73,7 +73,7 @@ def test_any_cut_and_any_order_of_joining_gives_the_tables_of_the_whole(data: st
     place = np.where(about.to_numpy(), [slice_of[each] for each in rows["message"].to_pylist()], elsewhere)
     cut = [parts(rows.filter(pa.array(place == number)), WANTED) for number in range(count)]
     order = data.draw(st.permutations(range(count)), "order")
-    same(finished("r", reduce(joined, [cut[number] for number in order]), WANTED), whole(seed))
+    same(finished("r", reduce(merge, [cut[number] for number in order]), WANTED), whole(seed))
 
 
 def written(folder: Path, rows: pa.Table, group_rows: int) -> Path:

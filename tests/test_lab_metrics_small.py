@@ -43,7 +43,7 @@ def test_ranks_are_those_of_a_sorted_list_however_values_lie(values: list[int]) 
     shuffled = random.Random(7).sample(values, len(values))
     half = len(values) // 2
     parts = [Counts.of(np.array(each, np.int64)) for each in (shuffled[:half], shuffled[half:])]
-    found = parts[0].joined(parts[1])
+    found = parts[0].merge(parts[1])
     kept = found.reaching(100)
     assert list(zip(found.value[kept].tolist(), found.cumulative[kept].tolist(), strict=True)) == oracle(values, 100)
     assert all(count == values.count(value) for value, count in zip(found.value, found.count, strict=True))
@@ -53,7 +53,7 @@ def test_ranks_are_those_of_a_sorted_list_however_values_lie(values: list[int]) 
 
 def test_sums_are_exact_whatever_the_size_of_values() -> None:
     values = [chance.randrange(-(2**51), 2**51) for _ in range(5_000)]
-    found = Moments.of(np.array(values[:7], np.int64)).joined(Moments.of(np.array(values[7:], np.int64)))
+    found = Moments.of(np.array(values[:7], np.int64)).merge(Moments.of(np.array(values[7:], np.int64)))
     assert (found.count, found.least, found.most) == (5_000, min(values), max(values))
     assert (found.total, found.squares) == (sum(values), sum(value * value for value in values))
 

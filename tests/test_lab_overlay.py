@@ -86,7 +86,7 @@ def test_the_experiment_has_the_periods_of_the_paper_and_a_small_version() -> No
         names
     )
     assert OVERLAY.scenarios == ("overlay", "overlay_clients")
-    quick = {each.name: OVERLAY.scenario_of(each) for each in OVERLAY.chosen(quick=True)}
+    quick = {each.name: OVERLAY.scenario_of(each) for each in OVERLAY.selected_settings(quick=True)}
     assert quick == {
         "adaptive-50": "overlay", "static": "overlay",
         "clients-static": "overlay_clients", "clients-adaptive-10": "overlay_clients",

@@ -57,7 +57,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 
 
 def _page(folder: Path, command: str = "") -> Reader:
-    return Reader(page.made(Study(folder), command).text)
+    return Reader(page.render(Study(folder), command).text)
 
 
 def _plain(folder: Path, run_name: str = "plain/default/1") -> None:
@@ -98,7 +98,7 @@ def test_names_inside_pictures_are_different_on_one_page(paper: Experiment, bus:
 
 def test_the_same_campaign_gives_the_same_page(tmp_path: Path) -> None:
     lab_pages.like_paper(tmp_path, OSTERMALM, name="elsewhere")
-    assert page.made(Study(tmp_path)).text == page.made(Study(tmp_path)).text
+    assert page.render(Study(tmp_path)).text == page.render(Study(tmp_path)).text
 
 
 def test_the_paper_stands_beside_ours_with_the_difference(bus: Reader) -> None:

@@ -54,7 +54,7 @@ def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]]) -> Page:
         for table, each in found.items():
             rows[table] += [{"run": name, **row} for row in each]
     lab_pages.keep(folder, rows, runs)
-    return page.made(Study(folder))
+    return page.render(Study(folder))
 
 
 def _cdf(*values_s: float) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str
         for table, each in found.items():
             rows[table] += [{"run": name, **row} for row in each]
     lab_pages.keep(folder, rows, runs)
-    return Reader(page.made(Study(folder)).text)
+    return Reader(page.render(Study(folder)).text)
 
 
 def _delays(metric: str, time_s: float, most_s: float | None = None) -> dict[Table, list[dict[str, Any]]]:

@@ -39,17 +39,17 @@ def progress(name: str, unit: str, total: int | None = None) -> Iterator[Move]:
     """Something that shows people how far long work is, while the block lasts; from its beginning of how many."""
     state = f"{unit}{{task.fields[state]}}"
     columns = (DESCRIPTION, "Bar", "MofNComplete", state, "TimeElapsed", "{task.fields[left]}")
-    begun_s = told_s = time.monotonic()
-    told = 0
+    begun_s = reported_s = time.monotonic()
+    reported = 0
 
     def move(over: int, total: int, state: str) -> None:
-        nonlocal told_s, told
+        nonlocal reported_s, reported
         now_s = time.monotonic()
         left = _left(now_s - begun_s, over, total)
         if update is not None:
             update(completed=over, total=total, state=state, left=left)
-        elif now_s - told_s >= _LINE_EVERY_S and over != told:
-            told_s, told = now_s, over
+        elif now_s - reported_s >= _LINE_EVERY_S and over != reported:
+            reported_s, reported = now_s, over
             sys.stderr.write(f"{name}: {over:,} of {total:,} {unit}{state}{', ' if left else ''}{left}\n")
             sys.stderr.flush()
 

@@ -82,8 +82,8 @@ class Order:
         neighbours, expires_s = await joined.neighbours(), sent.expiration
         if joined.json:
             expires = None if expires_s is None else _shown.when(expires_s * 1_000)
-            told = {"event": "stored", "id": sent.message_id, "destination": self.to, "neighbours": neighbours}
-            _output.line(told | {"expires": expires})
+            row = {"event": "stored", "id": sent.message_id, "destination": self.to, "neighbours": neighbours}
+            _output.line(row | {"expires": expires})
             return
         until = "" if expires_s is None else f", expires at {_shown.local(expires_s):%Y-%m-%d %H:%M:%S}"
         typer.echo(f"{stored}, {neighbours:,} neighbour{'s' * (neighbours != 1)}{until}")

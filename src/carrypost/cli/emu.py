@@ -184,7 +184,7 @@ def soak(
 
     given = {drawing.ORDER: order, drawing.MESSAGING: messaging, drawing.ADDRESSED: addressed}
     given[drawing.CHANNELS] = channels
-    chosen = [family for family, said in given.items() if said]
+    chosen = [family for family, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise LocalError(f"--{chosen[0]} and --{chosen[1]} exclude each other: choose one kind of scenario")
     family = chosen[0] if chosen else drawing.PLAIN

@@ -118,8 +118,8 @@ def compare(
 def _shown(row: dict[str, object]) -> tuple[str, ...]:
     def off(name: str, form: str) -> str:
         value, difference = row[name], row[f"{name}_off"]
-        told = f" ({difference:+.2%})" if isinstance(difference, float) and row["mode"] != "faithful" else ""
-        return f"{value:{form}}{told}"
+        note = f" ({difference:+.2%})" if isinstance(difference, float) and row["mode"] != "faithful" else ""
+        return f"{value:{form}}{note}"
 
     receptions, cpu_s, ks = row["receptions"], row["cpu_s"], row["ks"]
     assert isinstance(receptions, int)

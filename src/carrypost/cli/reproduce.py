@@ -94,7 +94,7 @@ def reproduce(
 
 @orderly()
 def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *, json: bool) -> int:
-    from carrypost.cli.lab.report import made  # noqa: PLC0415 - needed by this command only
+    from carrypost.cli.lab.report import write_page  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.campaign import grid, reproduce  # noqa: PLC0415
     from carrypost.lab.report.page import figures_beside  # noqa: PLC0415
 
@@ -103,7 +103,7 @@ def _do(file: Path, folder: Path, command: str, options: SparkOptions | None, *,
     try:
         with ExitStack() as spark:  # One for runs and metrics, and none where both are there.
             failed = _campaign(runs, folder, options, spark)
-            study = made(folder, page, options, command)
+            study = write_page(folder, page, options, command)
     except KeyboardInterrupt:
         say("interrupted; run the same command again to continue")
         return INTERRUPTED

@@ -61,8 +61,8 @@ def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:
             line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})
         return
     for named in dict.fromkeys(row["message"] for row in rows):
-        told = [(_time(row), _sentence(row)) for row in rows if row["message"] == named]
-        table(f"Message {cell(named)}", ("time", "what"), told, breakable=["what"])
+        fields = [(_time(row), _sentence(row)) for row in rows if row["message"] == named]
+        table(f"Message {cell(named)}", ("time", "what"), fields, breakable=["what"])
 
 
 def _time(row: Mapping[str, Any]) -> str:
@@ -73,7 +73,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
     if row["kind"] == "held":
         until = "" if row["expires"] is None else f", until {clock(row['expires'])}"
         return f"held here ({row['role']}) for {', '.join(row['owed_to']) or 'others'}{until}"
-    told = {"peer": "", "hops": "", "detail": "", "destination": "", **row.get("attrs", {}), **row}
-    sentence = _SENTENCES.get(row["kind"], row["kind"]).format_map(told)
+    values = {"peer": "", "hops": "", "detail": "", "destination": "", **row.get("attrs", {}), **row}
+    sentence = _SENTENCES.get(row["kind"], row["kind"]).format_map(values)
     path = row.get("attrs", {}).get("path")
     return f"{sentence}, by way of {path}" if path else sentence.strip()

@@ -69,7 +69,7 @@ class Document:
     def value(self, kind: type[_T], name: str, table: Mapping[str, Any] | None = None) -> _T:
         """Return the settings of a class, as the table ``[name]`` has them, or one that was taken out of it before."""
         kept = self.fields(Fields({"": kind}), name, self.table(name) if table is None else table)[""]
-        return self.made(name, lambda: kind(**kept))
+        return self.build(name, lambda: kind(**kept))
 
     def values(self, kind: type[_T], name: str, needed: Sequence[str] = ()) -> tuple[_T, ...]:
         """Return the settings of a class, as each of the tables ``[[name]]`` has them."""
@@ -80,7 +80,7 @@ class Document:
         prefix = f"{name}." if name else ""
         return fields.check(table, lambda key: f"{self.where(prefix + key)}{prefix}")
 
-    def made(self, name: str, make: Callable[[], _Made]) -> _Made:
+    def build(self, name: str, make: Callable[[], _Made]) -> _Made:
         """Return the result of `make`; an error about the table as a whole gets its file and line."""
         try:
             return make()

@@ -89,7 +89,7 @@ class Fields:
         found[table][key] = rule.convert(where(name) + name, value)
 
 
-def made(kind: type[_T], given: Iterable[_T | Mapping[str, object]]) -> tuple[_T, ...]:
+def build_tables(kind: type[_T], given: Iterable[_T | Mapping[str, object]]) -> tuple[_T, ...]:
     """Values of tables of one kind, each called by its name where something is wrong with it."""
     fields = Fields({"": kind})
     found: list[_T] = []

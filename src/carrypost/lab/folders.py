@@ -92,7 +92,7 @@ def write_arrow(rows: pa.Table, folder: Path, table: Table) -> None:
 def staged(target: Path) -> Iterator[Path]:
     """Yield a path to write to; what is there when the block ends well takes its place, otherwise it goes."""
     written = partial(target)
-    with told_of(target):
+    with errors_naming(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         clear(target)
         try:
@@ -115,8 +115,8 @@ def clear(target: Path) -> None:
         _remove(left)
 
 
-def told_of(target: Path) -> AbstractContextManager[None]:
-    """Tell as a sentence what the system refuses while the target is written."""
+def errors_naming(target: Path) -> AbstractContextManager[None]:
+    """Turn errors of the system into `LocalError` with a sentence that names the target, which is written meanwhile."""
     return refusing(f"{target} cannot be written")
 
 
@@ -146,20 +146,20 @@ def leave(made: Iterable[Path]) -> None:
 
 def note(folder: Path, table: Table, facts: Mapping[str, Any]) -> None:
     """Enter in the manifest where a table came from."""
-    told = manifest(folder) | {table.name: {**facts, "version": carrypost.__version__}}
+    content = manifest(folder) | {table.name: {**facts, "version": carrypost.__version__}}
     with staged(folder / MANIFEST) as partial:
-        partial.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of this folder, by table; empty where there is none."""
     try:
-        told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise refused(f"{folder / MANIFEST} cannot be read as a manifest", error) from None
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def texts_in(file: Path, column: str) -> list[str]:
@@ -167,9 +167,9 @@ def texts_in(file: Path, column: str) -> list[str]:
     read = pq.ParquetFile(file, read_dictionary=[column])
     place, found = read.schema_arrow.get_field_index(column), dict[str, None]()
     for group in range(read.num_row_groups):
-        told = read.metadata.row_group(group).column(place).statistics
-        if told is not None and told.has_min_max and told.min == told.max:
-            found[told.min] = None
+        statistics = read.metadata.row_group(group).column(place).statistics
+        if statistics is not None and statistics.has_min_max and statistics.min == statistics.max:
+            found[statistics.min] = None
         else:
             found |= dict.fromkeys(pc.unique(read.read_row_group(group, [column])[column]).to_pylist())
     return list(found)

@@ -173,11 +173,11 @@ def _pages(names: list[control.NameEntry]) -> Iterator[list[control.NameEntry]]:
     """Yield the names in parts that fit into one control message each; one part if there are none."""
     page: list[control.NameEntry] = []
     room = ROOM_BYTES - _ENVELOPE_BYTES
-    for told in names:
-        size = len(told[0].encode()) + len(told[1].encode()) + _NAME_BYTES
+    for entry in names:
+        size = len(entry[0].encode()) + len(entry[1].encode()) + _NAME_BYTES
         if size > room:
             yield page
             page, room = [], ROOM_BYTES - _ENVELOPE_BYTES
-        page.append(told)
+        page.append(entry)
         room -= size
     yield page

@@ -228,10 +228,10 @@ def parse(
 
     Keywords are fields of `Settings`, or of a table: ``{"udp": {"port": 4000}}`` or ``{"udp.port": 4000}``.
     """
-    return _made(FIELDS.read(toml), environment, keywords, base or Path.cwd())
+    return _build(FIELDS.read(toml), environment, keywords, base or Path.cwd())
 
 
-def _made(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
+def _build(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
     tables = merged(given, FIELDS.read_environment(environment), FIELDS.check(keywords))
     return NodeSettings(
         core=changed(Settings(), tables),
@@ -255,7 +255,7 @@ def load(
         given = FIELDS.read(content)
     except ConfigError as error:  # What comes from elsewhere is not the file's fault.
         raise ConfigError(f"{file}: {error}") from None
-    return _made(given, environment, keywords, file.resolve().parent)
+    return _build(given, environment, keywords, file.resolve().parent)
 
 
 def differences(settings: NodeSettings, usual: NodeSettings) -> dict[str, str]:

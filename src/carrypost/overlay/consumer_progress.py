@@ -33,7 +33,7 @@ Cursors = dict[str, int]
 """Number of the last event that is not needed any more, by producer."""
 
 
-class _Told(NamedTuple):
+class _Report(NamedTuple):
     """The last report of a subscription."""
 
     number: int = 0
@@ -44,7 +44,7 @@ class _Told(NamedTuple):
     cursors: Mapping[str, int] = MappingProxyType({})
 
 
-_NOTHING = _Told()
+_NOTHING = _Report()
 
 
 class ConsumerProgress:
@@ -63,7 +63,7 @@ class ConsumerProgress:
         self._rosters, self._brokers = topology.rosters, topology.brokers
         self._node, self._most = context.node, context.limits.clients_max
         self._clients, self._outbox, self._consumers, self._producer = clients, outbox, consumers, producer
-        self._told: dict[str, _Told] = {}
+        self._reports: dict[str, _Report] = {}
         """Last reports of this node's subscriptions, by destination."""
         self._of_clients: dict[bytes, Cursors] = {}
         """Progress of consumers that have seats here, by their digests."""
@@ -77,13 +77,13 @@ class ConsumerProgress:
     def work(self) -> None:
         """Report the progress of this node's subscriptions to their homes."""
         for each in self._consumers:
-            home, number, told = each.row.home, each.row.number, self._told.get(each.destination, _NOTHING)
-            if home is not None and number - told.number >= EVERY:
+            home, number, report = each.row.home, each.row.number, self._reports.get(each.destination, _NOTHING)
+            if home is not None and number - report.number >= EVERY:
                 open_now = {other.destination for other in self._consumers}
-                self._told = {to: last for to, last in self._told.items() if to in open_now}
+                self._reports = {to: last for to, last in self._reports.items() if to in open_now}
                 info, cursors = self._brokers.get(home), dict(self._consumers.kept.needed_after(each))
-                now = self._told[each.destination] = _Told(number, home, 0 if info is None else info.boot, cursors)
-                known = told.cursors if (told.home, told.boot) == (now.home, now.boot) else {}
+                now = self._reports[each.destination] = _Report(number, home, 0 if info is None else info.boot, cursors)
+                known = report.cursors if (report.home, report.boot) == (now.home, now.boot) else {}
                 for page in _pages({to: last for to, last in cursors.items() if known.get(to) != last}):
                     self._outbox.add(home, Progress(each.row.channel, each.number, page))
 

@@ -101,12 +101,12 @@ class Ledger:
                 self._waiting += self._added(file)
         self._waiting.sort(key=self._order)
         count = bisect_right(self._waiting, until_s, key=lambda row: self._order(row)[0])
-        told, self._waiting = self._waiting[:count], self._waiting[count:]
-        for row in told:
+        rows, self._waiting = self._waiting[:count], self._waiting[count:]
+        for row in rows:
             row["t"], _ = self._order(row)
             self._apply(row)
         self._news.set()
-        return told
+        return rows
 
     def _order(self, row: Row) -> tuple[float, bool]:
         """Return the place of a row among others: nothing about a message comes before its publication.

@@ -112,7 +112,7 @@ class Play:
         self.picture.texts[label] = text
         return await self.cast[who].context.send(to, text if photo is None else photo, label=label)
 
-    async def _taken(self, node: str, *messages: str) -> None:
+    async def _wait_for_copies(self, node: str, *messages: str) -> None:
         """Wait until a node has copies of messages."""
         shown = " and ".join(f"[{each}]" for each in messages)
         await self.ledger.until(lambda: self.ledger.has(node, *messages), f"{node} has copies of {shown}")
@@ -130,7 +130,7 @@ class Play:
             await self._send("anna", "topic/chat", "The bridge is closed. Who has flour?", "hello")
             await self._read("bert", chat["bert"], "hello")
             await self._drive(HILL, "stops at Hill village")
-            await self._taken("bus", "hello")
+            await self._wait_for_copies("bus", "hello")
             await self._drive(ALONE, "drives on; nobody is in reach of it")
             pid = await cast.kill("bus")
             await picture.direct(f"The bus loses power: kill -9 of process {pid}")
@@ -140,7 +140,7 @@ class Play:
             for name in ("carl", "dora"):
                 await self._read(name, chat[name], "hello")
             await self._send("carl", "topic/chat", "I have flour.", "answer")
-            await self._taken("bus", "answer")
+            await self._wait_for_copies("bus", "answer")
             await self._drive(HILL, "goes back to Hill village")
             await self._read("bert", chat["bert"], "answer")
             await self._read("anna", chat["anna"], "hello", "answer")  # She has what she said herself, too.
@@ -159,13 +159,13 @@ class Play:
             sent = await self._send("anna", mailbox, "Dear Emil, your roof leaks.", "letter")
             picture.remark("anna", f"is told: {sent.state}, it is on her disk")
             picture.remark("anna", f"is told: {await sent.carried(timeout=PATIENCE_S)}, a neighbour has it, too")
-            await self._taken("bus", "letter")
+            await self._wait_for_copies("bus", "letter")
             await self._drive(LAKE, "brings it to Lake village, where Emil is not")
-            await self._taken("carl", "letter")
+            await self._wait_for_copies("carl", "letter")
             await picture.direct("Emil comes home to Lake village")
             await cast.meet(emil=LAKE)
             await self._read("emil", inbox, "letter")
-            await self._taken("bus", RECEIPT)
+            await self._wait_for_copies("bus", RECEIPT)
             if sent.state is not SendState.CARRIED:
                 raise UnexpectedError(f"anna's node says {sent.state} before a receipt can have reached it")
             picture.remark("anna", f"is still told: {sent.state}, because no receipt has reached her yet")
@@ -196,10 +196,10 @@ class Play:
                 await self._send("dora", topic, "That is a beaver.", f"A-{kind}")
                 await self._read("emil", readers[kind]["emil"], f"Q-{kind}", f"A-{kind}")
             await self._drive(LAKE, "comes to Lake village")
-            await self._taken("bus", "A-plain", "A-causal")
+            await self._wait_for_copies("bus", "A-plain", "A-causal")
             await self._drive(HILL, "goes to Hill village, with the answers alone")
             order = {"plain": await self._read("anna", readers["plain"]["anna"], "A-plain")}
-            await self._taken("anna", "A-causal")
+            await self._wait_for_copies("anna", "A-causal")
             if await readers["causal"]["anna"].receive(timeout=_HURRY_S) is not None or ledger.has("anna", "Q-causal"):
                 raise UnexpectedError("anna's program got a message of forum.causal before Emil brought the question")
             picture.remark("anna", "has the causal answer, but her program is not given it yet")
@@ -233,13 +233,13 @@ class Play:
                     await asyncio.to_thread(client.subscribe, "/topic/chat")
                     await asyncio.to_thread(client.send, "/topic/chat", question := "Where is the flour?")
                     picture.remark(STOMP, f"has sent: {question}")
-                    await self._taken("bus", STOMP)
+                    await self._wait_for_copies("bus", STOMP)
                     await self._drive(LAKE, "brings the question to Lake village")
                     *_, last = await self._read("carl", chat["carl"], "answer", STOMP)  # He has his own answer, too.
                     if (found := last.get_body(str)) != question:
                         raise UnexpectedError(f"carl read {found!r}, and not what the client sent")
                     await self._send("carl", "topic/chat", answer := "It comes with this bus.", "news")
-                    await self._taken("bus", "news")
+                    await self._wait_for_copies("bus", "news")
                     await self._drive(HILL, "goes back to Hill village")
                     if (found := await asyncio.to_thread(client.receive)) != answer:
                         raise UnexpectedError(f"the client got {found!r}, and not what Carl sent")

@@ -152,7 +152,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _show(report: Report, *, json: bool) -> None:
-    for each in report.said:
+    for each in report.remarks:
         say(each)
     if json:
         line(report.facts)

@@ -60,15 +60,15 @@ def metrics(
     options = spark_options(master, memory, conf, "lab metrics") if engine == "spark" else None
     needs_emulator()
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.metrics import chosen, making  # noqa: PLC0415
+    from carrypost.lab.metrics import families_of, making  # noqa: PLC0415
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-    tables, source = chosen(family), Source.find(folder)
+    tables, source = families_of(family), Source.find(folder)
     suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
     wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs)
     with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
         home = making.make(
-            on, source, wanted, told=lambda done, total: move(done, total, ""),
+            on, source, wanted, on_progress=lambda done, total: move(done, total, ""),
             unreadable=lambda count: say(f"{count:,} lines are not rows of a record, and are skipped"),
             remark=say,
         )  # fmt: skip

@@ -44,14 +44,14 @@ def report(
     from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needed by this command only
 
     options = spark_options(master, memory, conf, "lab report") if engine == "spark" else None
-    study = made(folder, out, options)
+    study = write_page(folder, out, options)
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
     figures(found, json=wants_json(json))
 
 
 @orderly()
-def made(folder: Path, out: Path, options: SparkOptions | None, command: str = "") -> Study:
+def write_page(folder: Path, out: Path, options: SparkOptions | None, command: str = "") -> Study:
     """The page of a campaign, written; what it was made of. Without options of Spark, metrics are made here."""
     needs_reports()
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
@@ -65,7 +65,7 @@ def made(folder: Path, out: Path, options: SparkOptions | None, command: str = "
         source, wanted = Source.find(campaign), making.Wanted(tables=tables)
         suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
         with engines.opened(options) as on, progress("metrics", "runs") as move:
-            making.make(on, source, wanted, told=lambda done, total: move(done, total, ""))
+            making.make(on, source, wanted, on_progress=lambda done, total: move(done, total, ""))
 
     page.check(out)
     study = page.complete(folder, make)

@@ -68,7 +68,7 @@ def stream(
         _shown(json=wants_json(json)) as show,
     ):
         try:
-            follow(spark, source, into, options, every_s=None if once else every_s, told=show)
+            follow(spark, source, into, options, every_s=None if once else every_s, on_news=show)
         except KeyboardInterrupt:
             say(f"stopped; {into} has the rows so far, and the same command continues from there")
             if once:

@@ -187,8 +187,9 @@ class Client:
         self._session = await self._provider.open_session(self._connection)
         self.version, ours = version, self._options.heart_beat_ms
         self.beats_ms = _slower(ours, theirs[1]), _slower(theirs[0], ours)
-        said = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
-        self._write_frame(Frame("CONNECTED", said | ({"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {})))
+        answer = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
+        beats = {"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {}
+        self._write_frame(Frame("CONNECTED", answer | beats))
 
     async def _disconnect(self, frame: Frame) -> None:
         await self.settled()

@@ -41,10 +41,10 @@ class Place(Protocol):
     copies: Copies
     options: Options
 
-    def came(self, connection: Connection) -> str:
+    def add(self, connection: Connection) -> str:
         """Add a client; return the reason why it cannot be served, or an empty text."""
 
-    def gone(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """Forget a client."""
 
 
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_BUFFER_BYTES)
         # What is with the system counts as written: the less that is, the less is lost with a client that ends.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        if refusal := self._place.came(self):
+        if refusal := self._place.add(self):
             self._client.fail(JMSException(refusal))
         else:
             self._serving = self._loop.create_task(self._serve())
@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._room.set()
         if self._timer is not None:
             self._timer.cancel()
-        self._place.gone(self)
+        self._place.remove(self)
 
     def end(self) -> None:
         """Close, once everything is written that was said."""

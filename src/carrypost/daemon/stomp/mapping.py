@@ -189,18 +189,18 @@ def _message(frame: Frame) -> Message:
     form = headers.get(BODY_HEADER)
     if form is not None:
         return _structured(named(form, BODY_HEADER), body)
-    said = headers.get("amq-msg-type")
-    if said not in (None, "text", "bytes"):
+    stated = headers.get("amq-msg-type")
+    if stated not in (None, "text", "bytes"):
         raise IllegalArgumentException(
-            f"amq-msg-type must be text or bytes, not {said!r}; for maps use {BODY_HEADER}"[:200]
+            f"amq-msg-type must be text or bytes, not {stated!r}; for maps use {BODY_HEADER}"[:200]
         )
     kind = headers.get(_CONTENT_TYPE)
-    if said is None and kind is not None:
-        said = "text" if kind.startswith(_TEXT_TYPES) or "+json" in kind or "+xml" in kind else "bytes"
+    if stated is None and kind is not None:
+        stated = "text" if kind.startswith(_TEXT_TYPES) or "+json" in kind or "+xml" in kind else "bytes"
     try:
-        text = None if said == "bytes" or (said is None and b"\0" in body) else body.decode()
+        text = None if stated == "bytes" or (stated is None and b"\0" in body) else body.decode()
     except UnicodeDecodeError as error:
-        if said == "text":
+        if stated == "text":
             raise MessageFormatException(f"the body must be text in UTF-8: {error.reason}") from None
         text = None
     return BytesMessage(body) if text is None else TextMessage(text)
@@ -226,7 +226,7 @@ def _structured(form: str, body: bytes) -> Message:
 
 def received(sent: Descriptor, payload: bytes) -> Frame:
     """Return the MESSAGE that clients get, less what differs between them: subscription, `ack` and `redelivered`."""
-    said = headers_of(sent)
+    stated = headers_of(sent)
     headers = {
         "message-id": sent.id_text,
         "destination": destination_text(sent.destination),
@@ -238,12 +238,12 @@ def received(sent: Descriptor, payload: bytes) -> Frame:
     correlation = correlation_of(sent)
     if correlation is not None:
         headers["correlation-id"] = correlation if isinstance(correlation, str) else correlation.hex()
-    if said.reply_to is not None:
-        headers["reply-to"] = destination_text(said.reply_to)
-    if said.type is not None:
-        headers["type"] = said.type
+    if stated.reply_to is not None:
+        headers["reply-to"] = destination_text(stated.reply_to)
+    if stated.type is not None:
+        headers["type"] = stated.type
     body, form = _body(sent, payload)
-    if sent.attributes or said.property_types:
+    if sent.attributes or stated.property_types:
         form |= _property_headers(sent)
     return Frame("MESSAGE", form | headers, body)
 
@@ -282,8 +282,8 @@ def _body(sent: Descriptor, payload: bytes) -> tuple[bytes, dict[str, str]]:
             return json_text(values).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "stream"}
     except (MessageFormatException, UnicodeEncodeError):
         pass  # Bytes, as they came.
-    said = {BODY_HEADER: "object"} if kind == BodyType.OBJECT else {}
-    return payload, {_CONTENT_TYPE: "application/octet-stream", **said}
+    stated = {BODY_HEADER: "object"} if kind == BodyType.OBJECT else {}
+    return payload, {_CONTENT_TYPE: "application/octet-stream", **stated}
 
 
 def _plain(value: object) -> object:

@@ -89,7 +89,7 @@ class Server:
         slow = sum(each.unread_s >= SLOW_S for each in self.connections)
         return {"address": self.address, "clients": len(self.connections), "slow": slow}
 
-    def came(self, connection: Connection) -> str:
+    def add(self, connection: Connection) -> str:
         """Note one more client; return why it cannot be served, or an empty text."""
         self.connections.add(connection)
         most = self._settings.connections_max
@@ -97,7 +97,7 @@ class Server:
             return ""
         return f"{most:,} clients are connected to this node (stomp.connections_max): close some of them first"
 
-    def gone(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         """Forget a client."""
         self.connections.discard(connection)
         self._all_gone.set()

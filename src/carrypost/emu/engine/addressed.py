@@ -48,12 +48,12 @@ def _recipients(workload: WorkloadTable, name: str, hosts: int, limits: Limits) 
     key = f"{name}.recipients"
     if hosts <= 1:
         raise ConfigError(f"{name}: recipients must be hosts other than the author, and there is only one host")
-    most, told = min((hosts - 1, f"there are {hosts} hosts"), (limits.recipients_max, "settings.limits.recipients_max"))
+    most, why = min((hosts - 1, f"there are {hosts} hosts"), (limits.recipients_max, "settings.limits.recipients_max"))
     many = int(workload.recipients)
     if workload.recipients < 1:
         many = min(max(1, round(workload.recipients * hosts)), hosts - 1)
     if many > most:
-        raise ConfigError(f"{key} must be at most {most} ({told}), not {many}")
+        raise ConfigError(f"{key} must be at most {most} ({why}), not {many}")
     return many
 
 

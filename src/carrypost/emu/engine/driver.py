@@ -296,12 +296,12 @@ class EmulatedDriver(ProgramDriver):
             # emulator would not find the faults that real disks cause.
             for serial in self.store.unanswered:
                 self.store.refuse(serial)
-                self._tell(lambda host, now, serial=serial: host.lost(serial, "disk full", now))  # type: ignore[misc]
+                self._answer_host(lambda host, now, serial=serial: host.lost(serial, "disk full", now))  # type: ignore[misc]
         else:
             self.store.commit(batch.serial)
-            self._tell(lambda host, now: host.durable(batch.serial, now))
+            self._answer_host(lambda host, now: host.durable(batch.serial, now))
 
-    def _tell(self, answer: Callable[[Host, int], None]) -> None:
+    def _answer_host(self, answer: Callable[[Host, int], None]) -> None:
         if self.state is _SUSPENDED:
             self._late.append(answer)
         else:

@@ -88,15 +88,15 @@ def plan(
         leave_us = end_us if presence.leave_us is None else min(presence.leave_us, end_us)
         if presence.join_us < leave_us:
             there[presence.node].append((presence.join_us, leave_us))
-    told: dict[str, list[NodeFault]] = defaultdict(list)
+    listed: dict[str, list[NodeFault]] = defaultdict(list)
     for event in events:
         assert event.t is not None, "checked by the scenario"
         t_us, *lasts_us = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
-        told[event.node].append(NodeFault(t_us, event.node, event.kind, *lasts_us))
+        listed[event.node].append(NodeFault(t_us, event.node, event.kind, *lasts_us))
     stays: list[Stay] = []
     others: list[NodeFault] = []
     for node in sorted(there):
-        found = sorted([*_drawn(node, faults, seed, end_us), *told[node]])
+        found = sorted([*_drawn(node, faults, seed, end_us), *listed[node]])
         names = (name for number in count(2) if (name := f"{node}.{number}") not in there)
         stays += _stays(node, names, sorted(there[node]), found, end_us)
         others += [fault for fault in found if fault.kind in {DISK_FULL, CLOCK_STEP} and fault.t_us < end_us]

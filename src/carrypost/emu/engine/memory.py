@@ -22,11 +22,11 @@ from carrypost.model.ids import MessageId
 class MemoryStore:
     """The contents of one node's emulated disk, and the batches on the way there."""
 
-    __slots__ = ("_disk", "_taken")
+    __slots__ = ("_disk", "_accepted")
 
     def __init__(self) -> None:
         self._disk: dict[Key, Value] = {}
-        self._taken: dict[int, Batch] = {}
+        self._accepted: dict[int, Batch] = {}
 
     def __len__(self) -> int:
         return len(self._disk)
@@ -34,22 +34,22 @@ class MemoryStore:
     @property
     def unanswered(self) -> tuple[int, ...]:
         """Serials of the batches that are not durable yet, oldest first."""
-        return tuple(self._taken)
+        return tuple(self._accepted)
 
     def accept(self, batch: Batch) -> None:
         """Make a batch readable."""
-        self._taken[batch.serial] = self._resolved(batch)
+        self._accepted[batch.serial] = self._resolved(batch)
 
     def commit(self, serial: int) -> None:
         """Make a batch durable."""
-        oldest = next(iter(self._taken), None)
+        oldest = next(iter(self._accepted), None)
         if serial != oldest:
             raise StateError(f"batches must be committed in order: {oldest} is next, not {serial}")
-        self._apply(self._taken.pop(serial))
+        self._apply(self._accepted.pop(serial))
 
     def write(self, batch: Batch) -> None:
         """Take and commit a batch in one."""
-        if self._taken:
+        if self._accepted:
             self.accept(batch)
             self.commit(batch.serial)
         else:
@@ -74,16 +74,16 @@ class MemoryStore:
 
     def refuse(self, serial: int) -> None:
         """Drop a batch that could not be written."""
-        if self._taken.pop(serial, None) is None:
+        if self._accepted.pop(serial, None) is None:
             raise StateError(f"no batch {serial} is on its way to the disk")
 
     def crash(self) -> None:
         """Lose all batches that are not durable."""
-        self._taken.clear()
+        self._accepted.clear()
 
     def get(self, key: Key) -> Value | None:
         """Return the value that was last put under `key`; None if there is none."""
-        for batch in reversed(self._taken.values()):
+        for batch in reversed(self._accepted.values()):
             if key in batch.puts:
                 return batch.puts[key]
             if key in batch.deletes:

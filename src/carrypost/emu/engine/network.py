@@ -390,7 +390,7 @@ class Network:
         check_callable("privilege", privilege := privilege or self._options.privilege)
         if name in self._nodes:
             raise LocalError(f"there is a node {name!r} already")
-        inbox = InboxApplication(confirm=self._options.confirm, watch=self._tell)
+        inbox = InboxApplication(confirm=self._options.confirm, watch=self._observe)
         driver = EmulatedDriver(name, settings, self._environment, inbox, privilege=privilege)
         driver.disk.delay_us = self._options.disk_delay_us
         if self._messaging:
@@ -413,7 +413,7 @@ class Network:
         if self._options.record is not None:
             self._options.record.add(kind, self._scheduler.now, node)
 
-    def _tell(self, driver: EmulatedDriver, event: Event) -> None:
+    def _observe(self, driver: EmulatedDriver, event: Event) -> None:
         if self._recorder is not None:
             self._recorder.observe(driver, event)
         for watcher in self._watchers:

@@ -64,7 +64,7 @@ class OverlaySampler:
         self, record: Record, radio: Radio, drivers: Mapping[str, EmulatedDriver], deliveries: DeliveryPaths
     ) -> None:
         self._record, self._radio, self._drivers, self._deliveries = record, radio, drivers, deliveries
-        self._told: dict[str, int] = {}
+        self._last_bytes: dict[str, int] = {}
         """Bytes that each broker had told others at its last sample."""
 
     def sample(self, t_us: int) -> None:
@@ -87,8 +87,8 @@ class OverlaySampler:
             self._add(t_us, driver, OVERLAY, [way for way in ways if way is not None])
             self._record.add(Kind.LOAD, t_us, driver.name, size=round(_THOUSANDTHS * view.load))
             sent = view.topology_bytes
-            told, self._told[driver.name] = self._told.get(driver.name, 0), sent
-            size = sent - told if sent >= told else sent  # A crash begins anew.
+            last, self._last_bytes[driver.name] = self._last_bytes.get(driver.name, 0), sent
+            size = sent - last if sent >= last else sent  # A crash begins anew.
             self._record.add(Kind.REGISTRY, t_us, driver.name, size=size, detail=TOPOLOGY)
         for driver, details in self._deliveries.lengths(brokers, hops):
             for detail, found in details.items():

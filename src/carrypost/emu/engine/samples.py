@@ -29,7 +29,7 @@ class Sampler:
         self._record = record
         self._radio = radio
         self._drivers = drivers
-        self._told: dict[str, dict[str, int]] = {}
+        self._last_bytes: dict[str, dict[str, int]] = {}
 
     def sample(self, t_us: int) -> None:
         """Sample every node that is running."""
@@ -55,14 +55,14 @@ class Sampler:
     def _sample_traffic(self, node: str, t_us: int) -> None:
         """Record what one node sent since its last sample."""
         sent = self._radio.sent(node)
-        told = self._told.setdefault(node, {})
+        last = self._last_bytes.setdefault(node, {})
         counts = dict(sorted(sent.frame_bytes.items()))
         counts[DATAGRAM] = sent.bytes - sum(counts.values())
         for kind, nbytes in counts.items():
-            if new := nbytes - told.get(kind, 0):
+            if new := nbytes - last.get(kind, 0):
                 self._record.add(Kind.TRAFFIC, t_us, node, size=new, detail=kind)
-        self._told[node] = counts
+        self._last_bytes[node] = counts
 
     def forget(self, node: str) -> None:
         """Drop what is remembered of a node that left for good."""
-        self._told.pop(node, None)
+        self._last_bytes.pop(node, None)

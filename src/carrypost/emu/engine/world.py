@@ -100,7 +100,7 @@ class Emulation:
         """Present name of the node of each place."""
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
-        self._told = KnownLinks() if scenario.radio.routes == "told" else None
+        self._known_links = KnownLinks() if scenario.radio.routes == "told" else None
         """All links, if hosts are told of them."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
@@ -260,7 +260,7 @@ class Emulation:
         else:
             self._radio.link(a, b, model=model, until_us=contact.end_us)
             if self.scenario.ideal:
-                self._tell(a, b, up=True)
+                self._report_contact(a, b, up=True)
         if contact.end_us < self._end_us:
             self._scheduler.post(contact.end_us, Phase.DOWN, a, self._down, a, b, len(ways))
         self._next_contact(index + 1)
@@ -268,23 +268,23 @@ class Emulation:
     def _down(self, a: str, b: str, ways: int) -> None:
         self._radio.unlink(a, b)
         if ways > 1 and self.scenario.ideal:
-            self._tell(a, b, up=False)
+            self._report_contact(a, b, up=False)
 
-    def _tell(self, a: str, b: str, *, up: bool) -> None:
+    def _report_contact(self, a: str, b: str, *, up: bool) -> None:
         for here, there in ((a, b), (b, a)):
             driver = self._drivers[here]
             driver.host.link(there, up, driver.now)
             self._answer(driver, Phase.UP if up else Phase.DOWN)
-        if self._told is not None:
-            changed = self._told.change(*[self._drivers[name].identity.node for name in (a, b)], up=up)
+        if self._known_links is not None:
+            changed = self._known_links.change(*[self._drivers[name].identity.node for name in (a, b)], up=up)
             for _, driver in sorted(self._drivers.items()) if changed else ():
                 if driver.identity.node in changed:
                     self._share_links(driver, Phase.UP if up else Phase.DOWN)
 
     def _share_links(self, driver: EmulatedDriver, phase: Phase) -> None:
         """Inform a host of all links between hosts, if it is present."""
-        if self._told is not None and driver.state is NodeState.RUNNING and driver.settings.island:
-            driver.host.set_links(self._told, driver.now)
+        if self._known_links is not None and driver.state is NodeState.RUNNING and driver.settings.island:
+            driver.host.set_links(self._known_links, driver.now)
             self._answer(driver, phase)
 
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
 from carrypost.config.rules import flag, number, rows, table, text, texts, whole, wholes
-from carrypost.config.tables import made
+from carrypost.config.tables import build_tables
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.paths import Sample, presences
@@ -115,7 +115,7 @@ class Buses:
     """The lines, if they differ from each other."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "line", made(BusLine, self.line))
+        object.__setattr__(self, "line", build_tables(BusLine, self.line))
         clock_s(self.start, "mobility.start")
         _services(self.service, "mobility.service")
         if self.reach_m_min > self.reach_m_max:

@@ -85,7 +85,7 @@ class Gtfs:
         service = feed.service(self._date(), RouteTypes(self.route_types, "mobility.route_types"))
         shapes = feed.shapes(service.trips)
         plane = Plane((call.lat, call.lon) for trip in service.trips for call in trip.calls)
-        trips, made = _Planner(plane, shapes if self.shapes else {}).made(service.trips)
+        trips, made = _Planner(plane, shapes if self.shapes else {}).place_trips(service.trips)
         files = {table: feed.rows_read[table] for table in ("routes", "trips", "stops", "stop_times")}
         files |= {"shapes": feed.shapes_seen, "shape_points": feed.rows_read["shapes"]}
         counts = service.counts | {"trips_at_once": _at_once(trips), **made}
@@ -163,11 +163,11 @@ class Vehicle:
         else:
             self.presences.append((first_us, last_us))
         at_once = self.samples and first_us == self.samples[-1][0]
-        self.samples += _joined(self.samples[-1], trip.samples) if at_once else trip.samples
+        self.samples += _rest_of_trip(self.samples[-1], trip.samples) if at_once else trip.samples
         self.at = trip.last
 
 
-def _joined(at: Sample, samples: list[Sample]) -> list[Sample]:
+def _rest_of_trip(at: Sample, samples: list[Sample]) -> list[Sample]:
     """Return the rest of a trip for a bus that arrives when it starts.
 
     If it starts across the street, the bus cannot be in both places: it goes straight to where it can join the way at
@@ -209,7 +209,7 @@ class _Planner:
         """Placed trips by shape, stops and times: trips that are equal in these are placed once."""
         self._on_shapes = self._off_shapes = 0
 
-    def made(self, trips: list[Trip]) -> tuple[list[_PlacedTrip], dict[str, int]]:
+    def place_trips(self, trips: list[Trip]) -> tuple[list[_PlacedTrip], dict[str, int]]:
         """Place all trips that take time; also how many follow a shape, do not, or were left out."""
         found = [each for trip in trips if (each := self._placed_trip(trip)).samples]
         return found, {

@@ -82,22 +82,22 @@ def placed(
     `measure` and `along` are the feed's own distances of the points and of the stops, if it has them. `shares` has the
     part of the trip's time that has passed at each stop, nan where that is not known.
     """
-    told = _by_distance(way, measure, along)
-    if len(told):
-        x, y = way.at(told)
+    distances = _by_distance(way, measure, along)
+    if len(distances):
+        x, y = way.at(distances)
         if np.hypot(stops.x - x, stops.y - y).max() <= STOP_FROM_SHAPE_M_MAX:
-            return told
+            return distances
     return _by_projection(way, stops, shares)
 
 
 def _by_distance(way: Polyline, measure: Sequence[float], along: Sequence[float | None]) -> Floats:
     """Place stops by the feed's own distances, in whatever unit; return nothing if some are missing or decrease."""
-    told = np.array([math.nan if each is None else each for each in along])
+    distances = np.array([math.nan if each is None else each for each in along])
     points = np.asarray(measure, dtype=np.float64)
     # Written so that nan fails too.
-    if not len(points) or not (np.diff(points) >= 0).all() or not (np.diff(told) >= 0).all():
+    if not len(points) or not (np.diff(points) >= 0).all() or not (np.diff(distances) >= 0).all():
         return np.empty(0)
-    return np.asarray(np.interp(told, points, way.along_m))
+    return np.asarray(np.interp(distances, points, way.along_m))
 
 
 def _by_projection(way: Polyline, stops: Polyline, shares: Floats) -> Floats:

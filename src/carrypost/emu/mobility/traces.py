@@ -20,7 +20,7 @@ import pyarrow as pa
 from carrypost.config import DAY_S
 from carrypost.config.rules import choice, number_or_none, table, text
 from carrypost.emu.arrays import Codes, Flags, Ints
-from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, read_text, rows, says
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, has_content, read_text, rows
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole
 from carrypost.emu.traces.formats.events import NS2_NODE, is_walkers
@@ -125,7 +125,7 @@ def _recognised(content: str, name: str) -> str:
     if re.search(NS2_NODE, content):
         return "ns-2"
     for number, line in enumerate(content.splitlines(), 1):
-        if not says(line):
+        if not has_content(line):
             continue
         if "," in line and all(column in map(str.strip, line.split(",")) for column in _COLUMNS):
             return "csv"

@@ -62,9 +62,9 @@ def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibrati
     together = _together(hops)
     old, fresh = int(stock.seen.sum()), int(together.seen.sum())
     if len(contacts) < CONTACTS_MIN or not old or not fresh:
-        told = f"{len(contacts):,} contacts, of which {found:,} were found, {old:,} messages that passed in them and "
-        told += f"{fresh:,} hops: {CONTACTS_MIN} contacts, a message and a hop are the least; calibrate a longer one"
-        raise LocalError(f"{scenario.name}: this run has too few events to measure delays: {told}")
+        text = f"{len(contacts):,} contacts, of which {found:,} were found, {old:,} messages that passed in them and "
+        text += f"{fresh:,} hops: {CONTACTS_MIN} contacts, a message and a hop are the least; calibrate a longer one"
+        raise LocalError(f"{scenario.name}: this run has too few events to measure delays: {text}")
     tables = [quantiles(*(each if each.seen.sum() >= HOPS_MIN else together)) for each in hops]
     return Calibration(
         discovery_s=quantiles(*stock),
@@ -101,7 +101,7 @@ class _Delays(NamedTuple):
     until_us: Ints
     seen: Flags
 
-    def chosen(self, which: Flags, from_us: int | Ints) -> _Delays:
+    def select(self, which: Flags, from_us: int | Ints) -> _Delays:
         """Return only these, measured from a time on."""
         return _Delays((self.since_us - from_us)[which], (self.until_us - from_us)[which], self.seen[which])
 
@@ -115,9 +115,9 @@ class _Copies:
         self._key, first = np.unique(log.node[rows] * self._messages + log.message[rows], return_index=True)
         self._t_us, self._giver = log.t_us[rows[first]], log.peer[rows[first]]
         self._deadline_us = np.full(self._messages, NEVER_US)
-        said = log.rows(Kind.PUBLISH)
-        deadline_us = log.attr_us("deadline")[said]
-        self._deadline_us[log.message[said]] = np.where(deadline_us < 0, NEVER_US, deadline_us)
+        published = log.rows(Kind.PUBLISH)
+        deadline_us = log.attr_us("deadline")[published]
+        self._deadline_us[log.message[published]] = np.where(deadline_us < 0, NEVER_US, deadline_us)
 
     def passing(self, contact: _Contact, node: int, other: int) -> tuple[_Delays, Ints, Ints]:
         """Return the messages that a node has and another lacks in a contact: from when to when, gains and givers."""
@@ -133,7 +133,7 @@ class _Copies:
             (got_us < end_us) & (self._giver[place] == node),
         )
         lacking = found.since_us < found.until_us
-        return found.chosen(lacking, 0), gain_us[lacking], self._giver[mine][lacking]
+        return found.select(lacking, 0), gain_us[lacking], self._giver[mine][lacking]
 
 
 def _contacts(log: Log) -> list[_Contact]:
@@ -150,12 +150,12 @@ def _contacts(log: Log) -> list[_Contact]:
     return contacts
 
 
-def _up_us(told: list[tuple[int, bool]], start_us: int, until_us: int) -> int:
+def _up_us(text: list[tuple[int, bool]], start_us: int, until_us: int) -> int:
     """Return when a host had found its neighbour, in a contact of this time; `NEVER_US`: not in this contact."""
-    after = bisect.bisect_right(told, (start_us, True))
-    if after and told[after - 1][1]:
+    after = bisect.bisect_right(text, (start_us, True))
+    if after and text[after - 1][1]:
         return start_us  # It still believed in the contact before.
-    return next((t_us for t_us, up in told[after:] if up and t_us < until_us), NEVER_US)
+    return next((t_us for t_us, up in text[after:] if up and t_us < until_us), NEVER_US)
 
 
 def _stock(contacts: list[_Contact], copies: _Copies) -> tuple[_Delays, list[int]]:
@@ -166,7 +166,7 @@ def _stock(contacts: list[_Contact], copies: _Copies) -> tuple[_Delays, list[int
         for node, other in (contact[:2], contact[1::-1]):
             found, gain_us, _ = copies.passing(contact, node, other)
             old = gain_us < contact.up_us
-            delays.append(found.chosen(old, contact.start_us))
+            delays.append(found.select(old, contact.start_us))
             first_us = int(found.until_us[old & found.seen].min(initial=first_us))
         opened_us.append(first_us if first_us < NEVER_US else contact.up_us)
     return _together(delays), opened_us
@@ -189,11 +189,11 @@ def _hops(contacts: list[_Contact], opened_us: list[int], copies: _Copies) -> li
         for node, other in (contact[:2], contact[1::-1]):
             found, gain_us, givers = copies.passing(contact, node, other)
             fresh = gain_us >= since_us
-            found, gain_us, givers = found.chosen(fresh, gain_us), gain_us[fresh], givers[fresh]
+            found, gain_us, givers = found.select(fresh, gain_us), gain_us[fresh], givers[fresh]
             gains = zip(givers.tolist(), gain_us.tolist(), strict=True)
             kinds = np.array([kind(giver, other, t_us) for giver, t_us in gains], np.int64)
             for each, collected in enumerate(delays):
-                collected.append(found.chosen(kinds == each, 0))
+                collected.append(found.select(kinds == each, 0))
     return list(map(_together, delays))
 
 

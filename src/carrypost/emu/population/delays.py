@@ -104,8 +104,8 @@ def read(path: Path) -> Calibration:
     if found.digest() != found.sha256:
         raise FileError(f"population.delays: {path} is damaged: its content does not match its hash; {again}")
     if found.contacts < CONTACTS_MIN:
-        told = f"it is from {found.contacts:,} contacts, and needs at least {CONTACTS_MIN}"
-        raise ConfigError(f"population.delays: {path} has too few events: {told}; calibrate a longer run")
+        wrong = f"it is from {found.contacts:,} contacts, and needs at least {CONTACTS_MIN}"
+        raise ConfigError(f"population.delays: {path} has too few events: {wrong}; calibrate a longer run")
     return found
 
 

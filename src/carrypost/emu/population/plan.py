@@ -111,7 +111,7 @@ def _known(columns: Encounters | None, nodes: tuple[str, ...], place: Mapping[st
     codes = np.array([place.get(name, -1) for name in columns.nodes], np.int32)
     a, b = codes[columns.a], codes[columns.b]
     found = Encounters(nodes, np.minimum(a, b), np.maximum(a, b), columns.start_us, columns.end_us)
-    return found.chosen(found.a >= 0)
+    return found.select(found.a >= 0)
 
 
 def _clipped(contacts: Encounters, stays: Stays, end_us: int) -> Encounters:
@@ -124,9 +124,9 @@ def _clipped(contacts: Encounters, stays: Stays, end_us: int) -> Encounters:
         many = np.diff(first)[node]
         row = np.repeat(np.arange(len(node)), many)
         stay = np.arange(len(row)) + np.repeat(first[node] - np.cumsum(many) + many, many)
-        met = contacts.chosen(row)
+        met = contacts.select(row)
         start, end = np.maximum(met.start_us, since_us[stay]), np.minimum(met.end_us, until_us[stay])
-        contacts = Encounters(contacts.nodes, met.a, met.b, start, end).chosen(start < end)
+        contacts = Encounters(contacts.nodes, met.a, met.b, start, end).select(start < end)
     return contacts.ordered()
 
 
@@ -137,27 +137,28 @@ def _published(
     for stay in found:
         there[stay.node].append((stay.start_us, stay.end_us))
     nodes = list(place)
-    said = [(index, each) for index, workload in enumerate(scenario.workloads) if workload.kind == "broadcast"
+    publications = [(index, each) for index, workload in enumerate(scenario.workloads) if workload.kind == "broadcast"
             for each in _broadcasts(scenario, index, stays, nodes)]  # fmt: skip
-    said += [(index, each) for index, script in inputs.scripts.items() for each in script
+    publications += [(index, each) for index, script in inputs.scripts.items() for each in script
              if each.t_us < scenario.duration_us and _is_there(each, there)]  # fmt: skip
-    said.sort(key=lambda row: (row[1].t_us, row[1].node, row[0]))
+    publications.sort(key=lambda row: (row[1].t_us, row[1].node, row[0]))
     sent: Counter[str] = Counter()
     names: list[str] = []
-    for _, each in said:
+    for _, each in publications:
         sent[each.node] += 1  # As hosts call their messages: by author, incarnation and sequence.
         names.append(each.message or f"{each.node}:1:{sent[each.node]}")
     return Messages(
         names=tuple(names),
-        t_us=np.array([each.t_us for _, each in said], np.int64),
-        source=np.array([place[each.node] for _, each in said], np.int32),
+        t_us=np.array([each.t_us for _, each in publications], np.int64),
+        source=np.array([place[each.node] for _, each in publications], np.int32),
         deadline_us=np.array(
-            [NEVER_US if each.lifetime_us is None else each.t_us + each.lifetime_us for _, each in said], np.int64
+            [NEVER_US if each.lifetime_us is None else each.t_us + each.lifetime_us for _, each in publications],
+            np.int64,
         ),
-        size=np.array([each.size for _, each in said], np.int64),
-        workload=np.array([index for index, _ in said], np.int32),
-        persistent=np.array([each.persistent for _, each in said], np.int32),
-        priority=np.array([each.priority for _, each in said], np.int32),
+        size=np.array([each.size for _, each in publications], np.int64),
+        workload=np.array([index for index, _ in publications], np.int32),
+        persistent=np.array([each.persistent for _, each in publications], np.int32),
+        priority=np.array([each.priority for _, each in publications], np.int32),
     )
 
 

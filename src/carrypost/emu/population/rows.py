@@ -50,7 +50,7 @@ class Rows(NamedTuple):
     value: Ints
     """Of a contact its end in microseconds; of a leave the stay that it ends."""
 
-    def chosen(self, which: slice | Ints) -> Rows:
+    def select(self, which: slice | Ints) -> Rows:
         """Return the selected rows."""
         return Rows(*(column[which] for column in self))
 
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         return cls(t_us, np.full(len(t_us), _PLACE[kind], np.int64), node.astype(np.int64, copy=False), *rest)
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def concatenate(parts: Sequence[Rows]) -> Rows:
     """Return the rows of all parts, in order."""
     rows = Rows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     if not len(rows.t_us):
@@ -80,11 +80,11 @@ def joined(parts: Sequence[Rows]) -> Rows:
     columns = (rows.t_us - rows.t_us.min(), rows.kind, rows.hops + 1, rows.node, about + 1)
     counts = [int(column.max()) + 1 for column in columns]
     if math.prod(counts) >= _KEY_MAX:
-        return rows.chosen(np.lexsort(columns[::-1]))
+        return rows.select(np.lexsort(columns[::-1]))
     key, *others = columns  # One key is sorted in a fraction of the time that five take.
     for column, count in zip(others, counts[1:], strict=True):
         key = key * count + column
-    return rows.chosen(np.argsort(key))
+    return rows.select(np.argsort(key))
 
 
 def rows_known_before(plan: Plan, part: Part, contacts: Encounters) -> Rows:
@@ -92,10 +92,10 @@ def rows_known_before(plan: Plan, part: Part, contacts: Encounters) -> Rows:
     stays, messages = plan.stays, plan.messages
     comes = np.flatnonzero((stays.start_us >= part.since_us) & (stays.start_us < part.until_us))
     goes = np.flatnonzero((stays.end_us >= part.since_us) & (stays.end_us < part.until_us))
-    met = contacts.chosen((contacts.start_us >= part.since_us) & (contacts.start_us < part.until_us))
+    met = contacts.select((contacts.start_us >= part.since_us) & (contacts.start_us < part.until_us))
     number: Ints = np.arange(part.first, part.last)
     t_us, source = messages.t_us[number], messages.source[number]
-    return joined([
+    return concatenate([
         Rows.of(Kind.LEAVE, stays.end_us[goes], stays.node[goes], value=goes),
         Rows.of(Kind.JOIN, stays.start_us[comes], stays.node[comes]),
         Rows.of(Kind.CONTACT, met.start_us, met.a, peer=met.b, value=met.end_us),
@@ -158,13 +158,13 @@ class Receptions:
         """Return the hops of receptions. A giver may have got its copy in the same batch: those are looked at again."""
         table, nodes = self._table.reshape(-1), self._table.shape[1]
         gives, there = line * nodes + giver, line * nodes + taker
-        takes = there
-        while len(takes):  # `receive` is twice as fast as to index.
+        subscribed = there
+        while len(subscribed):  # `receive` is twice as fast as to index.
             hops = table.take(gives)
             known = hops != 0
             done, left = np.flatnonzero(known), np.flatnonzero(~known)
-            table[takes.take(done)] = hops.take(done) + np.uint16(1)
-            gives, takes = gives.take(left), takes.take(left)
+            table[subscribed.take(done)] = hops.take(done) + np.uint16(1)
+            gives, subscribed = gives.take(left), subscribed.take(left)
         found: Ints = table.take(there).astype(np.int64)
         return found - 1
 
@@ -205,8 +205,8 @@ class Batches:
         together = Rows(*(np.concatenate(column) for column in zip(*self._waiting, strict=True)))
         whole = self._count if last else self._count - self._count % ROWS_MAX
         for start in range(0, whole, ROWS_MAX):
-            yield self._batch(together.chosen(slice(start, min(start + ROWS_MAX, whole))))
-        self._waiting, self._count = [together.chosen(slice(whole, None))], self._count - whole
+            yield self._batch(together.select(slice(start, min(start + ROWS_MAX, whole))))
+        self._waiting, self._count = [together.select(slice(whole, None))], self._count - whole
 
     def _batch(self, rows: Rows) -> pa.RecordBatch:
         messages = self._plan.messages
@@ -233,9 +233,9 @@ class Batches:
         """By row, what else there is to say of a contact or a publication."""
         contacts, publications = (np.flatnonzero(rows.kind == _PLACE[kind]) for kind in (Kind.CONTACT, Kind.PUBLISH))
         ends = zip(contacts.tolist(), rows.value[contacts].tolist(), strict=True)
-        said = zip(publications.tolist(), rows.message[publications].tolist(), strict=True)
+        published = zip(publications.tolist(), rows.message[publications].tolist(), strict=True)
         found = {place: {"end": repr(end_us / MICROSECONDS)} for place, end_us in ends}
-        return dict(sorted((found | {place: self._published(message) for place, message in said}).items()))
+        return dict(sorted((found | {place: self._published(message) for place, message in published}).items()))
 
     def _published(self, message: int) -> dict[str, str]:
         """Attributes of a message, as `Record.published` has them."""

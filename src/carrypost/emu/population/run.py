@@ -16,7 +16,7 @@ from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import Delays
 from carrypost.emu.population.flow import flow
 from carrypost.emu.population.plan import Plan, check_sizes, planned
-from carrypost.emu.population.rows import Batches, Receptions, Rows, joined, rows_known_before
+from carrypost.emu.population.rows import Batches, Receptions, Rows, concatenate, rows_known_before
 from carrypost.emu.population.tally import Tally
 from carrypost.emu.population.windows import Part, contacts_of, parts, steps_of
 from carrypost.emu.records.files import Records, Sink
@@ -59,7 +59,7 @@ class Model(NamedTuple):
         contacts = contacts_of(plan, part)
         receptions = Receptions(plan, part)
         found = [rows_known_before(plan, part, contacts)] if self.keep_rows else []
-        receptions.tally.met(contacts.chosen(contacts.start_us >= part.since_us), part.until_us, part.last - part.first)
+        receptions.tally.met(contacts.select(contacts.start_us >= part.since_us), part.until_us, part.last - part.first)
         steps = steps_of(plan, part, contacts, self.delays, self.seed)
         for gains in flow(steps, self.delays.hops(plan.nodes, self.seed), part.horizon_us):
             came = receptions.receive(gains)
@@ -67,7 +67,7 @@ class Model(NamedTuple):
                 found += [came, came.delivered()]
             if gains:
                 watch(gains[-1][0], receptions.tally)
-        return joined(found) if self.keep_rows else Rows.none(), receptions.tally
+        return concatenate(found) if self.keep_rows else Rows.none(), receptions.tally
 
 
 class Joining:
@@ -78,10 +78,10 @@ class Joining:
 
     def join(self, rows: Rows, until_us: int) -> Rows:
         """Return the rows before this time; no later part has any of those."""
-        together = joined([self._waiting, rows])
+        together = concatenate([self._waiting, rows])
         at = int(np.searchsorted(together.t_us, until_us))
-        self._waiting = together.chosen(slice(at, None))
-        return together.chosen(slice(at))
+        self._waiting = together.select(slice(at, None))
+        return together.select(slice(at))
 
 
 class PopulationRun:
@@ -112,7 +112,7 @@ class PopulationRun:
         before = Tally()
 
         def played(part: Part) -> tuple[Rows, Tally]:
-            def told(t_us: int, tally: Tally) -> None:
+            def report(t_us: int, tally: Tally) -> None:
                 contacts, receptions = (before.counts[name] + tally.counts[name] for name in ("contact", "receive"))
                 # A part goes on after its window, until its last message has died.
                 share = (t_us - part.since_us) / (part.horizon_us - part.since_us)
@@ -120,8 +120,8 @@ class PopulationRun:
                 if watch is not None:
                     watch(Progress(now_us, end_us, contacts, receptions, 2 * receptions))
 
-            found = self._model.play(plan, part, told)
-            told(part.horizon_us, found[1])
+            found = self._model.play(plan, part, report)
+            report(part.horizon_us, found[1])
             before.add(found[1])
             return found
 

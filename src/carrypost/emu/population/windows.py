@@ -59,7 +59,7 @@ def contacts_of(plan: Plan, part: Part) -> Encounters:
     """Return the contacts that overlap the time of a part."""
     contacts = plan.contacts
     begun = int(np.searchsorted(contacts.start_us, part.horizon_us))
-    return contacts.chosen(np.flatnonzero(contacts.end_us[:begun] > part.since_us))
+    return contacts.select(np.flatnonzero(contacts.end_us[:begun] > part.since_us))
 
 
 def steps_of(plan: Plan, part: Part, contacts: Encounters, delays: Delays, seed: int | str) -> Steps:

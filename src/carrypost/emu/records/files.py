@@ -137,8 +137,8 @@ class _ParquetWriter:
         self._writer.write_batch(batch)
 
     def close(self) -> None:
-        told = {"carrypost.run": ", ".join(self._runs), "carrypost.version": __version__}
-        self._writer.add_key_value_metadata(told)
+        metadata = {"carrypost.run": ", ".join(self._runs), "carrypost.version": __version__}
+        self._writer.add_key_value_metadata(metadata)
         self._writer.close()
 
 

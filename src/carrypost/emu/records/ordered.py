@@ -98,13 +98,13 @@ class Ordered:
             "at the end": self.left_at_end,
         }
         spreads = self.transmission_delay, self.co_delivery_latency, self.co_delivery_delay
-        told = ("–" if each is None else str(each) for each in spreads)
+        shown = ("–" if each is None else str(each) for each in spreads)
         return [
             ("order", ", ".join(f"{name} {ordering}" for name, ordering in self.groups.items())),
             ("co-delivered", f"{self.co_delivered:,} of {total}{_share(self.co_delivery_ratio)}"),
             ("expired", f"{self.expired:,}{_share(self.expiry_ratio)} of those received"),
             ("left", ", ".join(f"{count:,} {why}" for why, count in left.items())),
-            *zip(("transmission delay", "co-delivery latency", "co-delivery delay"), told, strict=True),
+            *zip(("transmission delay", "co-delivery latency", "co-delivery delay"), shown, strict=True),
             ("barrier", "–" if self.barrier is None else f"{self.barrier} entries"),
             *((name, str(sizes)) for name, sizes in self.registries.items()),
         ]

@@ -93,10 +93,10 @@ class Summary:
 
     def json(self) -> str:
         """Return the figures as one line of JSON."""
-        told = asdict(self) | {"share": self.share}
+        values = asdict(self) | {"share": self.share}
         if self.ordered is not None:
-            told["ordered"] |= self.ordered.ratios()
-        return json.dumps(told, ensure_ascii=False)
+            values["ordered"] |= self.ordered.ratios()
+        return json.dumps(values, ensure_ascii=False)
 
     def text(self) -> str:
         """Return the figures for people, one to a line."""
@@ -121,8 +121,8 @@ class Summary:
 
     def _sent(self) -> list[tuple[str, str]]:
         if self.control_bytes is None or self.data_bytes is None:
-            told = 'not known: that takes rows `traffic`, which mode = "faithful" has'
-            return [("sent", told), ("calibration", self.calibration)]
+            values = 'not known: that takes rows `traffic`, which mode = "faithful" has'
+            return [("sent", values), ("calibration", self.calibration)]
         sent = f"{_bytes(self.data_bytes)} data, {_bytes(self.control_bytes)} control"
         return [("sent", sent), ("", _reasons(self.traffic))]
 
@@ -148,9 +148,9 @@ class Summary:
     def _delays(self) -> str:
         if self.delays is None:
             return "–"
-        told = asdict(self.delays)
+        values = asdict(self.delays)
         names = {"min_s": "least", "mean_s": "mean", "median_s": "median", "p90_s": "90 %", "max_s": "most"}
-        return ", ".join(f"{name} {told[key]:,.3f} s" for key, name in names.items())
+        return ", ".join(f"{name} {values[key]:,.3f} s" for key, name in names.items())
 
 
 def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
@@ -232,8 +232,8 @@ def _binned(counts: dict[str, int], bins: list[tuple[int, int]]) -> Delays:
 
 
 def _duration_us(facts: Facts) -> int | None:
-    told = facts.in_force.get("duration_s")
-    return round(told * MICROSECONDS) if isinstance(told, int | float) else None
+    values = facts.in_force.get("duration_s")
+    return round(values * MICROSECONDS) if isinstance(values, int | float) else None
 
 
 def _delays(facts: Facts, delivered: Ints) -> Delays | None:

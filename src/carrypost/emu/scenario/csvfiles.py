@@ -98,7 +98,7 @@ def brief(t_us: int) -> str:
     return ("-" if t_us < 0 else "") + f"{whole}.{rest:06}".rstrip("0").rstrip(".")
 
 
-def says(line: str) -> bool:
+def has_content(line: str) -> bool:
     """Return True if a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 

@@ -64,8 +64,8 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     met = _who_and_whom(scenario, seed)
     presences = met.presences
     if presences is None:
-        said = [each for script in scripts.values() for each in script]
-        named = {*met.names, *(name for each in said for name in (each.node, *each.recipients))}
+        published = [each for script in scripts.values() for each in script]
+        named = {*met.names, *(name for each in published for name in (each.node, *each.recipients))}
         presences = [Presence(name, 0, None) for name in sorted(named)]
     if not presences:
         raise ConfigError(
@@ -148,7 +148,7 @@ def _by_columns(scenario: Scenario, presences: list[Presence] | None, known: set
     found = found.shifted(-round(scenario.contacts.start_s * MICROSECONDS))
     if scenario.contacts.presence == FROM_CONTACTS:
         presences = stays_of(found, scenario.duration_us)
-    coming = found.chosen(found.end_us > 0)
+    coming = found.select(found.end_us > 0)
     if len(found):
         _check_time(scenario, int(coming.start_us.min()) if len(coming) else None)
     return _Met(presences, [], found.nodes, coming)
@@ -183,10 +183,10 @@ def _check_time(scenario: Scenario, first_us: int | None) -> None:
     if first_us is not None and first_us < scenario.duration_us:
         return
     file, start_s = scenario.contacts.file, scenario.contacts.start_s
-    told = f"{file} has no contact from {start_s:,.0f} s on"
+    text = f"{file} has no contact from {start_s:,.0f} s on"
     if first_us is not None:
-        told = f"the first contact in {file} is at {first_us / MICROSECONDS + start_s:,.0f} s, after the end"
-    raise ConfigError(f"{scenario.name}: {told}; set contacts.start_s to the time in the file at which the run begins")
+        text = f"the first contact in {file} is at {first_us / MICROSECONDS + start_s:,.0f} s, after the end"
+    raise ConfigError(f"{scenario.name}: {text}; set contacts.start_s to the time in the file at which the run begins")
 
 
 def _by_mobility(

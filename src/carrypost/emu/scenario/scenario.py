@@ -227,25 +227,25 @@ class _ScenarioReader:
         if made.radio.airtime == "shared" and made.radio.rate_bytes_per_s is None:
             raise error("radio.airtime", 'radio.airtime = "shared" requires radio.rate_bytes_per_s')
         if made.radio.routes == "told" and not (made.ideal and made.settings.island):
-            told = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
-            raise error("radio.routes", f"{told}: in other modes hosts find routes by themselves")
+            text = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
+            raise error("radio.routes", f"{text}: in other modes hosts find routes by themselves")
         self._check_workloads(made)
         self._check_links(made)
         if made.of_population:
             for key, why in unmodelled(made, self._document.table("settings")):
                 raise error(key, f'{key}: {why}; mode = "{tables.FAITHFUL}" does, at the cost of a run of real hosts')
             if not made.population.delays:
-                told = 'is missing: the file that `carrypost emu calibrate` writes, or "zero"'
-                raise error("population.delays", f"population.delays {told}")
+                text = 'is missing: the file that `carrypost emu calibrate` writes, or "zero"'
+                raise error("population.delays", f"population.delays {text}")
 
     def _check_presence(self, made: Scenario) -> None:
-        told = f'contacts.presence = "{made.contacts.presence}"'
+        text = f'contacts.presence = "{made.contacts.presence}"'
         if not made.contacts.file:
-            raise self._document.error("contacts.presence", f"{told} requires contacts.file")
+            raise self._document.error("contacts.presence", f"{text} requires contacts.file")
         if made.nodes.file or made.nodes.count is not None:
             raise self._document.error(
                 "contacts.presence",
-                f"{told} and [nodes] exclude each other: both give the times at which nodes are present",
+                f"{text} and [nodes] exclude each other: both give the times at which nodes are present",
             )
 
     def _check_workloads(self, made: Scenario) -> None:
@@ -253,26 +253,26 @@ class _ScenarioReader:
         for index, each in enumerate(made.workloads):
             name = f"workload.{index}"
             if (each.kind == "script") != bool(each.file):
-                said = "is a script and has no file" if each.kind == "script" else "has a file and is no script"
-                raise error(name, f"{name} {said}")
+                text = "is a script and has no file" if each.kind == "script" else "has a file and is no script"
+                raise error(name, f"{name} {text}")
             if each.kind == "addressed":
                 self._check_addressed(name, each)
             for key, why in channels.mistakes(each, [group.table.name for group in made.groups], made.settings.limits):
                 raise error(f"{name}.{key}", f"{name}.{key}: {why}")
             if each.size > (largest := made.settings.limits.message_bytes_max):
-                said = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
-                raise error(f"{name}.size", f"{said}, not {each.size:,}")
+                text = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
+                raise error(f"{name}.size", f"{text}, not {each.size:,}")
             if (first := topics.setdefault(topic(each, index), index)) != index:
                 raise error(name, f"{name} has the topic {topic(each, index)!r} of workload.{first}")
 
     def _check_addressed(self, name: str, workload: tables.WorkloadTable) -> None:
         error, many = self._document.error, workload.recipients
         if workload.ordering != "none":
-            told = "messages with recipients cannot be ordered, since all other hosts would wait for them in vain"
-            raise error(f"{name}.ordering", f"{name}.ordering: {told}; leave it out")
+            text = "messages with recipients cannot be ordered, since all other hosts would wait for them in vain"
+            raise error(f"{name}.ordering", f"{name}.ordering: {text}; leave it out")
         if many > 1 and many != int(many):
-            told = "must be a whole number of hosts or, below 1, a share of them"
-            raise error(f"{name}.recipients", f"{name}.recipients {told}, not {many:g}")
+            text = "must be a whole number of hosts or, below 1, a share of them"
+            raise error(f"{name}.recipients", f"{name}.recipients {text}, not {many:g}")
 
     def _check_links(self, made: Scenario) -> None:
         error, pairs = self._document.error, dict[frozenset[str], int]()
@@ -295,8 +295,8 @@ class _ScenarioReader:
             if bool(table.names) == (table.count is not None):
                 raise document.error(name, f"{name} must have either names or a count")
             if table.of and (table.of not in found or table.names):
-                told = "must name an earlier group, and requires a count"
-                raise document.error(f"{name}.of", f"{name}.of {told}, not {table.of!r}")
+                text = "must name an earlier group, and requires a count"
+                raise document.error(f"{name}.of", f"{name}.of {text}, not {table.of!r}")
             changes = document.fields(SETTINGS_FIELDS, f"{name}.settings", settings)
             found[table.name] = Group(table, changes, settings)
         return tuple(found.values())
@@ -324,7 +324,7 @@ class _ScenarioReader:
     def _settings(self, *, ideal: bool) -> Settings:
         usual = Settings.emulated(**_IDEAL) if ideal else Settings.emulated()
         changes = self._document.fields(SETTINGS_FIELDS, "settings", self._document.table("settings"))
-        return self._document.made("settings", lambda: changed(usual, changes))
+        return self._document.build("settings", lambda: changed(usual, changes))
 
 
 def topic(workload: tables.WorkloadTable, index: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.emu.scenario.csvfiles import Line, brief, read_text, rows, says
+from carrypost.emu.scenario.csvfiles import Line, brief, has_content, read_text, rows
 from carrypost.errors import LocalError
 
 FOREVER_US = 2**53
@@ -233,7 +233,7 @@ def _parse_csv(text: str, name: str) -> Iterator[Found]:
 
 def _is_one(text: str) -> bool:
     """Return True if the first line that says something is an event of The ONE."""
-    words = next((line.split() for line in text.splitlines() if says(line)), [])
+    words = next((line.split() for line in text.splitlines() if has_content(line)), [])
     return len(words) > 1 and (words[1] == "CONN" or words[1] in ONE_OTHERS)
 
 
@@ -242,7 +242,7 @@ def _parse_one(text: str, name: str) -> Iterator[Found]:
     hosts = {named[1]: named[2] for each in text.splitlines() if (named := _ONE_NAMED.fullmatch(each))}
     now_us = 0
     for number, content in enumerate(text.splitlines(), 1):
-        if not says(content):
+        if not has_content(content):
             continue
         line, words = Line(name, number), content.split()
         if len(words) > 1 and words[1] in ONE_OTHERS:

@@ -41,7 +41,7 @@ class Encounters:
     def __len__(self) -> int:
         return len(self.a)
 
-    def chosen(self, which: Flags | Ints) -> Encounters:
+    def select(self, which: Flags | Ints) -> Encounters:
         """Return only these contacts."""
         return Encounters(self.nodes, self.a[which], self.b[which], self.start_us[which], self.end_us[which])
 
@@ -57,7 +57,7 @@ class Encounters:
             codes = np.array([place[name] for name in self.nodes], np.int32)
             one, two = codes[self.a], codes[self.b]
             return Encounters(nodes, np.minimum(one, two), np.maximum(one, two), self.start_us, self.end_us).ordered()
-        return self.chosen(np.lexsort((self.b, self.a, self.start_us)))
+        return self.select(np.lexsort((self.b, self.a, self.start_us)))
 
     def contacts(self) -> list[Contact]:
         """Return the contacts with the names of nodes, sorted by start and names."""
@@ -102,7 +102,7 @@ def encounters(
     if slab_us is not None and slab_us < 1:
         raise LocalError(f"a slab must be at least 1 µs, not {slab_us!r}")
     found = intervals(segments_of(tracks, rules.max_gap_us), rules.range_m, window, slab_us)
-    a, b, start_us, end_us = _joined(_fewer(found), rules.merge_gap_us)
+    a, b, start_us, end_us = _merge_close(_fewer(found), rules.merge_gap_us)
     long = np.flatnonzero(end_us - start_us >= rules.min_duration_us)
     order = long[np.lexsort((b[long], a[long], start_us[long]))]
     return Encounters(tracks.nodes, a[order], b[order], start_us[order], end_us[order])
@@ -117,12 +117,12 @@ def _fewer(found: Iterable[Intervals]) -> list[Intervals]:
         waiting.append(each)
         count += len(each.a)
         if count >= _INTERVALS_AT_ONCE:
-            kept.append(_joined(waiting, 0))
+            kept.append(_merge_close(waiting, 0))
             waiting, count = [], 0
     return kept + waiting
 
 
-def _joined(found: Iterable[Intervals], gap_us: int) -> Intervals:
+def _merge_close(found: Iterable[Intervals], gap_us: int) -> Intervals:
     """Join what is no further apart than the gap.
 
     Intervals of a pair are disjoint or the same; sorted by their starts they are therefore sorted by their ends.

@@ -56,7 +56,7 @@ def intervals(
 ) -> Iterator[Intervals]:
     """Yield the intervals in which pairs are in range within the window; at most one per slab and pair of segments."""
     if window is not None:
-        segments = segments.chosen((segments.t1 > window.start_us) & (segments.t0 < window.end_us))
+        segments = segments.select((segments.t1 > window.start_us) & (segments.t0 < window.end_us))
     if len(segments.node) == 0:
         return
     start_us, end_us = int(segments.t0[0]), int(segments.t1.max())
@@ -80,7 +80,7 @@ class Segments(NamedTuple):
     x1: Floats
     y1: Floats
 
-    def chosen(self, which: Flags) -> Segments:
+    def select(self, which: Flags) -> Segments:
         """Return only these segments."""
         node, t0, t1 = self.node[which], self.t0[which], self.t1[which]
         return Segments(node, t0, t1, self.x0[which], self.y0[which], self.x1[which], self.y1[which])

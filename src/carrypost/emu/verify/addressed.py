@@ -72,7 +72,7 @@ def _acknowledgements(facts: Facts, messages: set[int]) -> dict[tuple[str, str],
     log = facts.log
     rows = log.rows(Kind.DELIVER)
     rows = rows[np.isin(log.message[rows], list(messages)) & facts.there(rows)]
-    said = [
+    published = [
         (
             f"{log.nodes[log.node[row]]} {log.messages[log.message[row]]}",
             log.nodes[log.node[row]],
@@ -81,7 +81,7 @@ def _acknowledgements(facts: Facts, messages: set[int]) -> dict[tuple[str, str],
         )
         for row in facts.once(rows).tolist()
     ]
-    return arrivals_us(facts.passable, said, facts.presences)
+    return arrivals_us(facts.passable, published, facts.presences)
 
 
 def displaced_by_a_higher_rank(facts: Facts) -> Found:

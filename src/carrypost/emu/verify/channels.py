@@ -64,7 +64,7 @@ class _Account:
     """Number of the last event of each producer that was covered by a delivered result."""
     missing: dict[str, int] = field(default_factory=dict)
     """Events of each producer that nothing covers."""
-    told: dict[str, int] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
     """Events of each producer that were told to be lost."""
 
     def muted(self, producer: str, upto: int) -> set[int]:
@@ -143,7 +143,7 @@ def _happened(
         if log.kind[row] == _FAILURE:
             account = accounts.setdefault((int(log.node[row]), destinations.get(row, "")), _Account())
             producer = log.nodes[log.peer[row]]
-            account.told[producer] = account.told.get(producer, 0) + int(log.size[row])
+            account.reported[producer] = account.reported.get(producer, 0) + int(log.size[row])
             continue
         result = results.get(int(log.message[row]))
         if result is not None and (log.kind[row] != _DELIVER or row in deliveries):
@@ -159,9 +159,9 @@ def _faults(account: _Account, result: Result) -> Iterator[str]:
         if after > cursor:
             gap = set(range(cursor + 1, after + 1)) - account.muted(producer, result.number)
             account.missing[producer] = account.missing.get(producer, 0) + len(gap)
-            told = account.told.get(producer, 0)
-            if gap and account.missing[producer] > told:
-                yield f"events {min(gap)} to {max(gap)} of {producer} are missing, and {told} are told to be lost"
+            reported = account.reported.get(producer, 0)
+            if gap and account.missing[producer] > reported:
+                yield f"events {min(gap)} to {max(gap)} of {producer} are missing, and {reported} are told to be lost"
         account.cursors[producer] = max(cursor, upto)
 
 
@@ -185,7 +185,7 @@ def undelivered(facts: Facts, before_us: int) -> list[str]:
     """
     log = facts.log
     channels, joined = _consumed(log), {node: since_us for node, since_us, _ in reversed(facts.presences)}
-    covered, told = _covered(log), _losses_reported(log)
+    covered, reported = _covered(log), _losses_reported(log)
     missing: dict[tuple[str, str, str], set[int]] = {}
     for event in events_of(log).values():
         for (consumer, subscription), channel in channels.items():
@@ -194,9 +194,9 @@ def undelivered(facts: Facts, before_us: int) -> list[str]:
             if due and event.number not in covered.get(key, ()):
                 missing.setdefault(key, set()).add(event.number)
     return [
-        f"{key[0]} did not get the events {sorted(numbers)} of {key[2]}, and {told.get(key, 0)} are told to be lost"
+        f"{key[0]} did not get the events {sorted(numbers)} of {key[2]}, and {reported.get(key, 0)} are told to be lost"
         for key, numbers in sorted(missing.items())
-        if len(numbers) > told.get(key, 0)
+        if len(numbers) > reported.get(key, 0)
     ]
 
 

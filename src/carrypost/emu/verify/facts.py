@@ -126,8 +126,8 @@ class Facts:
     def deadline_us(self, rows: Ints) -> Ints:
         """Return the deadline of each row's message, by its author's clock; `NEVER_US` where it has none."""
         origin = self.publication(rows)
-        told = self._told_us[np.maximum(origin, 0)]
-        return np.where((origin >= 0) & (told >= 0), told, NEVER_US)
+        known = self._told_us[np.maximum(origin, 0)]
+        return np.where((origin >= 0) & (known >= 0), known, NEVER_US)
 
     @cached_property
     def _told_us(self) -> Ints:
@@ -215,8 +215,8 @@ class Facts:
         rows = log.rows(Kind.LEAVE)
         if not self.emulated:
             return rows
-        told = [log.details.index(each) for each in CRASHES if each in log.details]
-        return rows[np.isin(log.detail[rows], told)]
+        known = [log.details.index(each) for each in CRASHES if each in log.details]
+        return rows[np.isin(log.detail[rows], known)]
 
     @cached_property
     def emulated(self) -> bool:

@@ -163,10 +163,10 @@ def delivered_once(facts: Facts) -> Found:
     twice = (last >= 0) & ~again & ~forgotten
     yield from facts.blamed(rows[twice], "delivered twice")
     crash = facts.crashes.find(log.node[rows], rows)
-    taken_back = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks
+    undone = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks
     delay_us = MICROSECONDS * facts.in_force.get("disk_delay_s", math.inf)
-    taken_back |= (here < drop) & (drop < crash) & (log.t_us[crash] - log.t_us[drop] <= delay_us)
-    yield from facts.blamed(rows[again & (last < 0) & ~taken_back], "delivered again, and never before")
+    undone |= (here < drop) & (drop < crash) & (log.t_us[crash] - log.t_us[drop] <= delay_us)
+    yield from facts.blamed(rows[again & (last < 0) & ~undone], "delivered again, and never before")
     yield from facts.blamed(rows[again & (last >= 0) & (crash < last)], "delivered again without a crash")
 
 

@@ -189,11 +189,11 @@ def main(
             _progress(tried, seeds, len(failed))
     figures = {"tried": tried, "failed": failed, "rows": rows, "received": received}
     if json:
-        _say(jsons.dumps(figures))
+        _print(jsons.dumps(figures))
     else:
         verdict = f"failed: {', '.join(map(str, failed))}" if failed else "none failed"
         ended = f" of {seeds:,}" if tried < seeds else ""
-        _say(f"{tried:,}{ended} seeds from {first}, {rows:,} rows, {received:,} receptions; {verdict}")
+        _print(f"{tried:,}{ended} seeds from {first}, {rows:,} rows, {received:,} receptions; {verdict}")
     if failed:
         return _FAILED
     return _INTERRUPTED if tried < seeds else _DONE
@@ -207,15 +207,15 @@ def _report(outcome: SeedOutcome, drawn: Drawn, out: Path, *, json: bool) -> Non
         record = scenario.with_name("records.parquet")
         ways["run"] = f"carrypost emu run {scenario} --seed {outcome.seed} --out {record}"
     if json:
-        _say(jsons.dumps(asdict(outcome) | ways, ensure_ascii=False))
+        _print(jsons.dumps(asdict(outcome) | ways, ensure_ascii=False))
         return
-    _say(f"seed {outcome.seed} FAILED")
+    _print(f"seed {outcome.seed} FAILED")
     for problem in outcome.problems:
-        _say("  " + problem.replace("\n", "\n  "))
-    _say("  again: " + "\n     or: ".join(ways.values()))
+        _print("  " + problem.replace("\n", "\n  "))
+    _print("  again: " + "\n     or: ".join(ways.values()))
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - what the command has found
 
 

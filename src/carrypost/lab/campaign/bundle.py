@@ -54,8 +54,8 @@ class Named(NamedTuple):
         """Hash of the bytes of a file; of the names and bytes of a folder's files."""
         if not self.folder:
             return self.parts[0].digest
-        told = "".join(f"{Path(each.path).name}\0{each.digest}\n" for each in self.parts)
-        return hashlib.sha256(told.encode()).hexdigest()
+        listing = "".join(f"{Path(each.path).name}\0{each.digest}\n" for each in self.parts)
+        return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:

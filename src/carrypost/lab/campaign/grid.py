@@ -142,8 +142,8 @@ class _CampaignReader:
         if isinstance(found, dict):
             found = self._span(found)
         if not isinstance(found, list | range) or not found:
-            told = "seeds must be a list of one or more whole numbers or texts, or {first = 1, last = 9}"
-            raise self._error("seeds", told)
+            wrong = "seeds must be a list of one or more whole numbers or texts, or {first = 1, last = 9}"
+            raise self._error("seeds", wrong)
         if isinstance(found, range) and len(found) > RUNS_MAX:
             raise self._error("seeds", f"there are {len(found):,} seeds; the maximum is {RUNS_MAX:,} runs")
         seeds = tuple(map(self._seed, found))
@@ -186,21 +186,21 @@ class _CampaignReader:
         self._document.check_known("settings", table, ("name", "set", "scenarios"), place)
         name = table.get("name")
         if not isinstance(name, str):
-            told = "settings have no name" if name is None else f"the name of settings must be text, not {name!r}"
-            raise self._error(place, told)
+            wrong = "settings have no name" if name is None else f"the name of settings must be text, not {name!r}"
+            raise self._error(place, wrong)
         self._check_name("the name of settings", name, place)
         changes = table.get("set", {})
         if not isinstance(changes, dict):
-            told = (
+            wrong = (
                 f'set must be a table of keys of the scenario, such as {{"workload.0.lifetime_s" = 600}}, not '
                 f"{changes!r}"
             )
-            raise self._error(f"{place}.set", told)
+            raise self._error(f"{place}.set", wrong)
         chosen = table.get("scenarios", [])
         if not isinstance(chosen, list) or (strange := [each for each in chosen if each not in scenarios]):
             hint = "" if not isinstance(chosen, list) else nearest(str(strange[0]), scenarios)
-            told = f"scenarios must be a list of scenarios of the campaign, not {chosen!r}{hint}"
-            raise self._error(f"{place}.scenarios", told)
+            wrong = f"scenarios must be a list of scenarios of the campaign, not {chosen!r}{hint}"
+            raise self._error(f"{place}.scenarios", wrong)
         return Setting(name, dict(_flat(changes)), place, tuple(chosen))
 
     # --- what it means
@@ -233,8 +233,8 @@ class _CampaignReader:
 
     def _text(self, name: str) -> str:
         path = self._path.parent / name
-        told = f"scenarios: the scenario {path} cannot be read"
-        return read_text(path, str(self._error(self._place(name), told)), ConfigError)
+        wrong = f"scenarios: the scenario {path} cannot be read"
+        return read_text(path, str(self._error(self._place(name), wrong)), ConfigError)
 
     def _scenario(
         self, name: str, text: str, setting: Setting, digests: dict[Path, str]
@@ -245,11 +245,11 @@ class _CampaignReader:
             files = named(made, digests)
             self._read.check(made)
         except (LocalError, FileError) as error:
-            told = _BY_SET.sub(r"\1:", str(error)).replace(" with --set:", " with these settings:")
-            if not told.startswith(path.name):
-                told = f"{path.name}: {told}"
+            wrong = _BY_SET.sub(r"\1:", str(error)).replace(" with --set:", " with these settings:")
+            if not wrong.startswith(path.name):
+                wrong = f"{path.name}: {wrong}"
             where = f'settings "{setting.name}": ' if setting.overrides else ""
-            mistake = self._error(setting.place if where else self._place(name), where + told)
+            mistake = self._error(setting.place if where else self._place(name), where + wrong)
             # What is damaged is no mistake, though the place that names it helps as much.
             raise (FileError(str(mistake)) if isinstance(error, FileError) else mistake) from None
         self._check_name(f"the name of the scenario {name}", made.name, self._place(name))
@@ -257,12 +257,12 @@ class _CampaignReader:
 
     def _check_names(self, runs: Sequence[CampaignRun]) -> None:
         if (twice := _twice([each.name for each in runs])) is not None:
-            told = f"two scenarios have runs named {twice}: give one of them another `name`"
-            raise self._error("scenarios", told)
+            wrong = f"two scenarios have runs named {twice}: give one of them another `name`"
+            raise self._error("scenarios", wrong)
         if (twice := _twice([each.stem.casefold() for each in runs])) is not None:
             first, second, *_ = (each.name for each in runs if each.stem.casefold() == twice)
-            told = f"the files of {first} and {second} would both be named {twice}: rename one"
-            raise self._error("", told)
+            wrong = f"the files of {first} and {second} would both be named {twice}: rename one"
+            raise self._error("", wrong)
 
     # --- mistakes
 

@@ -19,7 +19,7 @@ import msgspec
 import psutil
 
 from carrypost.errors import RunningError
-from carrypost.lab.folders import told_of
+from carrypost.lab.folders import errors_naming
 
 _NAME = "lock"
 
@@ -36,13 +36,13 @@ class Holder(msgspec.Struct, frozen=True):
 def locked(folder: Path) -> Iterator[str]:
     """Hold the lock of this folder; its token."""
     path = folder / _NAME
-    with told_of(path):
+    with errors_naming(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _lock(descriptor, path)
         token = secrets.token_hex(16)
         try:
-            with told_of(path):
+            with errors_naming(path):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, msgspec.json.encode(Holder(os.getpid(), socket.gethostname(), token)), 0)
             yield token
@@ -77,7 +77,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def _lock(descriptor: int, path: Path) -> None:
     there = holder(path.parent)
     here = there is not None and there.host == socket.gethostname()
-    told = f"process {there.pid} on {there.host}" if there is not None else "another process"
+    owner = f"process {there.pid} on {there.host}" if there is not None else "another process"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         taken = False
@@ -86,9 +86,9 @@ def _lock(descriptor: int, path: Path) -> None:
     except OSError:  # A file system without locks.
         taken = there is not None and here and psutil.pid_exists(there.pid)
     if taken or not _is_at(descriptor, path):  # One that found nothing to begin with took its folder away.
-        raise RunningError(f"a campaign is running in {path.parent.parent} already: {told}")
+        raise RunningError(f"a campaign is running in {path.parent.parent} already: {owner}")
     if there is not None and not here:
         raise RunningError(
-            f"a campaign is running in {path.parent.parent}, or was when its machine stopped: {told}; "
+            f"a campaign is running in {path.parent.parent}, or was when its machine stopped: {owner}; "
             f"if it is gone, remove {path}"
         )

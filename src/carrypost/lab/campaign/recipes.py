@@ -48,7 +48,7 @@ class Recipe:
     files: tuple[str, ...] = ()
     """Files beside the scenario that it needs."""
 
-    def chosen(self, *, quick: bool) -> tuple[NamedSettings, ...]:
+    def selected_settings(self, *, quick: bool) -> tuple[NamedSettings, ...]:
         """Return the settings that are run, with what the small version changes."""
         if not quick:
             return self.settings
@@ -62,7 +62,7 @@ class Recipe:
         settings = [
             {"name": each.name, "set": dict(each.changes)}
             | ({"scenarios": [f"{self.scenario_of(each)}.toml"]} if len(self.scenarios) > 1 else {})
-            for each in self.chosen(quick=quick)
+            for each in self.selected_settings(quick=quick)
         ]
         scenarios = [f"{each}.toml" for each in self.scenarios]
         return toml({"scenarios": scenarios, "seeds": list(seeds), "settings": settings})

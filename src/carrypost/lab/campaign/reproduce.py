@@ -76,7 +76,9 @@ def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> 
     try:
         study = Study(out)
         done = {run.name for run in study.runs}
-        wanted = {f"{of.scenario_of(each)}/{each.name}/{seed}" for each in of.chosen(quick=quick) for seed in seeds}
+        wanted = {
+            f"{of.scenario_of(each)}/{each.name}/{seed}" for each in of.selected_settings(quick=quick) for seed in seeds
+        }
         return wanted <= done and not study.missing()
     except LocalError:
         return False
@@ -84,16 +86,16 @@ def is_complete(of: Recipe, out: Path, seeds: Sequence[int], *, quick: bool) -> 
 
 def plan(of: Recipe, seeds: Sequence[int], *, quick: bool, cores: int) -> str:
     """Return a description of the work, and about how long it will take."""
-    chosen = of.chosen(quick=quick)
+    chosen = of.selected_settings(quick=quick)
     runs = len(chosen) * len(seeds)
-    told = ", ".join(dict.fromkeys(each.label for each in chosen))
+    labels = ", ".join(dict.fromkeys(each.label for each in chosen))
     part = f", the first {shown(of.quick_s)} only" if quick and of.quick_s is not None else ""
     wall_s = _SPARK_S + len(seeds) * (of.cpu_s[quick] / min(cores, runs) + of.metrics_cpu_s[quick] / cores)
     how_long = "a minute or two" if wall_s < _SOON_S else f"about {round(wall_s / 60)} min"
     about = f"{how_long} on {cores} processor{'s' * (cores > 1)}"
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     scenarios = " and ".join(of.scenarios)
-    return f"{runs} runs of {scenarios}{part} ({of.varied} {told}; {many}), then metrics and page; {about}"
+    return f"{runs} runs of {scenarios}{part} ({of.varied} {labels}; {many}), then metrics and page; {about}"
 
 
 def command(of: Recipe, seeds: Sequence[int], *, quick: bool) -> str:

@@ -118,19 +118,19 @@ class Place:
     def missing(self) -> list[Path]:
         """Folders that are still to be made, the innermost first."""
         wanted = (self.records, self.states, self.root, *self.root.parents)
-        with folders.told_of(self.root):
+        with folders.errors_naming(self.root):
             return [folder for folder in wanted if not folder.exists()]
 
     def make(self) -> None:
         """Make the folders, if they are not there."""
         for folder in (self.records, self.states):
-            with folders.told_of(folder):
+            with folders.errors_naming(folder):
                 folder.mkdir(parents=True, exist_ok=True)
 
     def forget(self, stem: str, *, state: bool = True) -> None:
         """Remove the record and the state of a run. In this order: a state without its record is made good."""
         record = self.records / f"{stem}{_RECORD}"
-        with folders.told_of(record):
+        with folders.errors_naming(record):
             record.unlink(missing_ok=True)
             if state:
                 (self.states / f"{stem}{_SUFFIX}").unlink(missing_ok=True)

@@ -73,8 +73,8 @@ def play(context: TaskContext, run: CampaignRun) -> State:
         if state is not None and state.token == context.token:
             return state  # It had ended, and only the answer was lost.
     if attempt >= ATTEMPTS_MAX:
-        told = f"{attempt} processes that ran it died, the last before this one on {platform.node()}: out of memory?"
-        return kept(context, place, run, failed(run, context.token, told))
+        text = f"{attempt} processes that ran it died, the last before this one on {platform.node()}: out of memory?"
+        return kept(context, place, run, failed(run, context.token, text))
     written = place.partial(run, context.token)
     try:
         state = kept(context, place, run, _played(context, place, run, written), written)
@@ -129,11 +129,11 @@ def scenario_of(context: TaskContext, run: CampaignRun) -> Unpacked:
 
 def failure(context: TaskContext, run: CampaignRun, error: Exception, moved: Mapping[str, str]) -> State:
     """Told with files as the driver knows them."""
-    told = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_MAX:]
     for place, path in moved.items():
-        told, trace = told.replace(place, path), trace.replace(place, path)
-    return failed(run, context.token, told, traceback=trace)
+        text, trace = text.replace(place, path), trace.replace(place, path)
+    return failed(run, context.token, text, traceback=trace)
 
 
 def kept(context: TaskContext, place: Place, run: CampaignRun, state: State, written: Path | None = None) -> State:

@@ -39,8 +39,8 @@ def check(spark: SparkSession, place: Place, token: str) -> None:
     count = max(1, context.defaultParallelism)  # One for each processor: tasks are dealt out to all of them.
     try:
         answers = context.parallelize(range(count), count).mapPartitions(_probe(str(place.states), token)).collect()
-        for told in answers:
-            answer = Answer(*told)
+        for row in answers:
+            answer = Answer(*row)
             _judge(answer, place)
             if not _answered(place, answer, token):
                 raise LocalError(_unseen(place, answer.host))

@@ -63,7 +63,7 @@ def found(
     # Parts are joined, and short ones left out, once those of all slabs are there.
     parts = Rules(range_m=rules.range_m, max_gap_us=rules.max_gap_us)
     search = Search(tuple(span.node for span in plan.nodes), plan.slabs, parts)
-    return _joined(sent.mapInArrow(search, from_arrow_schema(PIECES)), rules)
+    return _merge_touching(sent.mapInArrow(search, from_arrow_schema(PIECES)), rules)
 
 
 def _lives(samples: DataFrame) -> list[SampleSpan]:
@@ -138,7 +138,7 @@ def _slab(edge: str, beyond: str) -> Column:
     return F.when(F.col("t_us") == F.col(edge), F.coalesce(beyond, "slab")).otherwise(F.col("slab"))
 
 
-def _joined(pieces: DataFrame, rules: Rules) -> DataFrame:
+def _merge_touching(pieces: DataFrame, rules: Rules) -> DataFrame:
     """Join parts of contacts that touch, or are near enough; a pair's parts are disjoint."""
     along = Window.partitionBy(*_BY_PAIR).orderBy("start_us")
     apart = F.col("start_us") - F.lag("end_us").over(along) > F.lit(rules.merge_gap_us)

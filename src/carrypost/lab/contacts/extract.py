@@ -53,14 +53,14 @@ def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[
     else:
         rows = folders.read_arrow(positions, POSITIONS)
         folders.write_arrow(found_here(rows, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
-    told = list(summaries(out, scenarios))
-    folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, told))
+    facts = list(summaries(out, scenarios))
+    folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, facts))
     if wanted.statistics:
         scenario_tables.make(
             engine, positions, out, sorted(scenarios), max_gap_us=wanted.rules.max_gap_us,
             window_us=window_us(wanted.window_s),
         )  # fmt: skip
-    return told
+    return facts
 
 
 def samples(positions: Path) -> int:
@@ -68,7 +68,7 @@ def samples(positions: Path) -> int:
     return sum(pq.read_metadata(file).num_rows for file in folders.parquet_files(positions, POSITIONS))
 
 
-def _facts(positions: Path, count: int, engine: Engine, rules: Rules, told: list[dict[str, Any]]) -> dict[str, Any]:
+def _facts(positions: Path, count: int, engine: Engine, rules: Rules, facts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "source": str(positions),
         "parameters": {
@@ -79,8 +79,8 @@ def _facts(positions: Path, count: int, engine: Engine, rules: Rules, told: list
         },
         "engine": engine.name,
         "samples": count,
-        "rows": sum(each["contacts"] for each in told),
-        "scenarios": told,
+        "rows": sum(each["contacts"] for each in facts),
+        "scenarios": facts,
     }
 
 

@@ -19,7 +19,7 @@ from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine
 from carrypost.lab.metrics import FAMILIES, kept, statistics
-from carrypost.lab.metrics.parts import made
+from carrypost.lab.metrics.parts import table_of
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.metrics.statistics import Meetings, Stays
@@ -75,7 +75,7 @@ def tables_of(order: Order) -> dict[str, pa.Table]:
     rows = _rows(order.contacts, order.scenario, ["a", "b", "start", "end"])
     times = (microseconds(rows[name].to_numpy()) for name in ("start", "end"))
     seen = Seen(Meetings(rows["a"], rows["b"], *times), stays, order.window_us)
-    return {table.name: made(table, order.scenario, FAMILIES[table].rows(seen)) for table in TABLES}
+    return {table.name: table_of(table, order.scenario, FAMILIES[table].rows(seen)) for table in TABLES}
 
 
 def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:

@@ -64,8 +64,8 @@ class IngestRequest:
             if each not in takes and getattr(self.options, each) != getattr(usual, each):
                 raise LocalError(f"--{each.replace('_', '-')} cannot be used with {self.name}{_whom(each)}")
         if (self.day is None) != (self.name != GTFS):
-            told = "needs a day of service: --day 2014-06-03" if self.day is None else "takes no --day"
-            raise LocalError(f"--format {self.name} {told}")
+            text = "needs a day of service: --day 2014-06-03" if self.day is None else "takes no --day"
+            raise LocalError(f"--format {self.name} {text}")
         for option, given in (("--no-shapes", not self.shapes), ("--route-type", self.route_types)):
             if given and self.name != GTFS:
                 raise LocalError(f"{option} cannot be used with {self.name}; it is for {GTFS}")

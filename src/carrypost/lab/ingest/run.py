@@ -47,7 +47,7 @@ class Report:
 
     facts: dict[str, Any]
     """As in the manifest."""
-    said: list[str]
+    remarks: list[str]
     """Remarks for people: assumptions, bad lines, warnings."""
 
 
@@ -73,12 +73,12 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
     }
     with _without_traces(request.out):
         if request.name == GTFS:
-            parameters, counts, said = _timetable(request)
+            parameters, counts, remarks = _timetable(request)
         else:
-            parameters, counts, said = _lines(request, tell)
+            parameters, counts, remarks = _lines(request, tell)
         facts |= {"parameters": parameters, "counts": counts}
         folders.note(request.out, table, facts)
-    return Report(facts | {"table": str(request.out / table.name)}, [*said, *stale])
+    return Report(facts | {"table": str(request.out / table.name)}, [*remarks, *stale])
 
 
 def _folder(out: Path) -> None:
@@ -137,14 +137,14 @@ def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], 
     )
     named = rows.append_column("scenario", pa.array([request.scenario] * rows.num_rows, pa.string()))
     folders.write_arrow(named, request.out, POSITIONS)
-    told = {"positions": rows.num_rows, "nodes": len(pc.unique(rows["node"])), **counts}
+    facts = {"positions": rows.num_rows, "nodes": len(pc.unique(rows["node"])), **counts}
     types = {"route_types": list(request.route_types)} if request.route_types else {}
-    return {"day": request.day, "shapes": request.shapes, **types}, told, []
+    return {"day": request.day, "shapes": request.shapes, **types}, facts, []
 
 
 def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     work = Work(request, local.begun(request), tell)
-    said = _assumed(work)
+    remarks = _assumed(work)
     if request.engine == "spark":
         from carrypost.lab.ingest import spark  # noqa: PLC0415 - small work goes without Spark
 
@@ -152,15 +152,15 @@ def _lines(request: IngestRequest, tell: Tell | None) -> tuple[dict[str, Any], d
             found = spark.ingest(active, work)
     else:
         found = local.ingest(work)
-    return _parameters(request, found), _counts(request, found), [*said, *_said(request, found)]
+    return _parameters(request, found), _counts(request, found), [*remarks, *_remarks(request, found)]
 
 
 def _assumed(work: Work) -> list[str]:
     """Return the assumptions about files, once for all of which the same was assumed."""
     alike: dict[str, list[str]] = {}
     for name, rule in zip(work.request.names, work.rules, strict=True):
-        if rule.said:
-            alike.setdefault(rule.said.removeprefix(name), []).append(name)
+        if rule.assumptions:
+            alike.setdefault(rule.assumptions.removeprefix(name), []).append(name)
     more = {text: f" ({len(names) - 1:,} more files likewise)" for text, names in alike.items() if names[1:]}
     return [f"{names[0]}{text}{more.get(text, '')}" for text, names in alike.items()]
 
@@ -168,16 +168,16 @@ def _assumed(work: Work) -> list[str]:
 def _parameters(request: IngestRequest, found: Ingested) -> dict[str, Any]:
     usual = Options()
     asked = {each: getattr(request.options, each) for each in OPTIONS}
-    told: dict[str, Any] = {each: value for each, value in asked.items() if value != getattr(usual, each)}
+    facts: dict[str, Any] = {each: value for each, value in asked.items() if value != getattr(usual, each)}
     if found.options.both_ways:
-        told["both_ways"] = True
+        facts["both_ways"] = True
     if request.name == "pairs":
-        told.setdefault("interval_s", 20.0)
+        facts.setdefault("interval_s", 20.0)
     if request.lenient:
-        told["lenient"] = True
+        facts["lenient"] = True
     if found.options.origin is not None:
-        told["origin"] = {"lat": found.options.origin[0], "lon": found.options.origin[1]}
-    return {**told, "engine": request.engine}
+        facts["origin"] = {"lat": found.options.origin[0], "lon": found.options.origin[1]}
+    return {**facts, "engine": request.engine}
 
 
 def _counts(request: IngestRequest, found: Ingested) -> dict[str, Any]:
@@ -201,26 +201,26 @@ def _counts(request: IngestRequest, found: Ingested) -> dict[str, Any]:
     return counts | more
 
 
-def _said(request: IngestRequest, found: Ingested) -> list[str]:
-    said = []
+def _remarks(request: IngestRequest, found: Ingested) -> list[str]:
+    remarks = []
     if found.found.bad_lines:
-        said.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
-        said += told_bad(found.found, request.names).splitlines()
-    said += [*_wide(found), *_called(_renamed(found.found))]
+        remarks.append(f"bad lines: {found.found.bad_lines:,} of {found.found.lines:,}")
+        remarks += told_bad(found.found, request.names).splitlines()
+    remarks += [*_wide(found), *_called(_renamed(found.found))]
     counts = found.counts
     if found.options.both_ways and not request.options.both_ways:
-        said.append("no pair has lines of both directions: each line is counted for both")
+        remarks.append("no pair has lines of both directions: each line is counted for both")
     if fast := counts.get("fast_moves"):
-        said += [*found.warnings, f"moves faster than {SPEED_MAX_M_PER_S:.0f} m/s, in all: {fast:,}"]
+        remarks += [*found.warnings, f"moves faster than {SPEED_MAX_M_PER_S:.0f} m/s, in all: {fast:,}"]
     if count := counts.get("one_way_contacts"):
         seconds = counts["one_way_s"]
-        said.append(f"left out: {_many(count)} one way only, {seconds:,} s with one direction only")
+        remarks.append(f"left out: {_many(count)} one way only, {seconds:,} s with one direction only")
     for name, text in _COUNTED.items():
         if count := counts.get(name):
-            said.append(text.format(count=count, contacts=_many(count)))
+            remarks.append(text.format(count=count, contacts=_many(count)))
     if counts.get("empty_contacts") and request.name == "imote":
-        said[-1] += "; to extend sightings: --interval-s"
-    return said
+        remarks[-1] += "; to extend sightings: --interval-s"
+    return remarks
 
 
 def _renamed(found: Sum) -> list[str]:

@@ -149,7 +149,7 @@ def unpacked(path: Path, folder: Path) -> Path:
     with opened(path) as stream:
         while data := stream.read(_READ_BYTES):
             # Here and not around it: what cannot be written is told of the copy, not of the file.
-            with folders.told_of(made), made.open("ab") as copy:
+            with folders.errors_naming(made), made.open("ab") as copy:
                 copy.write(data)
     return made
 

@@ -100,7 +100,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     """Yield a hidden folder in the output folder, which executors see too."""
     target = folder / "unpacked"
     hidden = target.with_name(f".unpacked.{os.getpid()}.partial")
-    with folders.told_of(target):
+    with folders.errors_naming(target):
         folder.mkdir(parents=True, exist_ok=True)
         folders.clear(target)
         hidden.mkdir()

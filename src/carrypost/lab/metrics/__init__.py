@@ -18,7 +18,7 @@ from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.delivered import Delivered
 from carrypost.lab.metrics.dissemination import Spread
 from carrypost.lab.metrics.latencies import Latencies
-from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, made
+from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, table_of
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.rows import Rows
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from carrypost.lab.schemas import Table
 
-__all__ = ["FAMILIES", "WINDOW_S", "chosen", "finished", "joined", "parts", "tables"]
+__all__ = ["FAMILIES", "WINDOW_S", "families_of", "finished", "merge", "parts", "tables"]
 
 WINDOW_S = 60.0
 
@@ -71,7 +71,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
 """Families and their functions: all of them, in the order of documents and commands."""
 
 
-def chosen(names: Sequence[str]) -> list[Table]:
+def families_of(names: Sequence[str]) -> list[Table]:
     """Return the families of these names; all of them if there is none."""
     known = {table.name: table for table in FAMILIES}
     if unknown := [name for name in names if name not in known]:
@@ -85,15 +85,15 @@ def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S
     return [part(these) for part in _needed(wanted)]
 
 
-def joined(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+def merge(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
     """Join the results of two slices of a run."""
-    return [mine.joined(yours) for mine, yours in zip(one, other, strict=True)]
+    return [mine.merge(yours) for mine, yours in zip(one, other, strict=True)]
 
 
 def finished(run: str, found: Sequence[Part], wanted: Sequence[Table]) -> dict[str, pa.Table]:
     """By name, the tables of a run out of the parts of all of it."""
     known = dict(zip(_needed(wanted), found, strict=True))
-    return {table.name: made(table, run, FAMILIES[table].rows(known[FAMILIES[table].part])) for table in wanted}
+    return {table.name: table_of(table, run, FAMILIES[table].rows(known[FAMILIES[table].part])) for table in wanted}
 
 
 def tables(run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> dict[str, pa.Table]:

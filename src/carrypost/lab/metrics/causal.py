@@ -85,12 +85,12 @@ class Delays:
         counts = {name: Counts.of(milliseconds(each)) for name, each in found.items()}
         return cls(moments, counts, Grid.of(of.copies, moments))
 
-    def joined(self, other: Delays) -> Delays:
+    def merge(self, other: Delays) -> Delays:
         """Return the delays of this part and another."""
         return Delays(
-            {name: self.moments[name].joined(other.moments[name]) for name in DELAYS},
-            {name: self.counts[name].joined(other.counts[name]) for name in DELAYS},
-            self.grid.joined(other.grid),
+            {name: self.moments[name].merge(other.moments[name]) for name in DELAYS},
+            {name: self.counts[name].merge(other.counts[name]) for name in DELAYS},
+            self.grid.merge(other.grid),
         )
 
 
@@ -135,7 +135,7 @@ class Grid:
         places = np.stack([each[both] // _power_us(us) for each, us in zip((tdelay, ltcy), most, strict=True)], axis=1)
         return cls(most, *_counted_pairs(places, np.ones(len(places), np.int64)))
 
-    def joined(self, other: Grid) -> Grid:
+    def merge(self, other: Grid) -> Grid:
         """Return the grid of this part and another, in the wider cells."""
         most = max(self.most_us[0], other.most_us[0]), max(self.most_us[1], other.most_us[1])
         widths = [_power_us(each) for each in most]

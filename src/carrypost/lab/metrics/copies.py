@@ -120,8 +120,8 @@ class Copies:
             times[each][place[mine]] = rows.t_us[row[mine]]
         came = kind == TOLD.index(Kind.RECEIVE)
         hops = np.zeros(len(node), np.int32)
-        told = rows.whole("hops", row[came]).fill_null(0).to_numpy(zero_copy_only=False)
-        hops[place[came]] = np.clip(told, 0, HOPS_MAX)
+        found = rows.whole("hops", row[came]).fill_null(0).to_numpy(zero_copy_only=False)
+        hops[place[came]] = np.clip(found, 0, HOPS_MAX)
         received_us, delivered_us, expired_us = (times[each] for each in TOLD[1:])
         publications = Publications.of(rows)
         at_us = np.where(received_us != NEVER, received_us, np.where(delivered_us != NEVER, delivered_us, expired_us))

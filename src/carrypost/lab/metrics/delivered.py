@@ -63,17 +63,17 @@ class Delivered:
         }
         return cls(pa.table(columns), _ages(copies, got, message, mode), Presence.of(of))
 
-    def joined(self, other: Delivered) -> Delivered:
+    def merge(self, other: Delivered) -> Delivered:
         """Return the messages of this part and another, which have none in common."""
         lives = pa.concat_tables([self.lives, other.lives])
-        return Delivered(lives, self.ages.joined(other.ages), self.presence.joined(other.presence))
+        return Delivered(lives, self.ages.merge(other.ages), self.presence.merge(other.presence))
 
 
 def _whole(texts: pa.Array) -> pa.Array:
     """Return the whole numbers that texts tell; null where one tells none."""
     found = numbers(texts)
-    told = np.isfinite(found)
-    return pa.array(np.where(told, found, 0).astype(np.int64), mask=~told)
+    finite = np.isfinite(found)
+    return pa.array(np.where(finite, found, 0).astype(np.int64), mask=~finite)
 
 
 def _ages(copies: Copies, got: Flags, message: Codes, mode: pa.Array) -> Tally:
@@ -163,9 +163,9 @@ def flood(part: Delivered) -> Columns:
         if any(start_us <= at_us < end_us for start_us, end_us in there.get(source, ()))
     ]
     listed = {
-        name: told.split()
-        for name, told in zip(part.lives["message"].to_pylist(), part.lives["listed"].to_pylist(), strict=True)
-        if told is not None
+        name: recipients.split()
+        for name, recipients in zip(part.lives["message"].to_pylist(), part.lives["listed"].to_pylist(), strict=True)
+        if recipients is not None
     }
     found = chain.from_iterable(flood_ages_us(between, sent, known, listed) if between else ())
     age_us, nodes = np.fromiter(found, np.int64).reshape(-1, 2).T

@@ -107,7 +107,7 @@ class Spread:
         mine = mine[np.argsort(copies.received_us[mine], kind="stable")]
         return cls(name, int(first_us[message]), copies.received_us[mine] - copies.published_us[mine])
 
-    def joined(self, other: Spread) -> Spread:
+    def merge(self, other: Spread) -> Spread:
         """Return the one of two messages that more nodes received."""
         return min(self, other, key=lambda each: (-len(each.after_us), each.published_us, each.message or ""))
 

@@ -77,7 +77,7 @@ class Counts:
         """Count these values."""
         return cls(*counted(values))
 
-    def joined(self, other: Counts) -> Counts:
+    def merge(self, other: Counts) -> Counts:
         """Return the counts of this part and another."""
         joined = (np.concatenate(each) for each in ((self.value, other.value), (self.count, other.count)))
         return Counts(*summed(*joined))
@@ -135,7 +135,7 @@ class Moments:
         squares = (_total(high * high) << 2 * _HALF_BITS) + (_total(high * low) << (_HALF_BITS + 1)) + _total(low * low)
         return cls(len(values), int(values.min()), int(values.max()), _total(values), squares)
 
-    def joined(self, other: Moments) -> Moments:
+    def merge(self, other: Moments) -> Moments:
         """Return the moments of this part and another."""
         if not (self.count and other.count):
             return self if self.count else other

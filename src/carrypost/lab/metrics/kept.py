@@ -58,8 +58,8 @@ class KeptTable:
         with suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):  # Then all of it is made anew.
             self._file = pq.ParquetFile(folder / table.name / FILE)
             self.digests = dict(json.loads(self._file.metadata.metadata[_DIGESTS]))
-            told = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
-            self._groups = {str(each.column(0).statistics.min): group for group, each in enumerate(told)}
+            groups = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
+            self._groups = {str(each.column(0).statistics.min): group for group, each in enumerate(groups)}
 
     def rows(self, run: str) -> pa.Table:
         """Return the rows of one run."""

@@ -44,7 +44,7 @@ class Latencies:
         ]  # fmt: skip
         return cls(pa.table(events, schema=_EVENTS), _given(rows, at[result]), window_us(of.window_s))
 
-    def joined(self, other: Latencies) -> Latencies:
+    def merge(self, other: Latencies) -> Latencies:
         """Return the latencies of this part and another."""
         events, results = (
             pa.concat_tables(each) for each in ((self.events, other.events), (self.results, other.results))

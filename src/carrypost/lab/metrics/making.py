@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.lab import folders
-from carrypost.lab.metrics import FAMILIES, WINDOW_S, chosen, finished, joined, kept, lines, records, slices, tables
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, finished, kept, lines, merge, records, slices, tables
 from carrypost.lab.metrics.origin import first_row, origin, remarks
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.metrics.slices import Order
@@ -46,7 +46,7 @@ def measured(order: Order) -> None:
     """A task: the tables of a run, in their file."""
     target = Path(order.target)
     if not target.exists():  # Else whoever was killed had come that far.
-        kept.write(target, tables(order.of.run, order.of.rows(), chosen(order.families), window_s=order.window_s))
+        kept.write(target, tables(order.of.run, order.of.rows(), families_of(order.families), window_s=order.window_s))
 
 
 def converted(order: Conversion) -> tuple[list[str], int]:
@@ -75,22 +75,22 @@ def make(
     source: Source,
     wanted: Wanted,
     *,
-    told: Callable[[int, int], None] = lambda _, __: None,
+    on_progress: Callable[[int, int], None] = lambda _, __: None,
     unreadable: Callable[[int], None] = lambda _: None,
     remark: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Make these families of the records in a folder; return the folder that they are in.
 
-    `told`: called with the number of runs done, and of all; `unreadable`: with the number of lines that are no rows of
-    a record; `remark`: with remarks about runs of population mode.
+    `on_progress`: called with the number of runs done, and of all; `unreadable`: with the number of lines that are no
+    rows of a record; `remark`: with remarks about runs of population mode.
     """
     home = wanted.out or (source.path.parent if source.path.is_file() else source.path) / METRICS
     parts = home.absolute() / _PARTS
-    with folders.told_of(parts):
+    with folders.errors_naming(parts):
         parts.mkdir(parents=True, exist_ok=True)
     try:
         runs = _runs(engine, source, wanted, parts, unreadable)
-        _make(engine, runs, wanted, home, told)
+        _make(engine, runs, wanted, home, on_progress)
         # A file of several runs has the first row of only one of them at its beginning.
         origins = {of.run: origin(first_row(Path(of.files[0]))) for of in runs if not of.shared}
     except KeyboardInterrupt:
@@ -129,7 +129,7 @@ def _runs(
 
 
 def _make(
-    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, home: Path, told: Callable[[int, int], None]
+    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, home: Path, on_progress: Callable[[int, int], None]
 ) -> None:
     how = f"{carrypost.__version__} {wanted.window_s!r}"
     digests = {of.run: records.digest([how, of.run, *of.names], of.files) for of in runs}
@@ -142,7 +142,7 @@ def _make(
             count = -(-sum(group.rows for group in of.groups()) // wanted.slice_rows)
             orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count))
     large = [order for order in orders.values() if order.slices > 1 and not Path(order.target).exists()]
-    engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], told)
+    engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], on_progress)
     for order in large:
         _sliced(engine, order)
     with kept.appending(home, wanted.tables) as append:
@@ -156,5 +156,5 @@ def _sliced(engine: Engine, order: Order) -> None:
     """A large run, slice by slice."""
     (pieces,) = engine.each("cutting a run", slices.cut, [order])
     found = engine.each(f"metrics of {order.of.run}", slices.measured, pieces)
-    kept.write(Path(order.target), finished(order.of.run, reduce(joined, found), chosen(order.families)))
+    kept.write(Path(order.target), finished(order.of.run, reduce(merge, found), families_of(order.families)))
     shutil.rmtree(order.folder, ignore_errors=True)

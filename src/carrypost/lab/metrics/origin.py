@@ -69,10 +69,10 @@ def remarks(origins: Iterable[Origin], wanted: Iterable[Table]) -> list[str]:
         return []
     many = f"{len(found):,} runs are" if len(found) > 1 else "one run is"
     named = "; ".join(dict.fromkeys(each.calibration for each in found))
-    told = [f"{many} of population mode, calibrated by: {named}"]
+    remarks = [f"{many} of population mode, calibrated by: {named}"]
     if lacking := [f"{table.name} (rows `{NEEDS[table]}`)" for table in wanted if table in NEEDS]:
-        told.append(f'{", ".join(lacking)} need rows that only mode = "faithful" has')
+        remarks.append(f'{", ".join(lacking)} need rows that only mode = "faithful" has')
     if counted := sum(each.counted for each in found):
         many = f"{counted:,} of them have" if counted > 1 else "one of them has"
-        told.append(f'{many} counts only (population.rows = "none"): see `carrypost emu show`')
-    return told
+        remarks.append(f'{many} counts only (population.rows = "none"): see `carrypost emu show`')
+    return remarks

@@ -40,7 +40,7 @@ class Slice:
 class Part(Protocol):
     """The result of a slice."""
 
-    def joined(self, other: Self, /) -> Self:
+    def merge(self, other: Self, /) -> Self:
         """Return this part and another as one."""
 
 
@@ -53,7 +53,7 @@ class Family(NamedTuple):
     """The columns of the table out of the part of the whole run, but for the run itself."""
 
 
-def made(table: Table, run: str, columns: Columns) -> pa.Table:
+def table_of(table: Table, run: str, columns: Columns) -> pa.Table:
     """Return columns of one run as a table."""
     known = dict(columns)
     count = len(next(iter(known.values())))
@@ -79,7 +79,7 @@ class Tally:
         """Make a tally of rows in which keys may be equal."""
         return _reduced(cls(pa.table(dict(columns)), tuple(keys), how))
 
-    def joined(self, other: Tally) -> Tally:
+    def merge(self, other: Tally) -> Tally:
         """Return the tally of this part and another."""
         return _reduced(Tally(pa.concat_tables([self.figures, other.figures]), self.keys, self.how))
 

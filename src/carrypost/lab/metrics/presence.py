@@ -50,11 +50,11 @@ class Presence:
         last_us = int(rows.t_us[-1]) if len(rows) else None
         return cls(moves, _meetings(rows), last_us, _duration_us(rows), window_us(of.window_s))
 
-    def joined(self, other: Presence) -> Presence:
+    def merge(self, other: Presence) -> Presence:
         """Return the presence in this slice and another."""
         return Presence(
             pa.concat_tables([self.moves, other.moves]),
-            self.meetings.joined(other.meetings),
+            self.meetings.merge(other.meetings),
             _later(self.last_us, other.last_us),
             _later(self.duration_us, other.duration_us),
             self.window_us,
@@ -88,8 +88,8 @@ def _duration_us(rows: Rows) -> int | None:
     """Return the length of the scenario, if a row tells it."""
     found = None
     for text in rows.attribute("defaults", rows.of(Kind.RUN)).to_pylist():
-        if text is not None and (told := _DURATION.search(text)):
-            (seconds,) = numbers(pa.array([told[1]])).tolist()
+        if text is not None and (match := _DURATION.search(text)):
+            (seconds,) = numbers(pa.array([match[1]])).tolist()
             if np.isfinite(seconds):
                 found = _later(found, int(microseconds(np.array(seconds))))
     return found

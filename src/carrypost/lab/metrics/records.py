@@ -82,10 +82,10 @@ def _readable(path: str | Path) -> AbstractContextManager[None]:
 def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no types
     """Without statistics it may be any time."""
     columns = (group.column(at) for at in range(group.num_columns))
-    told = next((each.statistics for each in columns if each.path_in_schema == "t"), None)
-    if told is None or not told.has_min_max:
+    statistics = next((each.statistics for each in columns if each.path_in_schema == "t"), None)
+    if statistics is None or not statistics.has_min_max:
         return -math.inf, math.inf
-    return round(told.min * MICROSECONDS), round(told.max * MICROSECONDS)
+    return round(statistics.min * MICROSECONDS), round(statistics.max * MICROSECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class RunFiles:
         found = []
         for file in self.files:
             with _readable(file):
-                told = pq.read_metadata(file)
-            groups = (told.row_group(number) for number in range(told.num_row_groups))
+                statistics = pq.read_metadata(file)
+            groups = (statistics.row_group(number) for number in range(statistics.num_row_groups))
             found += [RowGroup(file, number, each.num_rows, *_span_us(each)) for number, each in enumerate(groups)]
         return found
 

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Flags, Ints
-from carrypost.lab.folders import told_of
-from carrypost.lab.metrics import chosen, kept, parts
+from carrypost.lab.folders import errors_naming
+from carrypost.lab.metrics import families_of, kept, parts
 from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.records import RowGroup, RunFiles
@@ -74,7 +74,7 @@ class SliceOrder:
 def cut(order: Order) -> list[SliceOrder]:
     """Look through a run; its slices."""
     known, folder = _Messages.found(order), order.folder
-    with told_of(folder):
+    with errors_naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
     kept.write(folder / _MESSAGES, {_MESSAGES: pa.table({"message": known.names, "slice": known.slice})})
     made = list(known.slices(order))
@@ -86,8 +86,8 @@ def cut(order: Order) -> list[SliceOrder]:
 
 def measured(order: SliceOrder) -> list[Part]:
     """Return the parts of a slice."""
-    rows = _chosen(order) if order.groups else _spilled(order)
-    return parts(rows, chosen(order.whole.families), window_s=order.whole.window_s)
+    rows = _slice_rows(order) if order.groups else _spilled(order)
+    return parts(rows, families_of(order.whole.families), window_s=order.whole.window_s)
 
 
 # --- which message is in which slice --------------------------------------------------------------------------
@@ -115,14 +115,14 @@ class _Messages:
         figures = np.zeros((4, 0), np.int64)
         for batch in _batches(groups):
             table = order.of.rows(batch, ("t", "kind", "message"))
-            told, published, code, names = _message_rows(table)
+            mentions, published, code, names = _message_rows(table)
             mine = np.array([number.setdefault(name, len(number)) for name in names.to_pylist()], np.int64)
             if more := len(number) - figures.shape[1]:
                 figures = np.concatenate([figures, np.repeat([[0], [_MOST], [_LEAST], [_MOST]], more, axis=1)], axis=1)
-            at, t_us = mine[code[told]], microseconds(table["t"].to_numpy())
+            at, t_us = mine[code[mentions]], microseconds(table["t"].to_numpy())
             figures[0] += np.bincount(at, minlength=len(number))
-            np.minimum.at(figures[1], at, t_us[told])
-            np.maximum.at(figures[2], at, t_us[told])
+            np.minimum.at(figures[1], at, t_us[mentions])
+            np.maximum.at(figures[2], at, t_us[mentions])
             np.minimum.at(figures[3], mine[code[published]], t_us[published])
         rows, first_us, last_us, published_us = figures
         published_us = np.where(published_us == _MOST, first_us, published_us)  # One whose publication is not known.
@@ -152,8 +152,8 @@ def _message_rows(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
     code, names = encoded(table["message"])
     wanted = np.array([name in TOLD for name in kinds.to_pylist()] or [False], np.bool_)
     publish = np.array([name == Kind.PUBLISH for name in kinds.to_pylist()] or [False], np.bool_)
-    told: Flags = wanted[kind] & (code != MISSING)
-    return told, told & publish[kind], code, names
+    mentions: Flags = wanted[kind] & (code != MISSING)
+    return mentions, mentions & publish[kind], code, names
 
 
 def _batches(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
@@ -173,14 +173,14 @@ def _batches(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
 
 def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
     """Return the slice of each row."""
-    told, _, code, names = _message_rows(table)
+    mentions, _, code, names = _message_rows(table)
     known = np.array([slice_of.get(name, 0) for name in names.to_pylist()] or [0], np.int64)
     by_time = np.searchsorted(cuts, microseconds(table["t"].to_numpy()), side="right") - 1
-    found: Ints = np.where(told, known[np.maximum(code, 0)], by_time)
+    found: Ints = np.where(mentions, known[np.maximum(code, 0)], by_time)
     return found
 
 
-def _chosen(order: SliceOrder) -> pa.Table:
+def _slice_rows(order: SliceOrder) -> pa.Table:
     """Return the rows of one slice out of the row groups that it needs."""
     known = kept.read(order.whole.folder / _MESSAGES)[_MESSAGES]
     mine = known.filter(pa.array(known["slice"].to_numpy() == order.number))
@@ -210,7 +210,7 @@ def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
             by_slice = np.argsort(place.astype(np.int16), kind="stable")
             table = _numbered(table, numbers).take(pa.array(by_slice))
             edges = np.searchsorted(place[by_slice], np.arange(len(slices) + 1)).tolist()
-            with told_of(folder):
+            with errors_naming(folder):
                 for each in slices[len(writers) :]:
                     stream = pa.ipc.new_stream(str(folder / f"{each.number}.arrow"), kept.named(table, _ROWS))
                     writers.append(ending.enter_context(stream))

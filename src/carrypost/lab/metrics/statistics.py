@@ -31,7 +31,7 @@ class Meetings:
     start_us: Ints
     end_us: Ints
 
-    def joined(self, other: Meetings) -> Meetings:
+    def merge(self, other: Meetings) -> Meetings:
         """Return the meetings of this part and another."""
         return Meetings(
             pa.concat_arrays([self.a, other.a]),

@@ -8,7 +8,7 @@ from statistics import fmean
 from carrypost.lab.metrics import families
 from carrypost.lab.report import contacts, dissemination, figures, origins, prose, tables
 from carrypost.lab.report import paper as printed
-from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.study import Series, Study
@@ -78,10 +78,10 @@ def _pair_figures(study: Study, pair: Sequence[Series], paper: Experiment) -> li
 
 
 def _intro(all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Piece]:
-    told = prose.BUS_LEAD if paper is printed.BUS else prose.WALKERS_LEAD
+    lead = prose.BUS_LEAD if paper is printed.BUS else prose.WALKERS_LEAD
     many = origins.seeds(all_series)
     made: list[Piece] = [
-        paragraph(told, f" Emulated with carrypost's real hosts, scenario {paper.scenario}. {many}", kind="lead")
+        paragraph(lead, f" Emulated with carrypost's real hosts, scenario {paper.scenario}. {many}", kind="lead")
     ]
     if not whole:
         lasted = ", ".join(dict.fromkeys(shown(each.first.duration_s) for each in all_series))
@@ -114,17 +114,17 @@ def _spread(study: Study, all_series: Sequence[Series], paper: Experiment) -> st
             delays.append(abs(fmean(mean_s) / paper.delays[series.lifetime_s].tdelay.avg_s - 1))
     if not counts:
         return ""
-    told = f"Receptions are within {max(counts):.1%} of the paper's, mean transmission delays within {max(delays):.1%}."
+    text = f"Receptions are within {max(counts):.1%} of the paper's, mean transmission delays within {max(delays):.1%}."
     near = paper is printed.BUS and max(counts) < _NEAR
-    return told.replace("%", " %") + (f" {prose.BUS_SPREAD}" if near else "")
+    return text.replace("%", " %") + (f" {prose.BUS_SPREAD}" if near else "")
 
 
 def _hardly_waits(study: Study, all_series: Sequence[Series], paper: Experiment) -> bool:
     """Return True if our latencies are far below the paper's."""
     for series in all_series:
-        told = paper.delays.get(series.lifetime_s)
+        quoted = paper.delays.get(series.lifetime_s)
         ours = study.values(families.DELAY_SPREAD, series, "avg_s", metric=families.LTCY)
-        if told is not None and ours and max(ours) > _NEAR * told.ltcy.avg_s:
+        if quoted is not None and ours and max(ours) > _NEAR * quoted.ltcy.avg_s:
             return False
     return True
 
@@ -149,7 +149,7 @@ def title(papers: Sequence[Experiment]) -> str:
 
 def source() -> Markup:
     """Return the paper."""
-    return joined((
+    return join((
         "The paper: F. Guidec, P. Launay, Y. Mahéo, ",
         tag("i", "Causal and Δ-Causal Broadcast in Opportunistic Networks"),
         ", Future Generation Computer Systems 118 (2021), pp. 142–156. Captions say of its figures what its text says.",

@@ -106,8 +106,8 @@ def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return []
     axes = Axis("hops, at most", most + 1), distributions.shares("share of receptions")
     picture = plots.curves(curves.merged(lines), axes, "hops", steps=False, legend="settings")
-    told = "Hops that copies took to a node; one hop: from the author."
-    return [distributions.captioned([picture], all_series, told)]
+    caption = "Hops that copies took to a node; one hop: from the author."
+    return [distributions.captioned([picture], all_series, caption)]
 
 
 def _deliveries(study: Study, run: FinishedRun) -> float:
@@ -183,13 +183,13 @@ def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return []
     middle = np.concatenate([curve.y for curve in lines.values()])
     most = float(np.quantile(middle, _TAIL)) * 1.5
-    told = ["Bytes sent for each delivery to a node other than the author, by time."]
+    caption = ["Bytes sent for each delivery to a node other than the author, by time."]
     if middle.max() > most:
-        told.append(f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
+        caption.append(f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
     picture = distributions.by_time_plot(
         lines, "bytes for each delivery", "overhead by time", min(most, middle.max() * 1.06)
     )
-    return [distributions.captioned([picture], all_series, *told)]
+    return [distributions.captioned([picture], all_series, *caption)]
 
 
 def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:

@@ -15,7 +15,7 @@ import numpy as np
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, origins, plots, prose
 from carrypost.lab.report.curves import Curve, Extent
-from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.intervals import over_rows
 from carrypost.lab.report.loads import ISLAND, MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
 from carrypost.lab.report.pictures import Block, Figure, Picture
@@ -85,7 +85,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 def source() -> Markup:
     """Return the paper."""
-    return joined((
+    return join((
         "The paper: M. Musolesi, C. Mascolo, S. Hailes, ",
         tag("i", "EMMA: Epidemic Messaging Middleware for Ad Hoc Networks"),
         ", Personal and Ubiquitous Computing 10 (1), 2006. Captions say of its figures what its text says.",
@@ -283,7 +283,7 @@ def _span(values: Sequence[float]) -> str:
 
 def _trends(loads: Loads) -> Markup:
     """Show what the paper's text says, a row each, and what we found with each strategy."""
-    rows = [TableRow(said, [of(loads, strategy) for strategy in loads.strategies]) for said, of in _TRENDS.items()]
+    rows = [TableRow(trend, [of(loads, strategy) for strategy in loads.strategies]) for trend, of in _TRENDS.items()]
     return table(
         "The paper's trends", ["the paper", *loads.strategies], [rows], texts=tuple(range(len(loads.strategies)))
     )
@@ -325,9 +325,9 @@ def _denser(loads: Loads, strategy: str) -> str:
     if len(means) <= 1:
         return _MISSING
     steps = [after - before for before, after in pairwise(means.values())]
-    told = ", ".join(f"{hosts} hosts {tenths(each)}" for hosts, each in means.items())
+    text = ", ".join(f"{hosts} hosts {tenths(each)}" for hosts, each in means.items())
     holds = steps[0] >= 0 and all(each >= -_FALL for each in steps)
-    return f"{'yes' if holds else 'no'}: {told}"
+    return f"{'yes' if holds else 'no'}: {text}"
 
 
 def _at_once(loads: Loads, strategy: str) -> str:
@@ -352,5 +352,5 @@ _TRENDS: Mapping[str, Callable[[Loads, str], str]] = {
 
 def _verdict(least: float, how: str, unit: str) -> str:
     rounded = round(100 * least, 1)
-    told = f"{MINUS if rounded < 0 else ''}{abs(rounded):.1f}"
-    return f"{'yes' if rounded >= 0 else 'no'}: {how} {told} {unit}"
+    text = f"{MINUS if rounded < 0 else ''}{abs(rounded):.1f}"
+    return f"{'yes' if rounded >= 0 else 'no'}: {how} {text} {unit}"

@@ -59,16 +59,16 @@ def running(study: Study, series: Series, paper: Experiment) -> Figure:
         axis = _day(from_h, run.duration_s or float(ends.max(initial=_HOUR)))
         picture = plots.intervals(starts / _HOUR + from_h, ends / _HOUR + from_h, axis, f"{name}: when buses run")
         nodes = len(set(found["node"].tolist()))
-        told = f"When each of our {nodes} buses runs. {prose.BUS_RUNNING}"
+        text = f"When each of our {nodes} buses runs. {prose.BUS_RUNNING}"
     else:
         early = starts < printed.ENTERED_S
         starts, ends = starts[early], ends[early]
         most_min = float(ends.max(initial=printed.ENTERED_S)) / _MINUTE
         axis = Axis("minutes since the start", float(np.ceil(most_min / 5) * 5))
         picture = plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: when walkers are there")
-        told = f"The {len(starts)} walkers who enter in the first 20 minutes, and how long they stay. The paper shows "
-        told += f"{printed.ENTERED_NODES} for the same time."
-    return Figure([("", picture)], _caption(told), name)
+        text = f"The {len(starts)} walkers who enter in the first 20 minutes, and how long they stay. The paper shows "
+        text += f"{printed.ENTERED_NODES} for the same time."
+    return Figure([("", picture)], _caption(text), name)
 
 
 def _day(from_h: float, duration_s: float) -> Axis:
@@ -85,13 +85,13 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Figure:
     pictures, texts = [], []
     for half, series in zip("ab", pair, strict=False):
         found = study.columns(families.DELAY_GRID, series.first)
-        told = paper.delays.get(series.lifetime_s)
-        limits = (None, None) if told is None else (told.tdelay.max_s, told.ltcy.max_s)
+        quoted = paper.delays.get(series.lifetime_s)
+        limits = (None, None) if quoted is None else (quoted.tdelay.max_s, quoted.ltcy.max_s)
         title = f"{name}{half}: latency against delay, lifetime {series.label}"
         pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
         ours = f"({half}) " * (len(pair) > 1) + f"{_part_text(waited(study, series.first), row.get('max_s'))}"
-        texts.append(ours + ("." if told is None else f"; in the paper at most {shown(told.ltcy.max_s)}."))
+        texts.append(ours + ("." if quoted is None else f"; in the paper at most {shown(quoted.ltcy.max_s)}."))
     return Figure(pictures, _caption(prose.CELLS, _first_of(pair), *texts), name)
 
 
@@ -212,16 +212,16 @@ def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole:
         return []
     if paper is printed.BUS:
         node = _bus(study, pair[0].first)
-        told = f"Registries of bus {node}. {prose.BUS_REGISTRIES}"
+        text = f"Registries of bus {node}. {prose.BUS_REGISTRIES}"
         extra = Markup("")
     else:
-        node, told = _walker(study, pair[0].first, whole=whole)
+        node, text = _walker(study, pair[0].first, whole=whole)
         extra = _walker_table(study, pair, node)
     pictures = []
     for half, series in zip("ab", pair, strict=False):
         picture = _registries(study, series.first, node, f"{name}{half}: registries of {node}, lifetime {series.label}")
         pictures.append((f"lifetime {series.label}", picture))
-    return [Figure(pictures, _caption(told, _first_of(pair)), name), extra]
+    return [Figure(pictures, _caption(text, _first_of(pair)), name), extra]
 
 
 def _bus(study: Study, run: FinishedRun) -> str:
@@ -289,11 +289,11 @@ def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:
         run = series.first
         row = study.row(families.PROCESSING_BY_NODE, run, node=node)
         registry = study.columns(families.REGISTRIES, run, node=node)
-        told = printed.WALKER.get(series.lifetime_s)
+        quoted = printed.WALKER.get(series.lifetime_s)
         long_life = series.lifetime_s == max(printed.WALKER, key=lambda each: each or 0)
         papers = [
-            NOTHING if told is None else count(told[0]),
-            NOTHING if told is None else count(told[1]),
+            NOTHING if quoted is None else count(quoted[0]),
+            NOTHING if quoted is None else count(quoted[1]),
             f"almost {printed.WALKER_PENDING_MAX}" if long_life else NOTHING,
             f"about {printed.WALKER_SOURCES_MAX}" if long_life else NOTHING,
         ]
@@ -323,8 +323,8 @@ def _like(study: Study, run: FinishedRun) -> list[str]:
     nodes = found["node"][(stays >= _STAY_S[0]) & (stays <= _STAY_S[1])]
     by_node = study.columns(families.PROCESSING_BY_NODE, run)
     chosen = np.isin(by_node["node"].astype(str), nodes.astype(str))
-    told = []
+    cells = []
     for column in ("rcvd", "codlvd"):
         values = by_node[column][chosen]
-        told.append(f"{values.mean():,.0f} ({values.min():,.0f} – {values.max():,.0f})" if len(values) else NOTHING)
-    return [*told, "", ""]
+        cells.append(f"{values.mean():,.0f} ({values.min():,.0f} – {values.max():,.0f})" if len(values) else NOTHING)
+    return [*cells, "", ""]

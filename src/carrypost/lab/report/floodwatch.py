@@ -145,7 +145,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     ]
 
 
-def _told(ratio: float, period_s: float) -> str:
+def _condition(ratio: float, period_s: float) -> str:
     data = "all data" if ratio == 1 else f"{ratio:.0%} of the data"
     return f"{data}, an event every {period_s:g} s"
 
@@ -177,11 +177,11 @@ def _values(
         "", "static, ms", "air and modulator alone", "opportunistic, ms", "air and modulator alone", "static by ours",
         "the paper: static, opportunistic",
     )  # fmt: skip
-    return table(f"Latency of events, mean: {_told(ratio, period_s)}", heads, [lines])
+    return table(f"Latency of events, mean: {_condition(ratio, period_s)}", heads, [lines])
 
 
 def _figure(
-    values: Mapping[Case, Sequence[float]], kinds: Sequence[tuple[float, float]], told: str, paper: str
+    values: Mapping[Case, Sequence[float]], kinds: Sequence[tuple[float, float]], caption: str, paper: str
 ) -> list[Block]:
     pictures = []
     for ratio, period_s in kinds:
@@ -201,7 +201,7 @@ def _figure(
         marks = [Mark(name, len(TOPOLOGIES), ms) for name, ms in _PAPER_MS.items()] if ratio == 1 else []
         axes = x, Axis("latency (ms)")
         picture = plots.curves(lines, axes, paper, marks=marks, steps=False, legend="approach")
-        pictures.append((_told(ratio, period_s), picture))
+        pictures.append((_condition(ratio, period_s), picture))
     if not pictures:
         return [paragraph(f"The paper's {paper} is about other data than these runs have.", kind="note")]
-    return [Figure(pictures, [told], paper)]
+    return [Figure(pictures, [caption], paper)]

@@ -119,12 +119,12 @@ def _at_once(study: Study, all_series: Sequence[Series]) -> list[Piece]:
     ]
     if not waits:
         return []
-    told = "Every copy is delivered in the instant of its reception."
+    text = "Every copy is delivered in the instant of its reception."
     if max(waits) > 0:
         parts = [figures.waited(study, run) or 0.0 for series in all_series for run in series.runs]
         many = f"At least {share(1 - max(parts))} of the copies" if max(parts) else "All copies"
-        told = f"{many} are delivered within 1 ms of their reception; the longest waits for {shown(max(waits))}."
-    return [paragraph(told, kind="note")]
+        text = f"{many} are delivered within 1 ms of their reception; the longest waits for {shown(max(waits))}."
+    return [paragraph(text, kind="note")]
 
 
 def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
@@ -148,8 +148,8 @@ def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
     frames = {frame: 0 for found in by_run.values() for frame in found}
     if not frames:
         if any(series.first.origin.of_population for series in all_series):
-            told = "Not known in population mode: that takes rows `traffic`, which mode = “faithful” has."
-            return paragraph(told, kind="note")
+            text = "Not known in population mode: that takes rows `traffic`, which mode = “faithful” has."
+            return paragraph(text, kind="note")
         return paragraph("Nothing was sent.")
     for found in by_run.values():
         for frame, sent in found.items():

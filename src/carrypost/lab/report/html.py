@@ -30,7 +30,7 @@ _SHORT = 24
 """A table of no more rows is on one sheet."""
 
 
-def joined(pieces: Iterable[Piece], between: str = "") -> Markup:
+def join(pieces: Iterable[Piece], between: str = "") -> Markup:
     """Join several pieces to one; plain texts are escaped."""
     return Markup(
         between.join(piece.text if isinstance(piece, Markup) else escape(piece, quote=False) for piece in pieces)
@@ -40,7 +40,7 @@ def joined(pieces: Iterable[Piece], between: str = "") -> Markup:
 def tag(name: str, *inside: Piece, kind: str = "") -> Markup:
     """Return an element, of a class if that is told."""
     opened = f'{name} class="{kind}"' if kind else name
-    return Markup(f"<{opened}>{joined(inside).text}</{name}>")
+    return Markup(f"<{opened}>{join(inside).text}</{name}>")
 
 
 def paragraph(*inside: Piece, kind: str = "") -> Markup:
@@ -79,7 +79,7 @@ def table(
         part = _table(name, [heads[column] for column in columns if column < len(heads)], lines, above, moved)
         kind = "wide" + " many" * (letters > _MANY) + " short" * (sum(map(len, groups)) <= _SHORT)
         made.append(tag("div", part, kind=kind))
-    return joined(made)
+    return join(made)
 
 
 def _of_columns(line: TableRow, columns: Sequence[int]) -> TableRow:
@@ -150,4 +150,4 @@ def page(title: str, body: Iterable[Piece]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>\n{STYLE}</style></head>\n<body>\n"
     )
-    return f"{head}{joined(body, chr(10)).text}\n</body></html>\n"
+    return f"{head}{join(body, chr(10)).text}\n</body></html>\n"

@@ -10,7 +10,7 @@ from typing import Any
 import carrypost
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.origin import remarks
-from carrypost.lab.report.html import Markup, TableRow, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, lifetime, shown
@@ -93,15 +93,15 @@ def ran(all_series: Sequence[Series]) -> Markup:
     for series in all_series:
         cpu = [run.cpu_s for run in series.runs if run.cpu_s is not None]
         seeds = [run.seed for run in series.runs]
-        told = ", ".join(seeds[:_LISTED_MAX]) + (
+        listed = ", ".join(seeds[:_LISTED_MAX]) + (
             f" and {len(seeds) - _LISTED_MAX} more" if len(seeds) > _LISTED_MAX else ""
         )
         lived = lifetime(series.lifetime_s) if series.first.in_force else NOTHING
         lines.append(
-            TableRow(series.settings, [lived, told, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
+            TableRow(series.settings, [lived, listed, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
-    return joined([table("Runs", heads, [lines], texts=(1,)), population(all_series)])
+    return join([table("Runs", heads, [lines], texts=(1,)), population(all_series)])
 
 
 def population(all_series: Sequence[Series]) -> Markup:
@@ -110,9 +110,9 @@ def population(all_series: Sequence[Series]) -> Markup:
     if not found:
         return Markup("")
     names = ", ".join(series.settings for series in found)
-    told = remarks([run.origin for series in found for run in series.runs], FAMILIES)
+    notes = remarks([run.origin for series in found for run in series.runs], FAMILIES)
     return paragraph(
-        f"In population mode: {names}. {'. '.join(each[0].upper() + each[1:] for each in told)}.", kind="note"
+        f"In population mode: {names}. {'. '.join(each[0].upper() + each[1:] for each in notes)}.", kind="note"
     )
 
 
@@ -136,7 +136,7 @@ def failures(study: Study, scenario: str) -> Markup:
         return Markup("")
     lines = [TableRow(each["run"], [each["error"]]) for each in failed[:_LISTED_MAX]]
     more = f", the first {_LISTED_MAX} of {len(failed)}" if len(failed) > _LISTED_MAX else ""
-    return joined([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
+    return join([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
 
 
 def parameters(
@@ -150,15 +150,15 @@ def parameters(
     if not any(known):
         return paragraph("What these runs ran with is not known: their records are not there.", kind="note")
     groups = []
-    told_of, given = keys or _keys(known), bool(paper or keys)
-    for these, told in told_of:
+    columns_of, given = keys or _keys(known), bool(paper or keys)
+    for these, text in columns_of:
         lines = [
-            TableRow(key, [_held(key, known), meaning, *([_given(key, told, known, paper)] if given else [])])
+            TableRow(key, [_held(key, known), meaning, *([_given(key, text, known, paper)] if given else [])])
             for key, meaning in these.items()
             if any(key in each for each in known)
         ]
         groups.append(lines)
-    listed = {key for these, _ in told_of for key in these}
+    listed = {key for these, _ in columns_of for key in these}
     changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
     changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
     groups.append([TableRow(key, [_held(key, known), "", *([""] if given else [])]) for key in changed[:_LISTED_MAX]])
@@ -166,7 +166,7 @@ def parameters(
     made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
     whole = all_series[0].first
     full = tag("pre", whole.text.strip(), kind="every")
-    return joined([made, paragraph(f"Every key of {whole.name}, defaults included:"), full])
+    return join([made, paragraph(f"Every key of {whole.name}, defaults included:"), full])
 
 
 def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], str]]:
@@ -183,10 +183,10 @@ def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], s
     ]
 
 
-def _given(key: str, told: str, known: Sequence[Mapping[str, object]], paper: Experiment | None) -> str:
+def _given(key: str, text: str, known: Sequence[Mapping[str, object]], paper: Experiment | None) -> str:
     """By whom; a part of the experiment does not last as long as the paper's."""
     if paper is None or key != "duration_s" or all(each.get(key) == paper.duration_s for each in known):
-        return told
+        return text
     return f"ours, a part; the paper: {shown(paper.duration_s)}"
 
 
@@ -217,12 +217,12 @@ def again(study: Study, command: str, campaign: str) -> Markup:
         f"carrypost lab metrics {folder}",
         f"carrypost lab report {folder} --out report.html",
     ]
-    told = [command, "", "# or step by step", *steps] if command else steps
+    lines = [command, "", "# or step by step", *steps] if command else steps
     parts: list[Markup] = [
         tag("h2", "To repeat it"),
-        tag("pre", "\n".join(told)),
+        tag("pre", "\n".join(lines)),
         paragraph("The same scenario and seed give the same record, to the byte."),
     ]
     if campaign:
         parts += [paragraph("campaign.toml:"), tag("pre", campaign.strip())]
-    return joined(parts)
+    return join(parts)

@@ -13,7 +13,7 @@ import numpy as np
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, origins, plots
 from carrypost.lab.report.curves import Curve
-from carrypost.lab.report.html import Markup, Piece, TableRow, joined, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis, Mark
@@ -70,7 +70,7 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 
 def source() -> Markup:
     """Return the paper."""
-    return joined((
+    return join((
         "The paper: Y. Chen, K. Schwan, ",
         tag("i", "Opportunistic Overlays: Efficient Content Delivery in Mobile Ad Hoc Networks"),
         ", 2004. Its values are those of its text.",
@@ -122,8 +122,8 @@ def lengths(study: Study, series: Series, path: str) -> list[float]:
 
 def kilobits(study: Study, series: Series) -> list[float]:
     """Return, by seed, the rate at which a broker sends to maintain the overlay, in kbit/s."""
-    told = [study.columns(families.BROKER_TRAFFIC, run)["bits_per_s"] for run in series.runs]
-    return [float(each.mean()) / 1_000 for each in told if len(each)]
+    rates = [study.columns(families.BROKER_TRAFFIC, run)["bits_per_s"] for run in series.runs]
+    return [float(each.mean()) / 1_000 for each in rates if len(each)]
 
 
 def _values(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> Markup:
@@ -169,10 +169,10 @@ def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | N
     axes = Axis("time (s)"), Axis("hops between brokers, mean")
     picture = plots.curves(there, axes, "Figure 7: lengths of paths by time", steps=False, legend="paths")
     looks = "" if shown is None else f" Brokers that adapt look every {_update_s(shown.first):g} s."
-    told = (
+    text = (
         f"Lengths of paths between brokers by time.{looks} Static paths grow as nodes move; those that adapt hardly do."
     )
-    return [Figure([("", picture)], [told], "Figure 7")]
+    return [Figure([("", picture)], [text], "Figure 7")]
 
 
 def by_time(study: Study, series: Series, path: str) -> Curve | None:
@@ -202,6 +202,6 @@ def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | 
     if costs is not None:
         axes, quoted = (x, Axis("kbit/s per broker")), [Mark("adaptive", _SHOWN_S, float(_PAPER_KBIT[_SHOWN_S]))]
         cost = plots.curves({"adaptive": costs}, axes, "Figure 9", marks=quoted, steps=False, legend="paths")
-        told = f"What a broker sends to keep the overlay. {_QUOTED} At 100 s it says less than 2 kbit/s."
-        made.append(Figure([("", cost)], [told], "Figure 9"))
+        text = f"What a broker sends to keep the overlay. {_QUOTED} At 100 s it says less than 2 kbit/s."
+        made.append(Figure([("", cost)], [text], "Figure 9"))
     return made

@@ -141,8 +141,8 @@ def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
     if _OURS in shown and (best := by_time(study, shown[_OURS], BEST)):
         lines["best"] = best
     if not lines:
-        told = "The paper's Figure 10 shows a discovery period of 10 s, and no such runs are here."
-        return [paragraph(told, kind="note")]
+        text = "The paper's Figure 10 shows a discovery period of 10 s, and no such runs are here."
+        return [paragraph(text, kind="note")]
     axes = Axis("time (s)"), Axis("hops, mean of all pairs")
     picture = plots.curves(lines, axes, "Figure 10: lengths of paths by time", steps=False, legend="approach")
     return [Figure([("", picture)], [_FIGURE_10], "Figure 10"), *_gain(lines)]
@@ -157,8 +157,8 @@ def _gain(lines: Mapping[str, Curve]) -> list[Block]:
     if not len(gains):
         return []
     at, most = shared[int(gains.argmax())], float(gains.max())
-    told = f"Ours are up to {most:.1f} hops shorter than the static ones, at {at:g} s; the paper says up to 5."
-    return [paragraph(told, kind="note")]
+    text = f"Ours are up to {most:.1f} hops shorter than the static ones, at {at:g} s; the paper says up to 5."
+    return [paragraph(text, kind="note")]
 
 
 def _by_period(study: Study, of: Mapping[float, Series]) -> list[Block]:

@@ -45,7 +45,7 @@ class Page:
     """By name of the file."""
 
 
-def made(study: Study, command: str = "") -> Page:
+def render(study: Study, command: str = "") -> Page:
     """Return the page; `command` is the one that reproduces all of it, if there is one."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     sections = {
@@ -82,14 +82,14 @@ def check(out: Path) -> None:
     if out.is_dir():
         raise LocalError(f"{out} is a folder; --out names the page's file")
     above = next(each for each in out.absolute().parents if each.exists())
-    with folders.told_of(out), tempfile.TemporaryFile(dir=above):
+    with folders.errors_naming(out), tempfile.TemporaryFile(dir=above):
         pass
 
 
 def write(study: Study, out: Path, command: str = "") -> None:
     """The page as a file, and a folder of its figures beside it: each whole or not there."""
     check(out)
-    found = made(study, command)
+    found = render(study, command)
     with folders.staged(figures_beside(out)) as partial:
         partial.mkdir()
         for name, text in found.figures.items():

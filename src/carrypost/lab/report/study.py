@@ -175,8 +175,8 @@ class Study:
 
     def values(self, table: Table, series: Series, column: str, **equal: str) -> list[float]:
         """Return one figure of each run of a series, where it has one."""
-        told = (self.row(table, run, **equal).get(column) for run in series.runs)
-        return [float(each) for each in told if each is not None and not np.isnan(each)]
+        values = (self.row(table, run, **equal).get(column) for run in series.runs)
+        return [float(each) for each in values if each is not None and not np.isnan(each)]
 
 
 def _where(found: pa.Table, equal: Mapping[str, str]) -> pa.Table:

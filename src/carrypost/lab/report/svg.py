@@ -33,7 +33,7 @@ def small(svg: str, title: str) -> str:
     """Return the same picture for the middle of a page, with a title for those who cannot see it."""
     made = _DROPPED.sub("", svg)
     made = _TAG.sub(lambda tag: _NUMBER.sub(lambda match: _short(float(match[0])), tag[0]), made)
-    made = _joined(_LINE.sub(_as_path, made))
+    made = _join_paths(_LINE.sub(_as_path, made))
     made = _PATH.sub(lambda match: f'<path d="{_relative(match[1])}"{match[2]}/>', made)
     before = ""
     while before != made:
@@ -80,7 +80,7 @@ def _as_path(line: re.Match[str]) -> str:
     return f'<path d="M{x},{y}L{_short(float(x) + float(step_x))},{_short(float(y) + float(step_y))}"{looks}/>'
 
 
-def _joined(svg: str) -> str:
+def _join_paths(svg: str) -> str:
     """Join consecutive paths that differ only in their shape."""
     parts: list[str] = []
     shapes: list[str] = []

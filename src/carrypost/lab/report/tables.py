@@ -85,10 +85,10 @@ def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]
 def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Markup:
     """Table I or IV: nodes and contacts. Every lifetime has the same, so one series tells."""
 
-    def quad(name: str, of: Table, told: Quad) -> Iterable[tuple[str, Beside]]:
+    def quad(name: str, of: Table, quoted: Quad) -> Iterable[tuple[str, Beside]]:
         for column, head in zip(QUAD, QUAD_HEADS, strict=True):
             values = study.values(of, series, column)
-            yield f"{name}, {head}", beside(values, getattr(told, column), shown, whole=whole)
+            yield f"{name}, {head}", beside(values, getattr(quoted, column), shown, whole=whole)
 
     durations = [each for run in series.runs if (each := run.duration_s) is not None]
     activity, contacts = families.ACTIVITY_SUMMARY, families.CONTACT_SUMMARY
@@ -124,12 +124,12 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
     for name, column, show, differ in figures:
         cells = []
         for series in all_series:
-            told = paper.processing.get(series.lifetime_s)
+            quoted = paper.processing.get(series.lifetime_s)
             values = study.values(families.PROCESSING, series, column)
             if series.lifetime_s is None and column.startswith("exp"):
                 cells.append(Beside("N/A", "N/A", "", NOTHING))
             else:
-                value = None if told is None else getattr(told, column)
+                value = None if quoted is None else getattr(quoted, column)
                 cells.append(beside(values, value, show, differ, whole=whole))
         groups.append(_lines(name, cells, whole=whole))
     left = [beside(study.values(families.PROCESSING, each, "left"), None, count) for each in all_series]
@@ -142,10 +142,10 @@ def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, who
     """Table III or VI: transmission delays and co-delivery latencies."""
     groups: list[list[TableRow]] = []
     for series in all_series:
-        told = paper.delays.get(series.lifetime_s)
+        quoted = paper.delays.get(series.lifetime_s)
         cells = []
         for metric in families.DELAYS:
-            quad = None if told is None else getattr(told, metric)
+            quad = None if quoted is None else getattr(quoted, metric)
             for column in QUAD:
                 values = study.values(families.DELAY_SPREAD, series, column, metric=metric)
                 value = None if quad is None else getattr(quad, column)

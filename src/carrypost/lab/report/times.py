@@ -57,11 +57,11 @@ def lifetime(time_s: float | None) -> str:
 
 def seconds(text: str) -> float:
     """Return the number that the paper writes as text."""
-    told = text.strip()
-    if match := _MS_TEXT.fullmatch(told):
+    stripped = text.strip()
+    if match := _MS_TEXT.fullmatch(stripped):
         return float(match[1]) / 1_000
-    match = _TEXT.fullmatch(told)
-    if not told or match is None:
+    match = _TEXT.fullmatch(stripped)
+    if not stripped or match is None:
         raise LocalError(f"{text!r} must be a length of time such as 4 ms, 13\", 43'50\" or 1h22'")
     hours, minutes, rest = (float(each or 0) for each in match.groups())
     return hours * _HOUR + minutes * _MINUTE + rest

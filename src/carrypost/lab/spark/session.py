@@ -87,10 +87,10 @@ class SparkOptions:
     @property
     def cores(self) -> int:
         """Of this machine that are used, or that this machine has."""
-        told = _CORES.fullmatch(self.master)
-        if told is None or told[1] == "*":
+        match = _CORES.fullmatch(self.master)
+        if match is None or match[1] == "*":
             return os.cpu_count() or 1
-        return int(told[1])
+        return int(match[1])
 
     @property
     def settings(self) -> dict[str, str]:
@@ -121,8 +121,8 @@ class SparkOptions:
 
 def conf_folder() -> Path:
     """Return the folder of Spark's own settings: that of the environment, of an installed Spark, or ours."""
-    if told := os.environ.get("SPARK_CONF_DIR"):
-        return Path(told)
+    if match := os.environ.get("SPARK_CONF_DIR"):
+        return Path(match)
     home = os.environ.get("SPARK_HOME")
     if home and (Path(home) / "conf").is_dir():
         return Path(home) / "conf"
@@ -259,12 +259,12 @@ def _stop(kind: type) -> None:
 def _cause(error: Exception, log: IO[bytes]) -> str:
     """Return the first line that says why, and the end of what the JVM said."""
     log.seek(0)
-    said = log.read().decode("utf-8", "replace").strip()[-_LOG_TAIL:]
+    text = log.read().decode("utf-8", "replace").strip()[-_LOG_TAIL:]
     try:
         first = str(error).splitlines()[0]
     except Exception:  # noqa: BLE001 - it has nothing to say, or asks a JVM that is gone for it
         first = type(error).__name__
-    return f"{first}\n{said}" if said else first
+    return f"{first}\n{text}" if text else first
 
 
 def needs_extra() -> None:

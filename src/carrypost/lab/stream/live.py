@@ -19,7 +19,7 @@ from carrypost.files import refused
 from carrypost.lab import folders
 from carrypost.lab.metrics.distribution import Counts, cdf
 from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
-from carrypost.lab.metrics.parts import made
+from carrypost.lab.metrics.parts import table_of
 from carrypost.lab.schemas import Column, Table
 from carrypost.model.times import MICROSECONDS
 
@@ -103,7 +103,7 @@ class Live:
         parts = [DELAY_CDF.arrow.empty_table()]
         for metric, rows in self._by_metric():
             columns = {"metric": pa.repeat(metric, rows.num_rows), **cdf(_values(rows))}
-            parts.append(made(DELAY_CDF, LIVE, columns))
+            parts.append(table_of(DELAY_CDF, LIVE, columns))
         return pa.concat_tables(parts)
 
     def delays(self) -> pa.Table:

@@ -86,11 +86,11 @@ def follow(
     options: StreamOptions,
     *,
     every_s: float | None,
-    told: Callable[[Live], None],
+    on_news: Callable[[Live], None],
 ) -> None:
     """Read what is there and, unless `every_s` is None, look for more every `every_s` seconds until interrupted.
 
-    `told` is called whenever there is something new.
+    `on_news` is called whenever there is something new.
     """
     begin(source, out, options)
     live = Live(out)
@@ -101,7 +101,7 @@ def follow(
         def merge(batch: DataFrame, number: int) -> None:
             try:
                 query.merge(batch, number)
-                told(live)
+                on_news(live)
             except Exception as error:  # Spark would tell it as two languages' stack traces.
                 failures.append(error)
                 raise
@@ -156,16 +156,16 @@ def judged(frame: DataFrame, options: StreamOptions) -> DataFrame:
     readable = F.col(_UNREADABLE).isNull() & F.col("node").isNotNull() & F.col("kind").isin(*map(str, Kind))
     readable &= F.col("run").isNotNull() & F.col("t").between(-TIME_S_MAX, TIME_S_MAX)  # What is no number is not.
     readable &= F.coalesce(F.col("size").between(-SIZE_MAX, SIZE_MAX), F.lit(True))
-    told = frame.withColumn(READABLE, F.coalesce(readable, F.lit(False))).drop(_UNREADABLE)
+    on_news = frame.withColumn(READABLE, F.coalesce(readable, F.lit(False))).drop(_UNREADABLE)
     latest_s = F.unix_micros(F.current_timestamp()) / MICROSECONDS + options.skew_s
-    return told.withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
+    return on_news.withColumn(AHEAD, F.col(READABLE) & (F.col("t") > latest_s))
 
 
 def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:
     """Return the rows of a record, all of one run, with the time that a watermark follows."""
-    told = frame.where(F.col(READABLE) & ~F.col(AHEAD)).withColumn("run", F.lit(LIVE))
+    on_news = frame.where(F.col(READABLE) & ~F.col(AHEAD)).withColumn("run", F.lit(LIVE))
     time = F.timestamp_micros(F.rint(F.col("t") * MICROSECONDS).cast("long"))
-    return told.withColumn(TIME, time).withWatermark(TIME, f"{watermark_s} seconds")
+    return on_news.withColumn(TIME, time).withWatermark(TIME, f"{watermark_s} seconds")
 
 
 def timeline(rows: DataFrame, window_s: float) -> DataFrame:

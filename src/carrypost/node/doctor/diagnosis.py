@@ -149,11 +149,15 @@ def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
         return _finding(trial, False, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
     if trial.listen_error:
         advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
-        return _finding(trial, False, f"Nobody can listen for {trial.words}: {_said(trial.listen_error)}.", advice)
+        return _finding(
+            trial, False, f"Nobody can listen for {trial.words}: {_error_text(trial.listen_error)}.", advice
+        )
     if trial.others:
         return _proven(trial)
     if trial.send_error:
-        return _finding(trial, False, f"{trial.words} cannot be sent: {_said(trial.send_error)}.", _send_advice(trial))
+        return _finding(
+            trial, False, f"{trial.words} cannot be sent: {_error_text(trial.send_error)}.", _send_advice(trial)
+        )
     return _unproven(trial, heard_otherwise)
 
 
@@ -173,10 +177,10 @@ def down(interface: str) -> Finding:
     return Finding(interface=interface, means="interface", detail=detail, advice=advice)
 
 
-def port_taken(said: str, holder: str) -> Finding:
+def port_taken(error: str, holder: str) -> Finding:
     """Return the finding that the shared port is taken."""
     advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
-    return Finding(means="port", detail=f"{said[:1].upper()}{said[1:]}.", advice=advice)
+    return Finding(means="port", detail=f"{error[:1].upper()}{error[1:]}.", advice=advice)
 
 
 def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
@@ -261,7 +265,7 @@ def _proven(trial: Trial) -> Finding:
     """Return the finding of a trial in which others were heard."""
     heard, names = tuple(sorted(trial.others)), _names(trial.others)
     if trial.send_error:
-        detail = f"{trial.words} comes in ({names} was heard), but does not go out: {_said(trial.send_error)}."
+        detail = f"{trial.words} comes in ({names} was heard), but does not go out: {_error_text(trial.send_error)}."
         return _finding(trial, False, detail, _send_advice(trial), heard)
     detail = f"{trial.words} works: {names} was heard."
     if not trial.came_back:
@@ -312,7 +316,7 @@ def _send_advice(trial: Trial) -> str:
     return _SEND_ADVICE.get(trial.send_error, _NO_ROUTE[trial.means])
 
 
-def _said(name: str) -> str:
+def _error_text(name: str) -> str:
     """Return an error as people know it, with the system's name for it."""
     number = getattr(errno, name, None)
     return name if number is None else f"{os.strerror(number)} ({name})"

@@ -190,8 +190,8 @@ class Traces:
         with self._trying():
             for (lines,) in self._open().execute("SELECT lines FROM burst ORDER BY number"):
                 if any(needle in lines for needle in needles):
-                    told = [line for line in lines.split("\n") if any(needle in line for needle in needles)]
-                    found += filter(None, map(_row, told))
+                    matching = [line for line in lines.split("\n") if any(needle in line for needle in needles)]
+                    found += filter(None, map(_row, matching))
         return found
 
 

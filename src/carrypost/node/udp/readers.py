@@ -17,20 +17,20 @@ BATCH = 128
 """Number of datagrams that are read before other sockets have their turn."""
 Raw = list[tuple[bytes, SocketAddress]]
 """Datagrams and where they came from."""
-Take = Callable[[Raw], None]
+Deliver = Callable[[Raw], None]
 Failed = Callable[[OSError], object]
 
 
-async def read(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> Callable[[], None]:
+async def read(made: socket.socket, nbytes: int, deliver: Deliver, failed: Failed) -> Callable[[], None]:
     """Pass on all datagrams that arrive from now on, each cut off after `nbytes` bytes.
 
     Returns a function that ends that and closes the socket.
     """
     loop = asyncio.get_running_loop()
     try:
-        loop.add_reader(made, drain, made, nbytes, take, failed)
+        loop.add_reader(made, drain, made, nbytes, deliver, failed)
     except NotImplementedError:
-        transport, _ = await loop.create_datagram_endpoint(lambda: _Collector(loop, take, failed), sock=made)
+        transport, _ = await loop.create_datagram_endpoint(lambda: _Collector(loop, deliver, failed), sock=made)
         return transport.close
 
     def close() -> None:
@@ -40,7 +40,7 @@ async def read(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> 
     return close
 
 
-def drain(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> None:
+def drain(made: socket.socket, nbytes: int, deliver: Deliver, failed: Failed) -> None:
     """Read what is there now, up to a batch."""
     receive, raw = made.recvfrom, []
     try:
@@ -51,15 +51,15 @@ def drain(made: socket.socket, nbytes: int, take: Take, failed: Failed) -> None:
     except OSError as error:
         failed(error)
     if raw:
-        take(raw)
+        deliver(raw)
 
 
 class _Collector(asyncio.DatagramProtocol):
     """Collects what comes in one turn of the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Take, failed: Failed) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Deliver, failed: Failed) -> None:
         self._loop = loop
-        self._take = take
+        self._deliver = deliver
         self._failed = failed
         self._raw: Raw = []
 
@@ -74,4 +74,4 @@ class _Collector(asyncio.DatagramProtocol):
 
     def _hand_over(self) -> None:
         raw, self._raw = self._raw, []
-        self._take(raw)
+        self._deliver(raw)

@@ -35,7 +35,7 @@ class OneConnections:
     hosts: Mapping[str, str] = field(default_factory=dict)
     """Names by number, from comments that our own writer adds."""
     unsorted: bool = False
-    said: str = ""
+    assumptions: str = ""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneConnections:  # noqa: ARG003 - as all formats

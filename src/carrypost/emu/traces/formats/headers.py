@@ -63,11 +63,11 @@ class Header:
     positions: Mapping[str, int]
     width: int
     """Cells that a line has."""
-    told: str
+    count_text: str
     """Source of the names."""
     line: int
     """Line of the header; 0: there is none."""
-    said: str = ""
+    assumptions: str = ""
     open_ended: bool = False
     """True if the last of these cells is empty in the header, so that lines need not have it."""
 
@@ -91,13 +91,15 @@ def find(
         return _as_told(options, wanted, Line(name, number), line)
     found = _positions(cells, wanted, f"{name}, line {number}", options.time_unit, hint)
     if found is not None:
-        told = f"the header names {len(cells)} columns"
-        return Header(separator, found, len(cells), told, number, open_ended=not cells[-1])
+        count_text = f"the header names {len(cells)} columns"
+        return Header(separator, found, len(cells), count_text, number, open_ended=not cells[-1])
     order = dict(zip(wanted[0], range(len(wanted[0])), strict=True))
     if usual and len(cells) >= len(order) and _is_data(cells, order):
         # Where there is but one way to read it, a header is not missed.
-        said = f"{name}: there is no header; assuming the columns {', '.join(order)}" if wanted[1:] else ""
-        return Header(separator, order, len(cells), f"the first one {len(cells)}", 0, said, open_ended=not cells[-1])
+        assumptions = f"{name}: there is no header; assuming the columns {', '.join(order)}" if wanted[1:] else ""
+        return Header(
+            separator, order, len(cells), f"the first one {len(cells)}", 0, assumptions, open_ended=not cells[-1]
+        )
     if usual and (len(cells) < len(order) or is_number(cells[0])):
         form = f"a header that names {_or(wanted)}, or a row of {' '.join(wanted[0])}"
         raise Line(name, number).error(f"must be {form}, not {line.strip()!r}{hint}")
@@ -110,12 +112,12 @@ def _as_told(options: Options, wanted: Sequence[Sequence[str]], first: Line, lin
     if named is None:
         raise LocalError(f"--columns must name {_or(wanted)}, not {','.join(options.columns)}")
     separator, width = separator_of(line), len(options.columns)
-    told = f"--columns names {width}"
+    count_text = f"--columns names {width}"
     cells = words_of(line, separator)
     if any(is_time(cells[index]) for index in named.values() if index < len(cells)):
-        return Header(separator, named, width, told, 0)
-    said = f"{first.name}, line {first.number}: treated as a header: {shortened(line)}"
-    return Header(separator, named, width, told, first.number, said)
+        return Header(separator, named, width, count_text, 0)
+    assumptions = f"{first.name}, line {first.number}: treated as a header: {shortened(line)}"
+    return Header(separator, named, width, count_text, first.number, assumptions)
 
 
 def _missing(

@@ -79,7 +79,7 @@ def rank_within(key: Ints) -> Ints:
     return np.arange(len(key)) - np.repeat(start, lengths)
 
 
-def joined(key: Ints, start: Ints, end: Ints, *, touching: bool = True) -> tuple[Ints, Ints, Ints]:
+def merge_intervals(key: Ints, start: Ints, end: Ints, *, touching: bool = True) -> tuple[Ints, Ints, Ints]:
     """Return the intervals of each key, sorted by key and start; those that overlap, or are `touching`, are joined."""
     order = np.lexsort((end, start, key))
     key, start, end = key[order], start[order], end[order]

@@ -58,8 +58,8 @@ def cut(data: bytes, first: int = 1) -> Lines:
     made = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
     text = pc.ascii_trim(made, _BLANKS)
     bare = pc.ascii_ltrim_whitespace(text)
-    says = flags(pc.greater(pc.binary_length(bare), 0)) & ~flags(pc.starts_with(bare, "#"))
-    return Lines(text, np.arange(first, first + len(text), dtype=np.int64)).where(says)
+    filled = flags(pc.greater(pc.binary_length(bare), 0)) & ~flags(pc.starts_with(bare, "#"))
+    return Lines(text, np.arange(first, first + len(text), dtype=np.int64)).where(filled)
 
 
 def flags(array: pa.Array) -> Flags:
@@ -160,9 +160,9 @@ class Cells(Checks):
         found = self._cells.take(pa.array(taken, mask=short))
         return found if self._separator is None else pc.ascii_trim_whitespace(found)
 
-    def miscounted(self, wrong: Flags, told: str) -> None:
-        """Mark lines with too few or too many cells; {} in `told` stands for their number."""
-        self.mark(wrong, lambda row: told.format(self.count[row]))
+    def miscounted(self, wrong: Flags, text: str) -> None:
+        """Mark lines with too few or too many cells; {} in `text` stands for their number."""
+        self.mark(wrong, lambda row: text.format(self.count[row]))
 
     def word(self, index: int, row: int) -> str:
         """Return one cell; empty if the line is too short."""
@@ -189,11 +189,11 @@ class Cells(Checks):
     def _no_number(self, wrong: Flags, index: int, what: str, why: Callable[[str], str]) -> None:
         """Mark lines whose cell is no number, or an impossible one; `why` returns the reason for the latter."""
 
-        def told(row: int) -> str:
+        def text(row: int) -> str:
             word = self.word(index, row)
             return self.misread(row, self._form) if self._form and no_number(word, what) else why(word)
 
-        self.mark(wrong, told)
+        self.mark(wrong, text)
 
     def name(self, index: int, what: str) -> pa.Array:
         """Return a column of names that nodes can have: colons, as in MAC addresses, become hyphens."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
-from carrypost.emu.traces.formats.keys import Assembled, Pairs, begins, column, joined
+from carrypost.emu.traces.formats.keys import Assembled, Pairs, begins, column, merge_intervals
 from carrypost.emu.traces.formats.lines import flags
 from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
 from carrypost.model.times import MICROSECONDS
@@ -39,12 +39,12 @@ def _assembled(
 
 def merged(rows: pa.Table, options: Options) -> Assembled:  # noqa: ARG001 - as all formats
     """Return contacts from sightings: those that overlap or touch are joined."""
-    return _merged(rows, joined)
+    return _merged(rows, merge_intervals)
 
 
 def sampled(rows: pa.Table, options: Options) -> Assembled:
     """Return contacts from samples: successive rows are joined, and overlapping ones only if that is requested."""
-    return _merged(rows, joined if options.overlaps else _consecutive)
+    return _merged(rows, merge_intervals if options.overlaps else _consecutive)
 
 
 def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Ints]]) -> Assembled:
@@ -53,7 +53,7 @@ def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints,
     key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
     itself = flags(pc.equal(*pairs.names(key)))
     others = (key[~itself], start_us[~itself], end_us[~itself])
-    union = joined(pairs.key, column(rows, "t_us"), column(rows, "until_us"))[0]
+    union = merge_intervals(pairs.key, column(rows, "t_us"), column(rows, "until_us"))[0]
     counts = {
         "self_contacts": int(itself.sum()),
         "merged_contacts": len(key),
@@ -64,7 +64,7 @@ def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints,
 
 
 def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, Ints]:
-    """As `joined`, but rows are one contact only where one begins at the very end of the one before."""
+    """As `merge_intervals`, but rows are one contact only where one begins at the very end of the one before."""
     order = np.lexsort((end_us, key))
     key, start_us, end_us = key[order], start_us[order], end_us[order]
     again = np.append(False, (key[1:] == key[:-1]) & (end_us[1:] == end_us[:-1]))[: len(key)]
@@ -90,7 +90,7 @@ def exact(rows: pa.Table, options: Options) -> Assembled:
     order = order[np.lexsort((end_us[order], start_us[order], key[order]))]
     key, at, start_us, end_us = key[order], at[order], start_us[order], end_us[order]
     if options.overlaps:
-        found = joined(key, start_us, end_us, touching=False)
+        found = merge_intervals(key, start_us, end_us, touching=False)
         made = _assembled(pairs, found, [], {"joined_rows": len(key) - len(found[0])})
     else:
         made = _assembled(pairs, (key, start_us, end_us), _overlap(pairs, (key, start_us, end_us), at), {})
@@ -134,7 +134,7 @@ def plan(rows: pa.Table, options: Options) -> Assembled:
         return merged(rows, options)
     pairs = Pairs.of(rows)
     kind, start, end = column(rows, "kind"), column(rows, "t_us"), column(rows, "until_us")
-    ways = [joined(pairs.key[those], start[those], end[those]) for those in (kind == FORTH, kind == BACK)]
+    ways = [merge_intervals(pairs.key[those], start[those], end[those]) for those in (kind == FORTH, kind == BACK)]
     key, start, end = (np.concatenate(each) for each in zip(*ways, strict=True))
     # Every way is there once at most at a time: both are there where two are.
     t_us = np.concatenate((start, end))
@@ -145,7 +145,7 @@ def plan(rows: pa.Table, options: Options) -> Assembled:
     kept = np.append((both[1:] != both[:-1]) | (t_us[1:] != t_us[:-1]), True)[: len(both)]
     t_us, both, number = t_us[kept], both[kept], number[kept]
     since = np.flatnonzero(number == len(ways))
-    found = joined(both[since], t_us[since], t_us[since + 1])
+    found = merge_intervals(both[since], t_us[since], t_us[since + 1])
     total_us = int((end - start).sum())
     shared_us = int((found[2] - found[1]).sum())
     counts = {

@@ -89,8 +89,8 @@ def ns2(rows: pa.Table, options: Options) -> Assembled:
     for axis, value, start in ((PLACE_X, x, start_x), (PLACE_Y, y, start_y)):
         placed = by_line[kind[by_line] == axis]
         start[node[placed]] = value[placed]
-    told = "node {} has no initial position: X_ and Y_ must both be set"
-    faults = first_fault(np.isnan(start_x) | np.isnan(start_y), line, lambda row: told.format(names[row]))
+    text = "node {} has no initial position: X_ and Y_ must both be set"
+    faults = first_fault(np.isnan(start_x) | np.isnan(start_y), line, lambda row: text.format(names[row]))
     order = np.lexsort((at, t_us, node))
     order = order[kind[order] == ORDER]
     starts = Samples(np.arange(len(names)), np.zeros(len(names), np.int64), start_x, start_y, line)
@@ -136,7 +136,7 @@ def walkers(rows: pa.Table, options: Options) -> Assembled:
     events = Samples(presence, t_us, x, y, at)
     sent = np.flatnonzero(valid & (kind == SETDEST))
     called = _called(names, node[begun])
-    faults += _taken(names, called, node[begun], at[begun])
+    faults += _duplicate_names(names, called, node[begun], at[begun])
     names, rank = ranked(pa.chunked_array([called]))
     samples = _obeyed(events.where(begun), until, events.where(sent), lambda now, _: arrival[sent[now]])
     samples = samples._replace(node=rank[samples.node])
@@ -152,11 +152,11 @@ def _called(names: pa.Array, node: Ints) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _taken(names: pa.Array, called: pa.Array, node: Ints, at: Ints) -> list[FileFault]:
+def _duplicate_names(names: pa.Array, called: pa.Array, node: Ints, at: Ints) -> list[FileFault]:
     """Later presences whose names others have."""
     known = flags(pc.is_in(called, names)) & (rank_within(node) > 0)
-    told = "node {} comes back as {}, but there is such a node"
-    return first_fault(known, at, lambda row: told.format(names[int(node[row])], called[row]))
+    text = "node {} comes back as {}, but there is such a node"
+    return first_fault(known, at, lambda row: text.format(names[int(node[row])], called[row]))
 
 
 def _there(node: Ints, kind: Ints) -> Flags:
@@ -174,7 +174,7 @@ def _walkers_wrong(
     again = (kind == CREATE) & (there if returns else _again(node, kind))
     back = np.append(False, (node[1:] == node[:-1]) & (t_us[1:] < t_us[:-1]))[: len(node)]
 
-    def told(row: int) -> str:
+    def text(row: int) -> str:
         after, before = brief(int(t_us[row])), brief(int(t_us[row - 1]))
         what = f"node {names[int(node[row])]} has a command at {after} s after one at {before} s"
         return f"{what}; to accept lines in any order: --unsorted"
@@ -184,7 +184,7 @@ def _walkers_wrong(
         *first_fault(
             (kind != CREATE) & ~there, at, lambda row: f"there is no node {names[int(node[row])]} at this time"
         ),
-        *first_fault(back, at, told),
+        *first_fault(back, at, text),
     ]
 
 

@@ -56,12 +56,12 @@ def places(rows: pa.Table, options: Options) -> Assembled:
     samples = Samples(node, t_us, x, y, at).where(order)
     back = np.append(False, (samples.node[1:] == samples.node[:-1]) & (samples.t_us[1:] < samples.t_us[:-1]))
 
-    def told(row: int) -> str:
+    def text(row: int) -> str:
         before, after = (brief(int(samples.t_us[each])) for each in (row - 1, row))
         what = f"the time of node {names[int(samples.node[row])]} goes back, from {before} s to {after} s"
         return f"{what}; to accept rows in any order: --unsorted"
 
-    faults = first_fault(back[: len(node)], samples.at, told)
+    faults = first_fault(back[: len(node)], samples.at, text)
     return assembled(names, samples, options, faults, hint="" if options.metres else _SAME_TIME)
 
 
@@ -93,12 +93,12 @@ def assembled(
 def _two_places(names: pa.Array, samples: Samples, again: Flags, hint: str) -> list[FileFault]:
     away_m = np.append(0.0, np.hypot(np.diff(samples.x), np.diff(samples.y)))[: len(again)]
 
-    def told(row: int) -> str:
+    def text(row: int) -> str:
         here, there = (f"({float(samples.x[each]):g}, {float(samples.y[each]):g})" for each in (row, row - 1))
         what = f"node {names[int(samples.node[row])]} is at {here}, but {{other}} says {there} for the same time"
         return f"{what}; are there two nodes with one id?{hint}"
 
-    return first_fault(again & (away_m > SAME_PLACE_M), samples.at, told, other=-1)
+    return first_fault(again & (away_m > SAME_PLACE_M), samples.at, text, other=-1)
 
 
 def _fast(samples: Samples) -> Ints:

@@ -176,14 +176,14 @@ class LineRule(Protocol):
         """Return the rows of these lines, without the header."""
 
     @property
-    def said(self) -> str:
+    def assumptions(self) -> str:
         """The assumptions about this file that users should know; may be empty."""
 
 
 class Headless:
     """A rule of files that have no header, and about which nothing is assumed."""
 
-    said = ""
+    assumptions = ""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> Self:  # noqa: ARG003 - as all formats
@@ -272,13 +272,13 @@ def pairs(a: pa.Array, b: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
     return pc.if_else(swapped, b, a), pc.if_else(swapped, a, b), same
 
 
-def first_fault(wrong: Flags, at: Ints, tell: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
+def first_fault(wrong: Flags, at: Ints, text_of: Callable[[int], str], *, other: int = 0) -> list[FileFault]:
     """Return the fault of the first wrong row, in order of lines; `other`: offset of the row that {other} is."""
     found = np.flatnonzero(wrong)
     if not len(found):
         return []
     row = int(found[np.argmin(at[found])])
-    return [FileFault(int(at[row]), tell(row), int(at[row + other]) if other else -1)]
+    return [FileFault(int(at[row]), text_of(row), int(at[row + other]) if other else -1)]
 
 
 def first(faults: list[FileFault]) -> FileFault | None:

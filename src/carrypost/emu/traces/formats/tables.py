@@ -52,9 +52,9 @@ class _TableRule:
     clock: Clock = SECONDS
 
     @property
-    def said(self) -> str:
+    def assumptions(self) -> str:
         """The assumptions."""
-        return self.header.said
+        return self.header.assumptions
 
     def _cells(self, lines: Lines) -> Cells:
         """Return the rows below the header; rows with another number of cells are wrong, as any cell may be missing."""
@@ -67,7 +67,7 @@ class _TableRule:
         if other.any():
             # A separator after the last cell parts it from nothing.
             other &= (count != width + 1) | (cells.text(width).fill_null("").to_numpy(zero_copy_only=False) != "")
-            cells.miscounted(other, f"the row has {{}} cells, {header.told}")
+            cells.miscounted(other, f"the row has {{}} cells, {header.count_text}")
         return cells
 
 
@@ -143,7 +143,7 @@ class OneMovement:
     begin_s: float
     x_0: float
     y_0: float
-    said: str = ""
+    assumptions: str = ""
 
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> OneMovement:  # noqa: ARG003 - as all formats

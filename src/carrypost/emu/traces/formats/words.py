@@ -85,8 +85,8 @@ class Clock:
         if self.optional and is_time_of_day(word):
             return f"{what} is a time of day, {word}: give its day with --date, such as 2014-06-03"
         a_second = MICROSECONDS / UNITS[self.unit].us
-        told = out_of_bounds(word, what, least_s * a_second, TIME_S_MAX * a_second, self.unit)
-        return told + ("" if no_number(word, what) else self._finer(float(word) / a_second))
+        text = out_of_bounds(word, what, least_s * a_second, TIME_S_MAX * a_second, self.unit)
+        return text + ("" if no_number(word, what) else self._finer(float(word) / a_second))
 
     def _finer(self, seconds: float) -> str:
         """The question whether another unit is meant, if that may be."""
