@@ -26,9 +26,11 @@ RETURNED = 2009
 class Search:
     """A world whose seat moves and whose nodes fail, by a seed."""
 
+    kind: ClassVar[type[Relocating]] = Relocating
+
     def __init__(self, seed: int) -> None:
         self.chance = chance = random.Random(seed)
-        self.world = Relocating(
+        self.world = self.kind(
             NODES, seed=seed, loss=chance.choice([0.0, 0.1, 0.3]), duplicate=chance.choice([0.0, 0.1]),
             reorder=chance.choice([0.0, 0.2]), disk_delay_s=chance.choice([0.0, 0.05, 0.4]),
         )  # fmt: skip
