@@ -7,11 +7,14 @@ from tests.channels import World
 
 from carrypost.config import Limits
 from carrypost.events import Event
-from carrypost.model.headers import Headers
+from carrypost.model.headers import RUNS_MAX, Covers, Headers
+from carrypost.model.ids import NodeId
+from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.events import HomeRefused
 from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Role, Sent, Start
 from carrypost.overlay.lanes import LANES, Lane, Room
 from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.subscription import decode, encode
 
 
 def say(world: World, author: str, to: str, *said: Item) -> None:
@@ -215,3 +218,22 @@ def test_seats_of_strangers_give_way_and_the_program_hears_why_it_was_refused() 
         net.advance(3)
         assert world.faults() == []
         assert {("y", "A", "modulator"), ("y", "A", "seats")} <= set(told)
+
+
+# --- sums of what homes report -----------------------------------------------------------------------------
+
+
+def test_the_sums_of_what_a_home_reports_can_always_be_stored() -> None:
+    world = World("Ay")
+    with world.net as net:
+        world.begin("Ay", "y")
+        consumers = net.host("y").overlay._overlay.consumers  # noqa: SLF001
+        (found,) = consumers._open.values()  # noqa: SLF001
+        for page in range(20):
+            producers = tuple(f"m{page}-{at}" for at in range(RUNS_MAX))
+            runs = tuple((at, 0, TIME_US_MAX) for at in range(RUNS_MAX))
+            covers = Covers(1, page + 1, producers, runs, TIME_US_MAX, faults=TIME_US_MAX, busy_us=TIME_US_MAX)
+            assert consumers.coverage.count(found, covers)
+            consumers.coverage.lose(found, NodeId("p"), TIME_US_MAX)
+        row = decode(encode(found.row))
+        assert {row.events, row.faults, row.busy_us, row.discarded, row.lost} == {TIME_US_MAX}

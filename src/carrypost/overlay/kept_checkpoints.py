@@ -13,6 +13,7 @@ from carrypost.errors import DecodeError, RemoteError
 from carrypost.events import LayerEvent, PayloadWanted
 from carrypost.model.ids import NodeId
 from carrypost.model.recipient_lists import nodes
+from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.snapshot import Snapshot, digest, extended, unpacked
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ class KeptCheckpoints:
         return kept if kept is not None and kept.modulator == digest(found.row.modulator) else None
 
 
+def _sum(count: int, more: int) -> int:
+    """Return a sum of numbers that a home reports: it could report so many that their sum cannot be stored."""
+    return min(count + more, TIME_US_MAX)
+
+
 class Coverage:
     """Events that the accepted results of one node cover, and those that are missing."""
 
@@ -126,19 +132,19 @@ class Coverage:
                 row.cursors[named[at]] = upto
                 if row.keeps and upto > after:
                     row.repeats = extended(row.repeats, (named[at], max(after, cursor), upto))
-                row.events += upto - max(after, cursor)
+                row.events = _sum(row.events, upto - max(after, cursor))
                 if after > cursor:
                     self.lose(found, named[at], after - cursor)
         if new:
-            row.faults += covers.faults
-            row.busy_us += covers.busy_us
-            row.discarded += covers.discarded
+            row.faults = _sum(row.faults, covers.faults)
+            row.busy_us = _sum(row.busy_us, covers.busy_us)
+            row.discarded = _sum(row.discarded, covers.discarded)
         self._shorten(found)
         return new
 
     def lose(self, found: Subscription, producer: NodeId, events: int) -> None:
         """Report events to the program that are missing, or that the modulator's state lacks from now on."""
-        found.row.lost += events
+        found.row.lost = _sum(found.row.lost, events)
         self.missed += events
         self._outputs.emit(EventsLost(found.destination, producer, events))
 
