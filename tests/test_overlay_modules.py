@@ -6,6 +6,8 @@ import re
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.channels import Storm
@@ -13,11 +15,19 @@ from tests.examples import soaked
 from tests.test_overlay_modulated import Modulated, count_across_restarts, weather
 from tests.wasm_modules import example, module, process
 
+from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.events import Event
+from carrypost.model import address
+from carrypost.model.ids import NodeId
 from carrypost.overlay.events import HomeRefused
 from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.modules import CompileWanted
+from carrypost.overlay.modules import CompileWanted, Modules
+
+if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.overlay.legs import Legs
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
 
@@ -202,6 +212,60 @@ def test_programs_and_refusals_are_bounded() -> None:
         net.host("y").overlay.close(destinations[0], round(net.now * 1e6))
         net.advance(120)  # The broker is asked again, and forgets the one that is idle.
         assert world.compiled == 3
+
+
+class Desk:
+    """The parts of a host that `Modules` uses, without the rest of it."""
+
+    def __init__(self, **limits: int) -> None:
+        self.settings = SimpleNamespace(overlay=SimpleNamespace(broker=True, modulators="any", authors=()))
+        self.limits, self.outputs = Limits(**limits), self
+        self.refused: list[tuple[str, str]] = []
+        self.held = 0
+        self.modules = Modules(cast("HostContext", self), cast("Legs", self))
+
+    def refuse(self, reason: str, node: str, _: str) -> None:
+        self.refused.append((reason, node))
+
+    def emit(self, _: Event) -> None:
+        pass
+
+    def hold(self, _: Copy) -> None:
+        self.held += 1
+
+    def release(self, _: Copy) -> None:
+        self.held -= 1
+
+    def want(self, modulator: Modulator, client: str) -> None:
+        self.modules.program(modulator, NodeId(client), 0, set)
+
+    def arrive(self, modulator: Modulator, author: str, size: int) -> None:
+        original = SimpleNamespace(destination=address.module(modulator.digest), node=author, size=size)
+        copy = SimpleNamespace(descriptor=SimpleNamespace(original=original, shown=""))
+        self.modules.arrived([cast("Copy", copy)])
+
+
+def test_no_client_has_the_module_of_another_one_refused_by_its_digest_alone() -> None:
+    desk, wanted = Desk(), example("hoard")
+    desk.want(wanted, "z")
+    desk.arrive(wanted, "w", 99_999)
+    assert desk.refused == [("module", "w")]
+    desk.arrive(wanted, "z", 99_999)
+    with pytest.raises(LocalError, match="the module has 99,999 bytes"):
+        desk.want(wanted, "z")
+    desk.want(wanted, "y")
+    desk.arrive(wanted, "y", len(wanted.module))
+    assert desk.held == 1
+    desk.want(wanted, "z")
+
+
+def test_a_module_that_is_forgotten_while_it_is_read_is_not_held_any_longer() -> None:
+    desk = Desk(modules_max=1)
+    desk.want(example("hoard"), "y")
+    desk.arrive(example("hoard"), "y", 300)
+    assert desk.held == 1
+    desk.want(example("sum"), "y")
+    assert desk.held == 0
 
 
 # --- moving ------------------------------------------------------------------------------------------------

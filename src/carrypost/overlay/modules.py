@@ -78,6 +78,8 @@ class _Entry(msgspec.Struct, eq=False):
     """The module, until it is compiled."""
     program: Program | None = None
     refusal: str = ""
+    unread: bool = False
+    """True if the refusal rests on the word of its client, and not on the module's bytes."""
 
 
 class Modules:
@@ -106,7 +108,7 @@ class Modules:
         """
         # Removed and entered again below, so that the dict is in the order of the last use.
         entry = self._entries.pop(modulator.digest, None)
-        if entry is None:
+        if entry is None or (entry.unread and entry.client != client):
             self._check(client)
             self._make_room(client, used)
             entry = _Entry(client)
@@ -146,7 +148,8 @@ class Modules:
             idle = [each for each, node in queued if node == greedy and count > counts[client] + 1][-1:]
         if not idle:
             raise LocalError(f"this broker has {self._limits.modules_max} modules at work (limits.modules_max)")
-        del self._entries[idle[0]]
+        if (copy := self._entries.pop(idle[0]).copy) is not None:
+            self._legs.release(copy)
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for clients, once."""
@@ -162,9 +165,14 @@ class Modules:
             entry = self._entries.get(address.module_of(original.destination) or b"")
             # Bytes with the right hash may come from anybody. The author of the message counts as
             # the author of the module, since it is the one that vouches for it.
-            if entry is None or entry.state is not _State.WANTED or not self._trusts(original.node):
+            wanted = entry is not None and entry.state is _State.WANTED and self._trusts(original.node)
+            is_large = original.size > self._limits.module_bytes_max
+            # A module that is too long is not read, so that its digest is not known. A refusal for
+            # all clients would let one of them keep others from a module, by its digest alone.
+            if entry is None or not wanted or (is_large and (original.node != entry.client or entry.copy is not None)):
                 self._outputs.refuse("module", original.node, copy.descriptor.shown)
-            elif original.size > self._limits.module_bytes_max:
+            elif is_large:
+                entry.unread = True
                 most = f"{self._limits.module_bytes_max:,} (limits.module_bytes_max)"
                 self._refuse(entry, f"the module has {original.size:,} bytes, and this broker takes at most {most}")
             elif entry.copy is None:
@@ -263,6 +271,7 @@ class OwnModules:
         """Forget the modules that no subscription uses any more."""
         for digest in [each for each in self._modules if each not in used]:
             del self._modules[digest]
+            self._published.pop(digest, None)
             self._ledger.delete(FAMILY + digest)
 
     def wanted(self, item: ModuleWanted, broker: NodeId, now: int) -> bool:
