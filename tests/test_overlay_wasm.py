@@ -14,6 +14,7 @@ from examples.modulators.runoff import Runoff, packed, slopes
 from tests.modulators import SQUARE, TABLE, A, B, Row, doubles, grid, instance, named, play
 from tests.wasm_modules import ABI, ALLOC, ENDLESS, LOAD, MEMORY, OPEN, PROCESS, SAVE, example, module, numbers, process
 
+from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.overlay import programs
@@ -185,6 +186,18 @@ def faults_of(text: str) -> str:
     assert at_work.rebuild(b"") or "alloc" in faults
     assert at_work.faults < 4
     return faults
+
+
+def test_all_results_of_an_event_are_kept_or_not_within_the_fuel_of_one() -> None:
+    rounds = "(local $n i32) (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))"
+    slow = f'(func (export "keep") (param i32 i32 i32) (result i32) {rounds} (i32.const 40000)))) (i32.const 0))'
+    at_work = instance(Modulator.wat(module(slow)))
+    assert at_work.process(A) is not None
+    kept = [at_work.keep(Result(b"r"), 1) for _ in range(Limits().results_max)]
+    assert not kept[0]
+    assert kept[-1]
+    assert at_work.spent <= Limits().fuel_per_event
+    assert "keep() used up its fuel of 750,000 (limits.fuel_per_event)" in at_work.fault
 
 
 @pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)

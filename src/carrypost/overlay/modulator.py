@@ -177,9 +177,9 @@ class Instance:
         """Return False if a result need not wait for its consumer any longer; True without a rule, or after a fault."""
         if not self.has_keep:
             return True
-        before_us = self._meter() if self._meter is not None else 0
+        before = self.spent // FUEL_PER_US if self._meter is None else self._meter()
         kept = self._guarded(self._function.keep, result, age_us)  # type: ignore[attr-defined]
-        self.busy_us += self._meter() - before_us if self._meter is not None else self.spent // FUEL_PER_US
+        self.busy_us += (self.spent // FUEL_PER_US if self._meter is None else self._meter()) - before
         return kept is not False
 
     @property

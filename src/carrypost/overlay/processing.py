@@ -101,27 +101,32 @@ class Processing:
             state_max = limits.modulator_state_bytes_max
             self.instance = Instance(modulator, limits, state_max, meter, program, speed=speed)
         self._broken: bytes | None = None
-        """After a fault of a program: the state to continue with."""
+        """State that a program has to be started again with, after a fault or for another state."""
+        self._is_new = True
+        """True if the instance has no state, and processed nothing."""
         if state:
             self.restore(state)
 
     def restore(self, state: bytes) -> None:
-        """Begin anew with a state."""
-        self._broken = None
-        if self.instance is not None:
+        """Begin anew with a state: at once, or for a program when its turn comes (`repair`)."""
+        if self.is_program:
+            self._broken = None if self._is_new and not state else state
+        elif self.instance is not None:
             self.instance.rebuild(state)
 
     @property
     def is_broken(self) -> bool:
-        """True if a program failed, and has to be started again.
+        """True if a program has to be started again, because it failed, or has to have another state.
 
         That is a turn of its own, like an event: starting a program, too, may take longer than its fuel suggests.
         """
         return self._broken is not None
 
     def repair(self) -> None:
-        """Restart a program that failed."""
-        self.restore(self._broken or b"")
+        """Start a program again."""
+        assert self.instance is not None
+        self.instance.rebuild(self._broken or b"")
+        self._broken, self._is_new = None, False
 
     @property
     def is_program(self) -> bool:
@@ -229,15 +234,13 @@ class Processing:
         if self.instance is None:
             return (None,), b"", ""
         seen = Event(payload, MappingProxyType(event.attributes), Selectable(event))
+        self._is_new = False
         found = self.instance.process(seen)
         after = None if found is None else self.instance.save()
         if found is None or after is None:
             # A registered modulator is rebuilt at once. To start a client's program takes time that
             # is charged to the client, so that is left to a turn of its own (`repair`).
-            if self.is_program:
-                self._broken = state
-            else:
-                self.instance.rebuild(state)
+            self.restore(state)
             return (), state, self.instance.fault
         return tuple(each if isinstance(each, Result) else None for each in found), after, ""
 

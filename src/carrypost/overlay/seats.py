@@ -351,11 +351,12 @@ class Seats:
             seat.reading, seat.after_us = copy, now + _AGAIN_US
             self._outputs.emit(PayloadWanted(copy.descriptor))
             return []
-        if seat.leaving is not None:  # There was no room for what came of it before.
-            seat.processing.revert(seat.row)
-        else:
-            seat.flow.got(copy.descriptor.length + copy.descriptor.original.wire_bytes)
-        processing, event = seat.processing, copy.descriptor.original
+        processing, event, leaving = seat.processing, copy.descriptor.original, seat.leaving
+        if leaving is not None and leaving.numbers:  # There was no room for what came of it before.
+            leaving.numbers.clear()
+            processing.revert(seat.row)
+            if processing.is_broken:
+                return []
         age_us = max(now - event.created_us, 0) if self._asks(seat) else None
         author = seat.client.node if processing.is_program else None
         with self._budget.charged(author, processing.instance, now):
@@ -370,6 +371,8 @@ class Seats:
             seat.keep_us, seat.after_us = now + max((age_us or 0) // _AGING, _LOOK_US), now + _LOOK_US
             return []
         seat.keep_us = 0
+        if leaving is None:
+            seat.flow.got(copy.descriptor.length + event.wire_bytes)
         seat.checkpoints.processed(event.node, event_of(event))
         return self._leave(seat, step, now)
 

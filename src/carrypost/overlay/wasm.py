@@ -212,8 +212,11 @@ class WasmFunction:
             raise WasmFault(f"load() refused the state: it returned {code}")
 
     def keep(self, result: Event | Result, age_us: int) -> bool:
-        """Return False if a result need not wait for its consumer any longer; for programs that export `keep`."""
-        self._refuel(self._bounds.fuel)
+        """Return False if a result need not wait for its consumer any longer; for programs that export `keep`.
+
+        It has the fuel that the event has left. With fuel of its own for each of `results_max` results, one event could
+        keep the broker busy for that many times as long.
+        """
         place = self._written(*_packed(result.attributes or {}, result.payload))
         return bool(self._call("keep", *place, min(age_us // 1_000, 2**31 - 1)))
 
