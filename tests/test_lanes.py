@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tools import check, lanes
+from tools import check, lanes, part
 
 PATIENCE_S = 60
 
@@ -119,7 +119,13 @@ def test_tests_are_counted_while_they_run_and_the_dearest_are_named(
     dearest = said.partition("the dearest tests\n")[2].splitlines()
     assert dearest[0].endswith("test_dear.py::test_three")
     assert len(dearest[: dearest.index("")]) == 4
-    assert "1 failed, 3 passed in 2 parts" in said.splitlines()[-2]
+    assert "1 failed, 3 passed in 2 parts" in said.splitlines()[-2]  # Though both files are in one folder.
+
+
+def test_a_part_names_files_that_there_are(pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytestconfig.option, "part", "tests/test_lanes.py,tests/test_nothing.py", raising=False)
+    with pytest.raises(pytest.UsageError, match=r"--part names what is not a file: .*tests/test_nothing\.py"):
+        part.pytest_configure(pytestconfig)
 
 
 def test_ctrl_c_ends_what_runs_and_nothing_else_begins(tmp_path: Path) -> None:

@@ -74,9 +74,10 @@ def jobs(names: Sequence[str], folder: Path) -> list[Job]:
         for number, files in enumerate(parts, 1):
             part = f"{name} {number}/{len(parts)}" if len(parts) > 1 else name
             costs = folder / f"{name}-{number}"
-            # As a module: then it knows this folder, where the plugin is.
-            options = ["--quiet", "--hypothesis-profile=ci", "-p", "tools.meter", f"--meter={costs}"]
-            argv = [sys.executable, "-m", "pytest", *options, *files]
+            # As a module: then it knows this folder, where the plugins are.
+            folders = sorted({str(Path(file).parent) for file in files})
+            plugins = ["-p", "tools.meter", f"--meter={costs}", "-p", "tools.part", f"--part={','.join(files)}"]
+            argv = [sys.executable, "-m", "pytest", "--quiet", "--hypothesis-profile=ci", *plugins, *folders]
             found.append(Job(name, part, argv, f"pytest, {len(files)} files", costs, eager=name == _WAITING))
     return found
 
