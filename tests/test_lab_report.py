@@ -126,7 +126,8 @@ def test_of_several_seeds_the_mean_stands_with_its_interval(walkers: Reader) -> 
     assert walkers.row("Table V:", "receive events", "ours")[2] == "1,490,081"
     assert walkers.row("Table V:", "receive events", "95 % interval")[2] == "± 36,650"
     assert (
-        "Ours are means over 3 seeds. Behind ± is half of the 95 % interval of the mean, by Student's t" in walkers.text
+        "Our values are means over 3 seeds. After ± stands half of the 95 % interval of the mean, by Student's t"
+        in walkers.text
     )
     assert walkers.row("Table V:", "receive events", "difference")[2] == "+1.0 %"
     assert walkers.row("Table IV:", "contacts")[2:4] == ["14,955", "± 368"]
@@ -172,7 +173,7 @@ def test_parameters_seeds_versions_and_commands_are_told(bus: Reader, tmp_path_f
     assert bus.row("Parameters", "workload.0.size")[1] == "1,000"
     assert bus.row("Parameters", "workload.0.size")[3] == "ours: not given in the paper"
     assert bus.row("Parameters", "workload.0.lifetime_s")[1] == "none, 120', 60', 40', 20', 10'"
-    assert bus.row("Parameters", "radio.range_m")[1:] == ["200", "range of the radio", "the paper"]
+    assert bus.row("Parameters", "radio.range_m")[1:] == ["200", "radio range", "the paper"]
     for told in ("Runs: carrypost 1.2.3.", "carrypost reproduce bus", "carrypost lab metrics", "seeds = [1]"):
         assert told in bus.text
     assert str(tmp_path_factory.getbasetemp()) not in bus.text
@@ -244,7 +245,7 @@ def test_failures_are_told(tmp_path: Path) -> None:
     lab_pages.keep(tmp_path, {}, runs)
     found = _page(tmp_path)
     assert found.row("Runs that failed", "plain/other/1")[1] == "the disk is <full>"
-    assert "None of its runs was successful." in found.text
+    assert "None of its runs succeeded." in found.text
 
 
 def test_missing_families_are_made_and_only_these(tmp_path: Path) -> None:
@@ -297,16 +298,16 @@ def test_a_folder_that_is_no_campaign_is_an_error(tmp_path: Path, capsys: pytest
     assert run(["lab", "report", str(tmp_path / "nowhere"), "--out", str(tmp_path / "r.html")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
     assert run(["lab", "report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
-    assert "holds no campaign" in capsys.readouterr().err
+    assert "does not contain a campaign" in capsys.readouterr().err
     assert not (tmp_path / "r.html").exists()
 
 
 def test_a_campaign_without_runs_is_an_error(tmp_path: Path) -> None:
     lab_pages.keep(tmp_path, {}, [])
-    with pytest.raises(LocalError, match="no runs that are done"):
+    with pytest.raises(LocalError, match="no run of the campaign has finished"):
         Study(tmp_path)
     lab_pages.keep(tmp_path, {}, [lab_pages.failed("a/b/1", "no such file")])
-    with pytest.raises(LocalError, match="none of its 1 runs was successful, the first says: no such file"):
+    with pytest.raises(LocalError, match="none of its 1 runs succeeded; the first failed with: no such file"):
         Study(tmp_path)
 
 
@@ -317,7 +318,7 @@ def test_a_record_that_is_damaged_is_an_error_and_one_that_is_gone_is_not(tmp_pa
     with pytest.raises(FileError, match="cannot be read as a record"):
         Study(tmp_path)
     record.unlink()
-    assert "ran with is not known" in _page(tmp_path).text
+    assert "parameters of these runs are unknown" in _page(tmp_path).text
 
 
 def test_the_command_writes_the_page_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

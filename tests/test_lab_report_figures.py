@@ -217,7 +217,7 @@ def test_deliveries_stand_beside_what_a_flood_reaches(tmp_path: Path) -> None:
 
 def test_hops_are_a_distribution_over_receptions(tmp_path: Path) -> None:
     found = _made(tmp_path, {f.HOP_COUNTS: [{"hops": 1, "copies": 3}, {"hops": 2, "copies": 1}]})
-    rows = _rows(found, f"figure-{_figure(found, 'Hops that copies took')}.csv")
+    rows = _rows(found, f"figure-{_figure(found, 'Number of hops of the copies')}.csv")
     assert [(float(row["hops, at most"]), float(row["share of receptions"])) for row in rows] == [
         (1, 0), (1, 0.75), (2, 0.75), (2, 1), (3, 1),
     ]  # fmt: skip
@@ -232,8 +232,8 @@ def test_what_nodes_hold_is_a_mean_over_nodes_by_time(tmp_path: Path) -> None:
         sample("b", 75, 99, leaving=True),
     ]  # fmt: skip
     found = _made(tmp_path, {f.REGISTRIES: held})
-    number = _figure(found, "Messages that a node holds")
-    assert [float(row["messages held, mean"]) for row in _rows(found, f"figure-{number}.csv")] == [3, 8, 8]
+    number = _figure(found, "Number of messages in the cache of a node")
+    assert [float(row["messages in the cache, mean"]) for row in _rows(found, f"figure-{number}.csv")] == [3, 8, 8]
 
 
 def test_figures_are_numbered_throughout_and_are_there_as_files(

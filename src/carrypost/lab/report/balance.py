@@ -33,36 +33,38 @@ _BEGIN_S = 60.0
 _UNLIMITED = 100.0
 """Brokers with such a `load_max` are never overloaded."""
 _LEAD = (
-    "20 nodes walk about 750 m x 500 m. 5 of them produce events of a channel, 15 consume them, and 5 of these are "
-    "brokers. A broker's load is the work that arrives in 5 s, divided by what it can do in the same time. With "
-    "control, clients leave brokers with a load above 0.9, and take no such broker as their home if another has less."
+    "20 nodes walk in an area of 750 m x 500 m. 5 of them produce events of a channel, 15 consume them, and 5 of "
+    "the consumers are brokers. The load of a broker is the work that arrives in 5 s, divided by the work that it "
+    "can do in 5 s. With load control, clients leave brokers whose load is above 0.9, and do not choose such a "
+    "broker as their home if another one has less load."
 )
 _FIGURE_13 = (
-    "The highest load of a broker after the first minute, mean of seeds, by the mean load of all brokers. In the paper "
-    "both behave the same below 30 %; above, some brokers are overloaded without control, and less so with it."
+    "The highest load of a broker after the first minute, mean over seeds, by the mean load of all brokers. In the "
+    "paper both approaches behave the same below 30 %. Above that, some brokers are overloaded without control, "
+    "and fewer with it."
 )
 _FIGURE_14 = (
-    "Mean length of the paths from producers to consumers. Without control every client is at home at the nearest "
-    "broker. In the paper the opportunistic approach does the same below 70 %, with paths more than a hop shorter than "
-    "the static ones, and is still shorter at 100 %."
+    "Mean length of the paths from producers to consumers. Without control, the home of every client is the "
+    "nearest broker. In the paper the opportunistic approach does the same below 70 %, with paths more than a hop "
+    "shorter than the static ones. At 100 % its paths are still shorter."
 )
 _PAPER = {
     "mobility.count": "nodes",
     "mobility.side_m": "width, m",
     "mobility.height_m": "height, m",
-    "mobility.pause_min_s": "nodes rest for, s",
+    "mobility.pause_min_s": "pause of nodes at each place, s",
     "mobility.speed_max_m_per_s": "the fastest, m/s",
-    "settings.overlay.update_s": "brokers look every, s",
-    "settings.overlay.discovery_s": "clients look every, s",
+    "settings.overlay.update_s": "update period of brokers, s",
+    "settings.overlay.discovery_s": "discovery period of clients, s",
 }
 _OPEN = {
-    "radio.range_m": "range of the radio, m",
-    "settings.overlay.load_max": "brokers with more load are overloaded",
-    "settings.overlay.load_window_s": "load is measured over, s",
-    "settings.overlay.capacity": "processors of a broker",
-    "workload.0.period_s": "an event of each producer every, s",
-    "workload.0.params.cost_us": "cost of an event, µs: it makes the load",
-    "duration_s": "how long runs last",
+    "radio.range_m": "radio range, m",
+    "settings.overlay.load_max": "load above which a broker is overloaded",
+    "settings.overlay.load_window_s": "window over which load is measured, s",
+    "settings.overlay.capacity": "capacity of a broker, in processors",
+    "workload.0.period_s": "interval between events of a producer, s",
+    "workload.0.params.cost_us": "CPU time of an event, µs; determines the load",
+    "duration_s": "duration of a run",
 }
 _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
 
@@ -81,7 +83,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         _values(study, found),
         *_maxima(study, found),
         *_paths(study, found),
-        tag("h3", "What was run"),
+        tag("h3", "Runs and parameters"),
         origins.parameters(all_series, None, _KEYS),
         origins.ran(all_series),
         origins.failures(study, SCENARIO),
@@ -139,8 +141,8 @@ def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
         lines.append(TableRow(f"{percent} %", [over_seeds(each, two_digits) if each else NOTHING for each in values]))
     static = [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
     lines.append(TableRow("static", [NOTHING, NOTHING, over_seeds(static, two_digits) if static else NOTHING, NOTHING]))
-    heads = ("mean load", "highest load, control", "without", "hops, control", "without: nearest homes")
-    return table("Loads of brokers, and lengths of paths", heads, [lines])
+    heads = ("mean load", "highest load, with control", "without", "hops, control", "without control: nearest homes")
+    return table("Loads of brokers and path lengths", heads, [lines])
 
 
 def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Block]:
@@ -150,7 +152,11 @@ def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Blo
     }
     lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
     if not lines:
-        return [paragraph("The paper's Figure 13 shows brokers with work, and these runs have none.", kind="note")]
+        return [
+            paragraph(
+                ("The paper's Figure 13 shows loads of brokers; in these runs brokers have no load."), kind="note"
+            )
+        ]
     picture = plots.curves(lines, (_axis(points), Axis("highest load")), "Figure 13", steps=False, legend="brokers")
     return [Figure([("", picture)], [_FIGURE_13], "Figure 13")]
 
@@ -165,8 +171,8 @@ def _paths(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Bloc
     points[STATIC] = dict.fromkeys(loads, static) if static else {}
     lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
     if not lines:
-        return [paragraph("The paper's Figure 14 shows lengths of paths, and these runs have none.", kind="note")]
-    axes = _axis(points), Axis("hops, mean of all pairs")
+        return [paragraph("The paper's Figure 14 shows path lengths; these runs have no paths.", kind="note")]
+    axes = _axis(points), Axis("hops, mean over all pairs")
     picture = plots.curves(lines, axes, "Figure 14", steps=False, legend="homes")
     return [Figure([("", picture)], [_FIGURE_14], "Figure 14")]
 

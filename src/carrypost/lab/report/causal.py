@@ -45,7 +45,7 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
         tag("h3", "Beyond the paper"),
         *dissemination.part(study, all_series),
         *contacts.lasting(study, all_series),
-        tag("h3", "Where ours and the paper's differ, and why"),
+        tag("h3", "Differences from the paper, and their reasons"),
         *_reasons(study, all_series, paper, whole=whole),
         tag("h3", "Parameters"),
         origins.parameters(all_series, paper),
@@ -133,7 +133,7 @@ def _waiting() -> list[Piece]:
     how = (
         "Measured once with seed 1; the rate is ",
         tag("code", "--set radio.rate_bytes_per_s=20000"),
-        ", the order of sending was changed in a copy of the code.",
+        ", and the order of sending was changed in a copy of the code.",
     )
     return [
         paragraph(tag("b", "Waiting. "), prose.WAITING),
@@ -152,5 +152,5 @@ def source() -> Markup:
     return join((
         "The paper: F. Guidec, P. Launay, Y. Mahéo, ",
         tag("i", "Causal and Δ-Causal Broadcast in Opportunistic Networks"),
-        ", Future Generation Computer Systems 118 (2021), pp. 142–156. Captions say of its figures what its text says.",
+        ", Future Generation Computer Systems 118 (2021), pp. 142–156. Captions describe its figures as its text does.",
     ))  # fmt: skip

@@ -40,13 +40,15 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
     made: list[Block] = []
     if there := by_settings(all_series, many):
-        axes = Axis("neighbours at a time, at most"), distributions.shares("share of time")
-        picture = plots.curves(curves.merged(there), axes, "neighbours at a time", steps=False, legend="settings")
-        caption = "How much of their time nodes have so many neighbours or fewer."
+        axes = Axis("number of neighbours, at most"), distributions.shares("share of time")
+        picture = plots.curves(curves.merged(there), axes, "number of neighbours", steps=False, legend="settings")
+        caption = "Share of their time in which nodes have at most this number of neighbours."
         made.append(distributions.captioned([picture], all_series, caption))
     if there := by_settings(all_series, by_time):
         picture = distributions.by_time_plot(there, "neighbours, mean", "neighbours by time")
-        made.append(distributions.captioned([picture], all_series, "Neighbours of a node that is there, by time."))
+        made.append(
+            distributions.captioned([picture], all_series, ("Number of neighbours of a node that is present, by time."))
+        )
     return made
 
 

@@ -106,7 +106,7 @@ def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return []
     axes = Axis("hops, at most", most + 1), distributions.shares("share of receptions")
     picture = plots.curves(curves.merged(lines), axes, "hops", steps=False, legend="settings")
-    caption = "Hops that copies took to a node; one hop: from the author."
+    caption = "Number of hops of the copies that nodes received; one hop: directly from the author."
     return [distributions.captioned([picture], all_series, caption)]
 
 
@@ -125,7 +125,7 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
         "settings",
         "bytes sent",
         "for each delivery",
-        "payload in these",
+        "of these, payload",
         "hops, mean",
         "direct",
         "hops, most",
@@ -220,6 +220,6 @@ def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
     lines = by_settings(all_series, lambda series: curves.over_time([held(run) for run in series.runs], width_s))
     if not lines:
-        return [paragraph("What nodes hold was not sampled.", kind="note")]
-    picture = distributions.by_time_plot(lines, "messages held, mean", "cache by time")
-    return [distributions.captioned([picture], all_series, "Messages that a node holds, by time.")]
+        return [paragraph("Caches were not sampled in these runs.", kind="note")]
+    picture = distributions.by_time_plot(lines, "messages in the cache, mean", "cache by time")
+    return [distributions.captioned([picture], all_series, "Number of messages in the cache of a node, by time.")]

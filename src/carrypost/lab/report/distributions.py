@@ -98,7 +98,7 @@ def figure(study: Study, all_series: Sequence[Series], of: Distribution) -> list
 
 def _curve(seeds: Sequence[Steps], extent: Extent, *, above: bool = False) -> Curve:
     found = curves.distribution(seeds, extent, above=above)
-    assert found is not None, "those without values are left out"
+    assert found is not None, "settings without values are left out"
     return found
 
 
@@ -131,7 +131,8 @@ def _cut(every: Sequence[Steps], most_s: float) -> str:
     longest_s = max(float(values[-1]) for values, _ in every)
     if longest_s <= most_s:
         return ""
-    return f" The axis is cut at {shown(most_s)}; at most {share(beyond)} is beyond, up to {shown(longest_s)}."
+    above = f"at most {share(beyond)} of the values are above, up to {shown(longest_s)}"
+    return f" The axis is cut at {shown(most_s)}; {above}."
 
 
 def shares(title: str) -> Axis:

@@ -25,7 +25,7 @@ from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import MINUS, NOTHING, tenths
 
 SCENARIO = "emma"
-TITLE = "EMMA: messages for some of the hosts"
+TITLE = "EMMA: messages to selected hosts"
 _FLOOD = "flood"
 _BUFFER = 100
 """Unless it is varied, as in the paper."""
@@ -40,37 +40,37 @@ _GRID = np.linspace(0.0, 1.0, 41)
 _PAPER = {
     "mobility.count": "hosts",
     "mobility.side_m": "side of the square, m",
-    "radio.range_m": "range of the radio, m",
-    "settings.cache_messages_max": "messages that a buffer holds",
+    "radio.range_m": "radio range, m",
+    "settings.cache_messages_max": "size of a buffer, in messages",
     "workload.0.messages": "messages published",
-    "workload.0.within_s": "within, s",
-    "workload.0.persistent": "share of them that is persistent",
-    "workload.0.recipients": "recipients of each; below 1: share of the hosts",
+    "workload.0.within_s": "time within which they are published, s",
+    "workload.0.persistent": "share of persistent messages",
+    "workload.0.recipients": "recipients of a message; below 1: share of the hosts",
     "workload.0.lifetime_s": "longest delay allowed",
 }
 _OPEN = {
-    "mobility.model": "how groups move",
+    "mobility.model": "movement of groups",
     "mobility.clouds": "groups of hosts",
-    "mobility.cloud_radius_m": "members stay this near to the middle of their group, m",
-    "mobility.change": "probability of another group at each place that a host goes to",
-    "mobility.cloud_speed_min_m_per_s": "groups move at least so fast, m/s",
-    "mobility.cloud_speed_max_m_per_s": "and at most, m/s",
-    "mobility.speed_min_m_per_s": "hosts move at least so fast, m/s",
-    "mobility.speed_max_m_per_s": "and at most, m/s",
-    "workload.0.first_s": "publishing begins at, s",
-    "workload.0.priorities": "priorities are drawn evenly among so many",
+    "mobility.cloud_radius_m": "largest distance of members from the center of their group, m",
+    "mobility.change": "probability that a host changes its group at a waypoint",
+    "mobility.cloud_speed_min_m_per_s": "lowest speed of groups, m/s",
+    "mobility.cloud_speed_max_m_per_s": "highest speed of groups, m/s",
+    "mobility.speed_min_m_per_s": "lowest speed of hosts, m/s",
+    "mobility.speed_max_m_per_s": "highest speed of hosts, m/s",
+    "workload.0.first_s": "time of the first publication, s",
+    "workload.0.priorities": "number of priorities, drawn uniformly",
     "workload.0.size": "payload of a message, bytes",
-    "settings.strategy": "how hosts compare what they have",
-    "settings.island": "hosts send straight to recipients that are connected",
-    "settings.acked_s": "acknowledgements are passed on every, s",
-    "settings.shares": "shares of a buffer for each author",
-    "settings.altruistic": "hosts carry what is for others",
-    "settings.announce_s_min": "announcements at most every, s",
-    "settings.announce_s_max": "and at least every, s",
-    "radio.delay_s": "a datagram is under way for, s",
-    "radio.rate_bytes_per_s": "bytes per second of a link",
-    "radio.loss": "share of datagrams lost",
-    "duration_s": "how long runs last",
+    "settings.strategy": "strategy of exchange",
+    "settings.island": "hosts send directly to connected recipients (island)",
+    "settings.acked_s": "interval at which acknowledgements are forwarded, s",
+    "settings.shares": "limit on the share of a buffer that one author fills",
+    "settings.altruistic": "hosts carry messages for others",
+    "settings.announce_s_min": "shortest interval between announcements, s",
+    "settings.announce_s_max": "longest interval between announcements, s",
+    "radio.delay_s": "delay of a datagram, s",
+    "radio.rate_bytes_per_s": "rate of a link, bytes/s",
+    "radio.loss": "share of lost datagrams",
+    "duration_s": "duration of a run",
 }
 _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
 
@@ -88,7 +88,7 @@ def source() -> Markup:
     return join((
         "The paper: M. Musolesi, C. Mascolo, S. Hailes, ",
         tag("i", "EMMA: Epidemic Messaging Middleware for Ad Hoc Networks"),
-        ", Personal and Ubiquitous Computing 10 (1), 2006. Captions say of its figures what its text says.",
+        ", Personal and Ubiquitous Computing 10 (1), 2006. Captions describe its figures as its text does.",
     ))  # fmt: skip
 
 
@@ -98,14 +98,14 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     protocol = prose.EMMA_ISLAND if any(ISLAND in each for each in loads.strategies) else prose.EMMA_ALONE
     halves = ""
     if len(loads.strategies) > 1:
-        halves = " Halves of figures are of strategies, with the same loads: " + "; ".join(
+        halves = " Parts of figures show strategies, under the same loads: " + "; ".join(
             f"({letter}) {name}" for letter, name in zip("abcd", loads.strategies, strict=False)
         )
         halves += "."
     return [
         tag("h2", "Groups of hosts on a square kilometre (§4)"),
         paragraph(prose.EMMA_LEAD, f" {protocol} {origins.seeds(all_series)}{halves}", kind="lead"),
-        tag("h3", "What the paper says, and what we found"),
+        tag("h3", "Trends of the paper, and our results"),
         _trends(loads),
         paragraph(prose.EMMA_TRENDS, kind="note"),
         tag("h3", "One recipient"),
@@ -116,7 +116,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         *_distributions(loads),
         *_by_buffer(loads, "Figure 5", prose.EMMA_5, topic=True, modes=True),
         *_by_hosts(loads),
-        tag("h3", "What the paper leaves open, and what was run"),
+        tag("h3", "Runs, and parameters that the paper does not give"),
         origins.parameters(all_series, None, _KEYS),
         origins.ran(all_series),
         origins.failures(study, SCENARIO),

@@ -57,16 +57,18 @@ def running(study: Study, series: Series, paper: Experiment) -> Figure:
     if paper is printed.BUS:
         from_h = _clock_h(run)
         axis = _day(from_h, run.duration_s or float(ends.max(initial=_HOUR)))
-        picture = plots.intervals(starts / _HOUR + from_h, ends / _HOUR + from_h, axis, f"{name}: when buses run")
+        picture = plots.intervals(
+            starts / _HOUR + from_h, ends / _HOUR + from_h, axis, f"{name}: running times of buses"
+        )
         nodes = len(set(found["node"].tolist()))
-        text = f"When each of our {nodes} buses runs. {prose.BUS_RUNNING}"
+        text = f"Running times of our {nodes} buses. {prose.BUS_RUNNING}"
     else:
         early = starts < printed.ENTERED_S
         starts, ends = starts[early], ends[early]
         most_min = float(ends.max(initial=printed.ENTERED_S)) / _MINUTE
         axis = Axis("minutes since the start", float(np.ceil(most_min / 5) * 5))
-        picture = plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: when walkers are there")
-        text = f"The {len(starts)} walkers who enter in the first 20 minutes, and how long they stay. The paper shows "
+        picture = plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: presence of walkers")
+        text = f"Presence of the {len(starts)} walkers who enter in the first 20 minutes. The paper shows "
         text += f"{printed.ENTERED_NODES} for the same time."
     return Figure([("", picture)], _caption(text), name)
 
@@ -97,12 +99,12 @@ def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Figure:
 
 def _first_of(all_series: Sequence[Series]) -> str:
     """Return a note for a figure that is not of all seeds."""
-    return "The first seed." if any(len(series.runs) > 1 for series in all_series) else ""
+    return "Shown for the first seed." if any(len(series.runs) > 1 for series in all_series) else ""
 
 
 def _part_text(part: float | None, most_s: float | None) -> str:
     if not part:
-        return "None of our copies waited for as much as 1 ms"
+        return "None of our copies waited for 1 ms or more"
     return f"{share(part)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
 
 
@@ -138,13 +140,13 @@ def distributions(study: Study, all_series: Sequence[Series], paper: Experiment)
     waits = _cdf(study, all_series, _Cut(families.LTCY, paper.ltcy_cut_s, 1.0, "co-delivery latency (s)"), paper)
     quoted = _quoted(study, all_series, paper)
     texts = [
-        "Cumulated distributions of (a) transmission delays and (b) co-delivery latencies, by lifetime of messages.",
-        "Diamonds are what the paper's text quotes, in the colour of their curve." if quoted.text else "",
-        f"As in the paper (b) is cut, at {paper.ltcy_cut_s:.0f} s"
-        + (f"; (a) is cut at {shown(cut_s)}." if _longer(study, all_series, cut_s) else "."),
+        "Cumulative distributions of (a) transmission delays and (b) co-delivery latencies, by lifetime of messages.",
+        "Diamonds are values that the paper's text quotes, in the colour of their curve." if quoted.text else "",
+        f"As in the paper, the axis of (b) is cut at {paper.ltcy_cut_s:.0f} s"
+        + (f"; that of (a) is cut at {shown(cut_s)}." if _longer(study, all_series, cut_s) else "."),
     ]
     if _all_alike(study, all_series):
-        texts.append("In (b) our curves lie upon each other along the upper edge: hardly anything waits.")
+        texts.append("In (b) our curves coincide along the upper edge, because hardly any message waits.")
     halves = [("transmission delays", delays), ("co-delivery latencies", waits)]
     return [Figure(halves, _caption(*texts), paper.figures[2]), quoted]
 
@@ -276,11 +278,11 @@ def _walker(study: Study, run: FinishedRun, *, whole: bool) -> tuple[str, str]:
     away = np.where(about | ~about.any(), away, np.inf)
     at = int(away.argmin())
     node = str(found["node"][at])
-    when = "in time to the paper's N777, who enters at 1h49'" if whole else "to the middle of this part"
+    when = "to that of the paper's N777, 1h49'" if whole else "to the middle of this part"
     who = (
         f"Registries of walker {node}, who enters at {shown(float(starts[at]))} and stays for {shown(float(stays[at]))}"
     )
-    return node, f"{who}: of those who stay for about five minutes the nearest {when}. {prose.WALKER}"
+    return node, f"{who}: among the walkers who stay for about five minutes, the entry nearest {when}. {prose.WALKER}"
 
 
 def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:

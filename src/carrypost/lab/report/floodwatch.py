@@ -33,36 +33,38 @@ _PAPER_MS = {STATIC: 6_000.0, ADAPTIVE: 1_000.0}
 """Latencies of figure 16, topology B-A-C."""
 _PAPER_BOX = "less than 200"
 _LEAD = (
-    "A feed on A sends 100 × 100 doubles, 80,000 bytes, to a client on C. A and B are brokers, and B is the client's "
-    "home at first. A modulator, which takes 20 ms, computes the flood. All three share the air, 125,000 bytes/s "
-    "(1 Mbit/s), as far as they hear each other. Each topology lasts 200 s, after a minute of A-B-C and A-B-C-A."
+    "A feed on A sends events of 100 × 100 doubles, 80,000 bytes, to a client on C. A and B are brokers, and B is "
+    "the client's first home. A modulator computes the flood, which takes 20 ms. All three share a channel of "
+    "125,000 bytes/s (1 Mbit/s), as far as they hear each other. Each topology lasts 200 s, after a minute of "
+    "A-B-C and A-B-C-A."
 )
 _HIDDEN = (
-    "In the emulator stations that do not hear each other do not collide: in A-C-B A and B may send at the same time, "
-    "and C receives both. A real channel carries less there. A burst keeps the air until its end, so bursts are short "
-    "here (window_bytes_max). The paper does not tell how often events come. Every 2.5 s leaves room on the air in all "
-    "topologies. Every 1.9 s the static approach needs more than there is in B-A-C, where each event is on the air at "
-    "A three times: events queue, longer and longer, and those that have not arrived at the end do not count. The "
-    "paper's 6,000 ms lie between the two."
+    "In the emulator, stations that do not hear each other do not collide: in A-C-B, A and B may send at the same "
+    "time, and C receives both. A real channel carries less in that case. A burst occupies the channel until its "
+    "end, so bursts are short here (window_bytes_max). The paper does not state the rate of events. With an event "
+    "every 2.5 s the channel is never full. With one every 1.9 s the static approach needs more than the channel "
+    "can carry in B-A-C, where each event occupies the channel around A three times. Events queue up there, and "
+    "those that have not arrived at the end are not counted. The paper's 6,000 ms lie between the two."
 )
 _FIGURE_16 = (
-    "Latency of events by topology, the client wants all data. Diamonds are the paper's 6,000 ms (static) and 1,000 ms "
-    "(opportunistic) in B-A-C."
+    "Latency of events by topology; the client wants all data. Diamonds: 6,000 ms (static) and 1,000 ms "
+    "(opportunistic) in B-A-C, from the paper's text."
 )
 _FIGURE_17 = (
-    "The same, the client wants a tenth of the area. The seat moves to A in every topology. The paper says less than "
-    "200 ms for the opportunistic approach in all four, and that the static one is worse in A-C-B than in B-A-C."
+    "Latency of events by topology; the client wants a tenth of the area. The seat moves to A in every topology. "
+    "According to the paper, the opportunistic approach takes less than 200 ms in all four, and the static one is "
+    "slower in A-C-B than in B-A-C."
 )
 _PAPER = {
-    "workload.0.size": "bytes of an event",
-    "duration_s": "how long runs last, with a minute before the topology",
+    "workload.0.size": "size of an event, bytes",
+    "duration_s": "duration of a run, including a minute before the topology",
 }
 _OPEN = {
-    "radio.rate_bytes_per_s": "the air, bytes/s",
-    "workload.0.period_s": "an event every, s",
-    "settings.overlay.update_s": "brokers look every, s",
-    "settings.overlay.discovery_s": "the client looks every, s",
-    "settings.window_bytes_max": "bytes of a burst, at most",
+    "radio.rate_bytes_per_s": "rate of the shared channel, bytes/s",
+    "workload.0.period_s": "interval between events, s",
+    "settings.overlay.update_s": "update period of brokers, s",
+    "settings.overlay.discovery_s": "discovery period of the client, s",
+    "settings.window_bytes_max": "largest burst, bytes",
 }
 _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
 
@@ -138,7 +140,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         paragraph(_HIDDEN, kind="note"),
         *_figure(values, whole, _FIGURE_16, "Figure 16"),
         *_figure(values, parts, _FIGURE_17, "Figure 17"),
-        tag("h3", "What was run"),
+        tag("h3", "Runs and parameters"),
         origins.parameters(all_series, None, _KEYS),
         origins.ran(all_series),
         origins.failures(study, SCENARIO),
@@ -174,7 +176,9 @@ def _values(
             paper = ", ".join(map(_ms, _PAPER_MS.values()))
         lines.append(TableRow(topology, [*cells, times, paper]))
     heads = (
-        "", "static, ms", "air and modulator alone", "opportunistic, ms", "air and modulator alone", "static by ours",
+        "", "static, ms", ("channel and modulator alone"
+            "channel and modulator alone"
+        ), "opportunistic, ms", "air and modulator alone", "static / opportunistic",
         "the paper: static, opportunistic",
     )  # fmt: skip
     return table(f"Latency of events, mean: {_condition(ratio, period_s)}", heads, [lines])

@@ -94,7 +94,7 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
     heads = ["settings", "", "least", "mean", "deviation", *(f"{each} %" for each in families.PERCENTILES), "most"]
     made: list[Block] = [
         tag("h3", "Delays"),
-        table("Delays; so many per cent are not above", heads, groups, texts=(0,), kept=2),
+        table("Delays, by percentile", heads, groups, texts=(0,), kept=2),
     ]
     for metric, title in (("codlvdelay", "from publication to delivery"), ("ltcy", "from reception to delivery")):
         if metric == families.LTCY and not _waits(study, all_series):
@@ -119,7 +119,7 @@ def _at_once(study: Study, all_series: Sequence[Series]) -> list[Piece]:
     ]
     if not waits:
         return []
-    text = "Every copy is delivered in the instant of its reception."
+    text = "Every copy is delivered at the moment of its reception."
     if max(waits) > 0:
         parts = [figures.waited(study, run) or 0.0 for series in all_series for run in series.runs]
         many = f"At least {share(1 - max(parts))} of the copies" if max(parts) else "All copies"
@@ -132,7 +132,7 @@ def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
     columns = (
         ("nodes", activity, "nodes", count),
         ("at once", activity, "active_max", count),
-        ("there for, mean", activity, "avg_s", shown),
+        ("presence, mean", activity, "avg_s", shown),
         ("contacts", contacts, "contacts", count),
         ("pairs", contacts, "pairs", count),
         ("lasting, least", contacts, "min_s", shown),
@@ -148,7 +148,7 @@ def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
     frames = {frame: 0 for found in by_run.values() for frame in found}
     if not frames:
         if any(series.first.origin.of_population for series in all_series):
-            text = "Not known in population mode: that takes rows `traffic`, which mode = “faithful” has."
+            text = "Not known in population mode: rows `traffic` are written only with mode = “faithful”."
             return paragraph(text, kind="note")
         return paragraph("Nothing was sent.")
     for found in by_run.values():

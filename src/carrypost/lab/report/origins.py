@@ -17,48 +17,48 @@ from carrypost.lab.report.times import NOTHING, count, lifetime, shown
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "vl-convert-python")
 _PAPER = {
-    "duration_s": "how long it lasts",
-    "workload.0.first_s": "first broadcast after a node appears",
-    "workload.0.period_s": "then a broadcast every",
+    "duration_s": "duration of the scenario",
+    "workload.0.first_s": "delay of a node's first broadcast",
+    "workload.0.period_s": "interval between its broadcasts",
     "workload.0.lifetime_s": "lifetime of messages",
     "workload.0.ordering": "order of delivery",
 }
 """Values that the paper gives."""
 _MOVEMENT = {
-    "radio.range_m": "range of the radio",
+    "radio.range_m": "radio range",
 }
 """Given by the paper, too; of use only where nodes move."""
 _PLAYED = {
-    "contacts.file": "contacts are those of this file",
+    "contacts.file": "file of contacts",
     "contacts.start_s": "time in the file at which runs begin, s",
 }
 """Keys of scenarios that tell contacts."""
 _SOURCES = {
-    "nodes.count": "nodes that are there throughout",
-    "nodes.file": "who is there, and when",
-    "mobility.model": "how nodes move",
-    "mobility.file": "where nodes are is told by this file",
+    "nodes.count": "nodes that are always present",
+    "nodes.file": "file of presences",
+    "mobility.model": "mobility model",
+    "mobility.file": "file of positions",
     "mobility.start": "time of day at which runs begin",
     "mobility.start_s": "time in the file at which runs begin, s",
-    "radio.merge_gap_s": "contacts of a pair with at most this between them are one, s",
-    "radio.min_duration_s": "shorter contacts are left out, s",
+    "radio.merge_gap_s": "gap up to which two contacts of a pair are merged, s",
+    "radio.min_duration_s": "length below which contacts are left out, s",
 }
 """Keys of the sources of contacts; of these, those that are there and not empty."""
 _OURS = {
     "workload.0.size": "payload of a message, bytes",
-    "mode": "how links are found and what they cost",
-    "settings.announce_s_min": "announcements at most every, s",
-    "settings.announce_s_max": "and at least every, s",
-    "radio.delay_s": "a datagram is under way for, s",
-    "radio.rate_bytes_per_s": "bytes per second of a link",
-    "radio.loss": "share of datagrams lost",
-    "settings.cache_messages_max": "messages that a node keeps at most",
-    "settings.cache_bytes_max": "bytes that a node keeps at most",
-    "settings.window_bytes_max": "bytes under way to a neighbour",
+    "mode": "mode of the emulation: discovery and cost of links",
+    "settings.announce_s_min": "shortest interval between announcements, s",
+    "settings.announce_s_max": "longest interval between announcements, s",
+    "radio.delay_s": "delay of a datagram, s",
+    "radio.rate_bytes_per_s": "rate of a link, bytes/s",
+    "radio.loss": "share of lost datagrams",
+    "settings.cache_messages_max": "size of a cache, in messages",
+    "settings.cache_bytes_max": "size of a cache, in bytes",
+    "settings.window_bytes_max": "largest window to a neighbour, bytes",
     "settings.mtu_bytes": "largest datagram",
-    "settings.coalesce_s": "news are gathered for, s",
+    "settings.coalesce_s": "delay before new messages are offered, s",
     "settings.security": "signatures",
-    "sample_s": "registries are looked at every, s",
+    "sample_s": "interval between samples of registries, s",
 }
 """Values that the paper leaves open."""
 _NONE = "none"
@@ -117,15 +117,15 @@ def population(all_series: Sequence[Series]) -> Markup:
 
 
 def seeds(all_series: Sequence[Series]) -> str:
-    """Over how many seeds figures are means, and what ± and bands are."""
+    """Return a sentence about the number of seeds, and the meaning of ± and bands."""
     counts = {len(series.runs) for series in all_series}
     if counts == {1}:
-        return "Ours are of one run each: of one seed no interval is known."
+        return "Our values are of one run each; one seed gives no interval."
     least, most = min(counts), max(counts)
     many = f"{most} seeds" if least == most else f"{least} to {most} seeds"
     return (
-        f"Ours are means over {many}. Behind ± is half of the 95 % interval of the mean, by Student's t; bands in "
-        "figures are the same at every point. No ± where it would not be seen."
+        f"Our values are means over {many}. After ± stands half of the 95 % interval of the mean, by Student's t; "
+        "bands in figures show the same interval at every point. Intervals too small to be seen are left out."
     )
 
 
@@ -148,7 +148,7 @@ def parameters(
     """
     known = [dict(flat(series.first.in_force)) for series in all_series]
     if not any(known):
-        return paragraph("What these runs ran with is not known: their records are not there.", kind="note")
+        return paragraph("The parameters of these runs are unknown, because their records are missing.", kind="note")
     groups = []
     columns_of, given = keys or _keys(known), bool(paper or keys)
     for these, text in columns_of:
@@ -162,7 +162,7 @@ def parameters(
     changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
     changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
     groups.append([TableRow(key, [_held(key, known), "", *([""] if given else [])]) for key in changed[:_LISTED_MAX]])
-    heads = ["key of the scenario", "value", "what it is", *(["given by"] if given else [])]
+    heads = ["key of the scenario", "value", "meaning", *(["given by"] if given else [])]
     made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
     whole = all_series[0].first
     full = tag("pre", whole.text.strip(), kind="every")
@@ -219,9 +219,9 @@ def again(study: Study, command: str, campaign: str) -> Markup:
     ]
     lines = [command, "", "# or step by step", *steps] if command else steps
     parts: list[Markup] = [
-        tag("h2", "To repeat it"),
+        tag("h2", "How to repeat it"),
         tag("pre", "\n".join(lines)),
-        paragraph("The same scenario and seed give the same record, to the byte."),
+        paragraph("The same scenario and seed give the same record, byte for byte."),
     ]
     if campaign:
         parts += [paragraph("campaign.toml:"), tag("pre", campaign.strip())]

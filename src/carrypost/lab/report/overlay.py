@@ -30,35 +30,35 @@ _PAPER_HOPS = {10.0: 3.32, 50.0: 4.17, 100.0: 4.43}
 _PAPER_KBIT = {50.0: "2.4", 100.0: "less than 2"}
 _PAPER_STATIC, _PAPER_NETWORK = 6.06, 2.36
 _LEAD = (
-    "100 nodes walk about a square kilometre, 40 of them are brokers with up to six neighbours. A path from one broker "
-    "to another goes over the fewest brokers, as the first one knows the overlay; its length is in hops between nodes, "
-    "as the network is at that moment."
+    "100 nodes walk in a square kilometre. 40 of them are brokers with up to six neighbours. The path from one "
+    "broker to another is the one over the fewest brokers, in the overlay as the first broker knows it. Its length "
+    "is the number of hops between nodes, in the network of that moment."
 )
 _DIFFERS = (
-    "Ours are shorter than the paper's where brokers adapt. Probable reasons are that each broker alone writes its own "
-    "entry, so that a change at one end is not undone by what the other end still tells, and that among paths over "
-    "equally few brokers the one with the fewest hops is taken. The paper says neither. It does not tell the number of "
-    "neighbours, either; in a model six came nearest to its static paths. Static paths are those of one moment, "
-    "the first second, so that they differ by more than a hop from seed to seed. What brokers send is counted with the "
-    "headers of the messages, without signatures and hops in between, and has the messages of the first period, in "
-    "which all learn the whole overlay at once."
+    "Where brokers adapt, our paths are shorter than the paper's. Probable reasons: each broker writes its own "
+    "entry, so that old reports of the other end of a link do not undo a change; and among paths over equally few "
+    "brokers the one with the fewest hops is chosen. The paper states neither. It does not state the number of "
+    "neighbours either; in a model, six came closest to its static paths. Static paths are those of the first "
+    "second, so they differ by more than a hop from seed to seed. The traffic of brokers includes the headers of "
+    "messages, without signatures and intermediate hops. It includes the first period, in which all brokers learn "
+    "the whole overlay."
 )
-_QUOTED = "Diamonds are values of the paper's text."
+_QUOTED = "Diamonds are values from the paper's text."
 _PAPER = {
     "mobility.count": "nodes",
     "mobility.side_m": "side of the square, m",
-    "radio.range_m": "range of the radio, m",
-    "mobility.pause_min_s": "nodes rest for, s",
+    "radio.range_m": "radio range, m",
+    "mobility.pause_min_s": "pause of nodes at each place, s",
     "mobility.speed_max_m_per_s": "the fastest, m/s",
-    "settings.overlay.update_s": "brokers look every, s",
-    "duration_s": "how long runs last",
+    "settings.overlay.update_s": "update period of brokers, s",
+    "duration_s": "duration of a run",
 }
 _OPEN = {
     "settings.overlay.neighbours_max": "neighbours of a broker",
     "settings.overlay.vicinity_hops": "within hops",
-    "settings.overlay.topology": "brokers adapt, or do not",
-    "radio.routes": "how nodes know the network",
-    "sample_s": "paths are measured every, s",
+    "settings.overlay.topology": "adaptive or static brokers",
+    "radio.routes": "source of routes",
+    "sample_s": "interval between measurements of paths, s",
 }
 _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
 
@@ -88,7 +88,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         paragraph(_DIFFERS, kind="note"),
         *_timeline(study, adaptive, static),
         *_by_period(study, adaptive, static),
-        tag("h3", "What the paper leaves open, and what was run"),
+        tag("h3", "Runs, and parameters that the paper does not give"),
         origins.parameters(all_series, None, _KEYS),
         origins.ran(all_series),
         origins.failures(study, SCENARIO),
@@ -138,7 +138,7 @@ def _values(study: Study, adaptive: Mapping[float, Series], static: Series | Non
     if static is not None:
         lines.append(_line("static", lengths(study, static, OVERLAY), two_digits(_PAPER_STATIC), [], NOTHING))
     heads = ("", "hops, ours", "the paper", "kbit/s per broker, ours", "the paper")
-    return table("Lengths of paths between brokers, and what keeping them costs", heads, [lines])
+    return table("Path lengths between brokers, and cost of maintenance", heads, [lines])
 
 
 def _line(name: str, hops: Sequence[float], paper: str, kbit: Sequence[float], paper_kbit: str) -> TableRow:
@@ -165,13 +165,11 @@ def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | N
     }
     there = {name: each for name, each in lines.items() if each is not None}
     if not there:
-        return [paragraph("The paper's Figure 7 shows brokers, and these runs have none.", kind="note")]
+        return [paragraph("The paper's Figure 7 shows brokers; these runs have none.", kind="note")]
     axes = Axis("time (s)"), Axis("hops between brokers, mean")
-    picture = plots.curves(there, axes, "Figure 7: lengths of paths by time", steps=False, legend="paths")
-    looks = "" if shown is None else f" Brokers that adapt look every {_update_s(shown.first):g} s."
-    text = (
-        f"Lengths of paths between brokers by time.{looks} Static paths grow as nodes move; those that adapt hardly do."
-    )
+    picture = plots.curves(there, axes, "Figure 7: path lengths by time", steps=False, legend="paths")
+    looks = "" if shown is None else f" The update period of adaptive brokers is {_update_s(shown.first):g} s."
+    text = f"Path lengths between brokers by time.{looks} Static paths grow as nodes move; adaptive paths hardly grow."
     return [Figure([("", picture)], [text], "Figure 7")]
 
 
@@ -186,7 +184,7 @@ def by_time(study: Study, series: Series, path: str) -> Curve | None:
 
 def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:
     if len(adaptive) <= 1:
-        return [paragraph("The paper's Figures 8 and 9 show several update periods; one was run here.", kind="note")]
+        return [paragraph("The paper's Figures 8 and 9 show several update periods; these runs have one.", kind="note")]
     x = Axis("update period (s)", max(adaptive) * 1.03, ticks=sorted(adaptive))
     of = {"adaptive": {update_s: lengths(study, each, OVERLAY) for update_s, each in adaptive.items()}}
     of["network"] = {update_s: lengths(study, each, NETWORK) for update_s, each in adaptive.items()}
@@ -198,10 +196,12 @@ def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | 
     marks += [Mark("network", _SHOWN_S, _PAPER_NETWORK), Mark("static", _SHOWN_S, _PAPER_STATIC)]
     axes = x, Axis("hops between brokers, mean")
     picture = plots.curves(lines, axes, "Figure 8", marks=marks, steps=False, legend="paths")
-    made: list[Block] = [Figure([("", picture)], [f"Lengths of paths by update period. {_QUOTED}"], "Figure 8")]
+    made: list[Block] = [Figure([("", picture)], [f"Path lengths by update period. {_QUOTED}"], "Figure 8")]
     if costs is not None:
         axes, quoted = (x, Axis("kbit/s per broker")), [Mark("adaptive", _SHOWN_S, float(_PAPER_KBIT[_SHOWN_S]))]
         cost = plots.curves({"adaptive": costs}, axes, "Figure 9", marks=quoted, steps=False, legend="paths")
-        text = f"What a broker sends to keep the overlay. {_QUOTED} At 100 s it says less than 2 kbit/s."
+        text = (
+            f"Traffic of a broker that maintains the overlay. {_QUOTED} For 100 s the paper states less than 2 kbit/s."
+        )
         made.append(Figure([("", cost)], [text], "Figure 9"))
     return made

@@ -30,43 +30,43 @@ _APPROACHES = (_STATIC, _HOMES, _OURS)
 _SHOWN_S = 10.0
 """Discovery period of figure 10."""
 _LEAD = (
-    "Of 100 walking nodes 20 are brokers, 10 produce events of a channel, 60 consume them. Brokers look every 20 s. "
-    "A path goes from a producer to its home broker, along the overlay to the home broker of a consumer, and to the "
-    "consumer; its length is in hops between nodes, as the network is at that moment."
+    "Of 100 walking nodes, 20 are brokers, 10 produce events of a channel, and 60 consume them. The update period "
+    "of brokers is 20 s. A path goes from a producer to its home broker, along the overlay to the home broker of a "
+    "consumer, and to the consumer. Its length is the number of hops between nodes, in the network of that moment."
 )
 _BEST = (
-    "The best paths are those of an overlay that knows the network as it is at each moment: every client is at home "
-    "at the nearest broker, and brokers have their six nearest ones as neighbours. Pairs that are not connected, or "
-    "whose path is cut, count nowhere."
+    "The best paths are those of an overlay that knows the network at each moment: the home of every client is the "
+    "nearest broker, and the neighbours of a broker are the six nearest brokers. Pairs that are not connected, or "
+    "whose path is cut, are not counted."
 )
 _FIGURE_10 = (
-    "Lengths of paths from producers to consumers by time. In the paper the static approach is the longest at "
-    "nearly all times, opportunistic-opportunistic the shortest of the three, up to 5 hops shorter; to change homes "
-    "alone already helps much."
+    "Path lengths from producers to consumers by time. In the paper, paths of the static approach are the longest "
+    "at nearly all times, and those of opportunistic-opportunistic the shortest of the three, up to 5 hops "
+    "shorter. Changing homes alone already shortens paths considerably."
 )
 _FIGURE_11 = (
-    "Lengths of paths by the period in which clients look for nearer brokers. In the paper they rise slightly with "
-    "the period."
+    "Path lengths by the discovery period, at which clients look for nearer brokers. In the paper they rise "
+    "slightly with the period."
 )
 _FIGURE_12 = (
-    "Lengths of paths by speed, the same for all nodes, for two periods of discovery. In the paper paths become "
-    "longer with speed, and at high speeds looking more often makes them much shorter."
+    "Path lengths by speed, which is the same for all nodes, for two discovery periods. In the paper, paths become "
+    "longer with speed, and at high speeds a shorter discovery period makes them much shorter."
 )
 _PAPER = {
     "mobility.count": "nodes",
     "mobility.side_m": "side of the square, m",
-    "radio.range_m": "range of the radio, m",
-    "mobility.pause_min_s": "nodes rest for, s",
-    "settings.overlay.update_s": "brokers look every, s",
-    "duration_s": "how long runs last",
+    "radio.range_m": "radio range, m",
+    "mobility.pause_min_s": "pause of nodes at each place, s",
+    "settings.overlay.update_s": "update period of brokers, s",
+    "duration_s": "duration of a run",
 }
 _OPEN = {
     "mobility.speed_min_m_per_s": "the slowest, m/s",
     "mobility.speed_max_m_per_s": "the fastest, m/s",
-    "settings.overlay.discovery_s": "clients look every, s",
+    "settings.overlay.discovery_s": "discovery period of clients, s",
     "settings.overlay.neighbours_max": "neighbours of a broker",
-    "workload.0.period_s": "an event of each producer every, s",
-    "sample_s": "paths are measured every, s",
+    "workload.0.period_s": "interval between events of a producer, s",
+    "sample_s": "interval between measurements of paths, s",
 }
 _KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
 
@@ -109,7 +109,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         *_by_speed(study, found),
         tag("h3", "Homes that change, and seats that move"),
         _moves(study, shown),
-        tag("h3", "What was run"),
+        tag("h3", "Runs and parameters"),
         origins.parameters(all_series, None, _KEYS),
         origins.ran(all_series),
         origins.failures(study, SCENARIO),
@@ -132,8 +132,8 @@ def _values(study: Study, found: Mapping[Approach, Series]) -> Markup:
         ratios = [mine / least for mine, least in zip(ours, best, strict=True)]
         cells = [over_seeds(each, two_digits) if each else NOTHING for each in (ours, best, ratios)]
         lines.append(TableRow(_description(of), cells))
-    heads = ("", "hops", "the best at the same moments", "ratio")
-    return table("Lengths of paths from producers to consumers", heads, [lines])
+    heads = ("", "hops", "best possible at the same moments", "ratio")
+    return table("Path lengths from producers to consumers", heads, [lines])
 
 
 def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
@@ -141,10 +141,10 @@ def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
     if _OURS in shown and (best := by_time(study, shown[_OURS], BEST)):
         lines["best"] = best
     if not lines:
-        text = "The paper's Figure 10 shows a discovery period of 10 s, and no such runs are here."
+        text = "The paper's Figure 10 shows a discovery period of 10 s; there are no such runs here."
         return [paragraph(text, kind="note")]
-    axes = Axis("time (s)"), Axis("hops, mean of all pairs")
-    picture = plots.curves(lines, axes, "Figure 10: lengths of paths by time", steps=False, legend="approach")
+    axes = Axis("time (s)"), Axis("hops, mean over all pairs")
+    picture = plots.curves(lines, axes, "Figure 10: path lengths by time", steps=False, legend="approach")
     return [Figure([("", picture)], [_FIGURE_10], "Figure 10"), *_gain(lines)]
 
 
@@ -157,14 +157,14 @@ def _gain(lines: Mapping[str, Curve]) -> list[Block]:
     if not len(gains):
         return []
     at, most = shared[int(gains.argmax())], float(gains.max())
-    text = f"Ours are up to {most:.1f} hops shorter than the static ones, at {at:g} s; the paper says up to 5."
+    text = f"Our paths are up to {most:.1f} hops shorter than the static ones, at {at:g} s; in the paper up to 5."
     return [paragraph(text, kind="note")]
 
 
 def _by_period(study: Study, of: Mapping[float, Series]) -> list[Block]:
     if len(of) <= 1:
-        return [paragraph("The paper's Figure 11 shows several discovery periods; one was run here.", kind="note")]
-    axes = Axis("discovery period (s)", max(of) * 1.03, ticks=sorted(of)), Axis("hops, mean of all pairs")
+        return [paragraph("The paper's Figure 11 shows several discovery periods; these runs have one.", kind="note")]
+    axes = Axis("discovery period (s)", max(of) * 1.03, ticks=sorted(of)), Axis("hops, mean over all pairs")
     points = {
         _OURS: {period_s: lengths(study, each, DELIVERY) for period_s, each in of.items()},
         "best": {period_s: lengths(study, each, BEST) for period_s, each in of.items()},
@@ -178,8 +178,8 @@ def _by_speed(study: Study, found: Mapping[Approach, Series]) -> list[Block]:
     mine = {of: each for of, each in found.items() if of.name == _OURS and of.speed is not None}
     speeds = sorted({of.speed for of in mine if of.speed is not None})
     if len(speeds) <= 1:
-        return [paragraph("The paper's Figure 12 shows several speeds; they were not run here.", kind="note")]
-    axes = Axis("speed (m/s)", speeds[-1] * 1.03, ticks=speeds), Axis("hops, mean of all pairs")
+        return [paragraph("The paper's Figure 12 shows several speeds; there are no such runs here.", kind="note")]
+    axes = Axis("speed (m/s)", speeds[-1] * 1.03, ticks=speeds), Axis("hops, mean over all pairs")
     points: dict[str, dict[float, list[float]]] = {}
     for of, each in sorted(mine.items(), key=lambda pair: _order(pair[0])):
         assert of.speed is not None

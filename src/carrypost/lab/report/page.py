@@ -32,7 +32,9 @@ def complete(folder: Path, make: Make) -> Study:
         make(folder, missing)
         study = Study(folder)
         if still := ", ".join(table.name for table in study.missing()):
-            raise LocalError(f"{folder / METRICS} still lacks {still}: were the runs changed meanwhile?")
+            raise LocalError(
+                f"{folder / METRICS} still lacks {still}: the runs may have changed meanwhile; make the report again"
+            )
     return study
 
 
@@ -71,7 +73,7 @@ def render(study: Study, command: str = "") -> Page:
             body += causal.section(study, series, EXPERIMENTS[name])
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)
     for name in gone:
-        body += [tag("h2", name), paragraph("None of its runs was successful."), origins.failures(study, name)]
+        body += [tag("h2", name), paragraph("None of its runs succeeded."), origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
     pieces, files = numbered(body)
     return Page(page(title, pieces), files)

@@ -91,9 +91,12 @@ class Study:
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
-            raise LocalError(f"{folder}: there is no such folder; `carrypost lab campaign` makes one")
+            raise LocalError(f"{folder}: there is no such folder: make one with `carrypost lab campaign`")
         if not (folder / RUNS.name).is_dir():
-            raise LocalError(f"{folder} holds no campaign: it has no table of {RUNS.name}; `lab campaign` makes one")
+            raise LocalError(
+                f"{folder} does not contain a campaign, since it has no table of {RUNS.name}: make one with "
+                "`carrypost lab campaign`"
+            )
         self.folder = folder
         self._tables: dict[str, pa.Table] = {}
         self._parts: dict[tuple[str, str], pa.Table] = {}
@@ -103,9 +106,9 @@ class Study:
         if not self.runs:
             count = len(self.failures)
             raise LocalError(
-                f"{folder}: none of its {count} runs was successful, the first says: {self.failures[0]['error']}"
+                f"{folder}: none of its {count} runs succeeded; the first failed with: {self.failures[0]['error']}"
                 if count
-                else f"{folder}: the campaign has no runs that are done; run `lab campaign` again"
+                else f"{folder}: no run of the campaign has finished: run `carrypost lab campaign` again"
             )
 
     @cached_property
@@ -149,7 +152,7 @@ class Study:
             folder = self.folder / METRICS
             if not (folder / table.name).is_dir():
                 raise LocalError(
-                    f"{folder} has no table of {table.name}; `carrypost lab metrics {self.folder}` makes it"
+                    f"{folder} has no table of {table.name}: make it with `carrypost lab metrics {self.folder}`"
                 )
             self._tables[table.name] = _table(folder, table)
         return self._tables[table.name]

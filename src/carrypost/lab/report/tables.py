@@ -96,7 +96,7 @@ def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Ma
     rows: list[tuple[str, Beside]] = [
         ("duration of the scenario", beside(durations, paper.duration_s, shown, whole=whole)),
         ("nodes", beside(study.values(activity, series, "nodes"), paper.nodes, count, whole=whole)),
-        ("nodes at once, most", beside(most, paper.active_max, count, whole=whole)),
+        ("nodes at once, maximum", beside(most, paper.active_max, count, whole=whole)),
         *quad("activity per node", activity, paper.activity),
         ("contacts", beside(study.values(contacts, series, "contacts"), paper.contacts, count, whole=whole)),
         *quad("duration of contacts", contacts, paper.contact),
