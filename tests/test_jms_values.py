@@ -83,7 +83,7 @@ def test_bytes_that_are_no_modulator_are_refused(modulator: bytes) -> None:
             consumer = await provider.consume(session, Subscribe(CHANNEL))
             with pytest.raises(IllegalArgumentException, match="invalid modulator"):
                 await provider.modulate(consumer, modulator)
-            with pytest.raises(IllegalArgumentException, match="relocation is"):
+            with pytest.raises(IllegalArgumentException, match="relocation must be"):
                 await provider.consume(session, Subscribe(CHANNEL, relocation="x"))
             with pytest.raises(InvalidDestinationException, match="one channel"):
                 await provider.consume(session, Subscribe(Entry((("destination", "channel/.*"),))))

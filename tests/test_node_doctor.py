@@ -170,14 +170,14 @@ def trial(**came: object) -> Trial:
         ({"listen_error": "ENOBUFS"}, set(), False, "ENOBUFS", "igmp_max_memberships"),
         ({"listen_error": "ENODEV"}, set(), False, "No such device", "down and up"),
         ({"send_error": "ENETUNREACH"}, set(), False, "Network is unreachable", "ip route add 224.0.0.0/4 dev wlan0"),
-        ({"send_error": "EPERM"}, set(), False, "cannot be sent", "firewall"),
+        ({"send_error": "EPERM"}, set(), False, "Sending IPv4 multicast failed", "firewall"),
         ({}, set(), False, "did not come back", "allow UDP port 17232"),
-        ({"came_back": True}, set(), True, "not shown", "static peers"),
-        ({"came_back": True, "nodes_here": 2}, set(), True, "only a node on this machine", "isolates"),
+        ({"came_back": True}, set(), True, "not known whether", "static peers"),
+        ({"came_back": True, "nodes_here": 2}, set(), True, "only a node on this one", "isolates"),
         ({"came_back": True}, {"10.0.0.5:1"}, False, "10.0.0.5:1 was heard by other means", "IGMP snooping"),
         ({"came_back": True, "others": {"10.0.0.5:1": 3}}, set(), True, "works: 10.0.0.5:1 was heard", ""),
-        ({"others": {"10.0.0.5:1": 3}}, set(), True, "share this machine", ""),
-        ({"others": {"10.0.0.5:1": 3}, "send_error": "EPERM"}, set(), False, "does not go out", "firewall"),
+        ({"others": {"10.0.0.5:1": 3}}, set(), True, "nodes on this machine", ""),
+        ({"others": {"10.0.0.5:1": 3}, "send_error": "EPERM"}, set(), False, "but cannot be sent", "firewall"),
         ({"others": {f"10.0.0.{n}:1": 3 for n in range(9)}}, set(), True, "and 6 more", ""),
     ],
 )
@@ -248,8 +248,8 @@ def test_where_nobody_is_heard_it_says_what_was_shown_and_what_not(net: Net) -> 
     for each in examined(net).values():
         assert each.works
         assert each.interface == "eth0"
-        assert "what was sent came back" in each.detail
-        assert "not shown" in each.detail
+        assert "datagrams came back" in each.detail
+        assert "not known whether" in each.detail
         assert "isolates" in each.advice
         assert "static peers" in each.advice
 
@@ -305,7 +305,7 @@ def test_a_node_on_the_same_machine_is_not_taken_for_another(net: Net) -> None:
     with announcing(net, "a"):
         found = examined(net)
     assert {each.heard for each in found.values()} == {()}
-    assert all("only a node on this machine" in each.detail for each in found.values())
+    assert all("only a node on this one" in each.detail for each in found.values())
 
 
 @in_namespaces
@@ -331,7 +331,7 @@ def test_a_missing_route_is_said_with_the_command_that_adds_it(net: Net) -> None
     found = examined(net)
     assert found[FOUR].works
     assert not found[SIX].works
-    assert "cannot be sent: Network is unreachable" in found[SIX].detail
+    assert "failed: Network is unreachable" in found[SIX].detail
     command = found[SIX].advice.split("`")[1]
     net.run("a", *command.split())
     assert examined(net)[SIX].works

@@ -95,7 +95,9 @@ class Consumers:
     ) -> Subscription:
         """Subscribe to a channel, from now on; raises `LocalError` if that is impossible."""
         if relocation not in VARIANTS:
-            raise IllegalArgumentException(f"relocation is {', '.join(map(repr, VARIANTS))}, not {relocation!r}"[:200])
+            raise IllegalArgumentException(
+                f"relocation must be {', '.join(map(repr, VARIANTS))}, not {relocation!r}"[:200]
+            )
         if len(self._open) >= (most := self._limits.clients_max):
             raise LocalError(f"this node has {most:,} subscriptions to channels (limits.clients_max): close some")
         self._last += 1

@@ -22,23 +22,24 @@ from carrypost.node.udp.interfaces import HEADERS_BYTES, Interface
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3
 _ADVICE = {
-    Obstacle.DOWN: "Switch it on, plug the cable in or join a network; a running node notices by itself.",
-    Obstacle.NO_IPV4: "Give it an address (by DHCP, or `ip address add 10.77.0.1/24 brd + dev {interface}`), each "
-    "machine another one of the same network; not needed if IPv6 multicast works.",
+    Obstacle.DOWN: "Switch it on, plug the cable in or join a network. A running node notices the change by itself.",
+    Obstacle.NO_IPV4: "Give it an address (by DHCP, or `ip address add 10.77.0.1/24 brd + dev {interface}`); each "
+    "machine needs a different one of the same network. Not needed if IPv6 multicast works.",
     Obstacle.NO_IPV6: "Switch IPv6 on (`sysctl net.ipv6.conf.{interface}.disable_ipv6=0`) and take the interface down "
-    "and up again; not needed if IPv4 works.",
+    "and up again. Not needed if IPv4 works.",
     Obstacle.NO_MULTICAST: "Switch it on (`ip link set {interface} multicast on`), or rely on broadcast or on static "
     "peers (udp.peers).",
-    Obstacle.NO_BROADCAST: "Networks of one or two addresses have none; rely on multicast or static peers (udp.peers).",
+    Obstacle.NO_BROADCAST: "Networks of one or two addresses have no broadcast address: use multicast or "
+    "static peers (udp.peers).",
 }
-_LOOPBACK = "Loopback has none, and needs none: IPv4 is enough there."
+_LOOPBACK = "The loopback interface does not support it, and does not need it: IPv4 is enough there."
 _LISTEN_ADVICE = {
-    "EADDRINUSE": "A program has UDP port {port} for itself: end it, or give all nodes of this network another "
-    "udp.port.",
-    "EACCES": "Choose a udp.port from 1024 up, the same on all nodes of this network.",
-    "EPERM": "The system forbids it: ask the administrator, and look at containers and security modules.",
-    "ENOBUFS": "Too many multicast groups are joined here: raise net.ipv4.igmp_max_memberships.",
-    "ENOMEM": "Too many multicast groups are joined here: raise net.ipv4.igmp_max_memberships.",
+    "EADDRINUSE": "A program has UDP port {port} open exclusively: end it, or set another udp.port on all nodes of "
+    "this network.",
+    "EACCES": "Set udp.port to 1024 or more, the same on all nodes of this network.",
+    "EPERM": "The system forbids it: ask the administrator, and check containers and security modules.",
+    "ENOBUFS": "This machine has joined too many multicast groups: raise net.ipv4.igmp_max_memberships.",
+    "ENOMEM": "This machine has joined too many multicast groups: raise net.ipv4.igmp_max_memberships.",
 }
 _NO_ROUTE = {
     Means.IPV4_MULTICAST: "Add a route: `ip route add 224.0.0.0/4 dev {interface}`.",
@@ -47,49 +48,50 @@ _NO_ROUTE = {
     Means.IPV4_BROADCAST: "The route to its own network is missing: take the interface down and up again.",
 }
 _SEND_ADVICE = {
-    "EPERM": "A firewall on this machine stops it on its way out: allow UDP port {port}.",
-    "EACCES": "A route or a firewall on this machine forbids it: look at `ip route` and allow UDP port {port}.",
-    "EADDRNOTAVAIL": "The address is not ready: wait a few seconds. If it stays so, another machine has the same one.",
+    "EPERM": "A firewall on this machine blocks outgoing datagrams: allow UDP port {port}.",
+    "EACCES": "A route or a firewall on this machine forbids it: check `ip route`, and allow UDP port {port}.",
+    "EADDRNOTAVAIL": "The address is not ready: wait a few seconds. If that does not help, another machine has the "
+    "same address.",
     "ENETDOWN": "The interface has just gone down.",
 }
 _FIREWALL = (
-    "A firewall on this machine stops it on its way in: allow UDP port {port} "
+    "A firewall on this machine blocks incoming datagrams: allow UDP port {port} "
     "(`ufw allow {port}/udp`, or `firewall-cmd --add-port={port}/udp`)."
 )
 _FILTERED = {
     Means.IPV4_MULTICAST: "The access point or switch filters it: switch off IGMP snooping, multicast filtering and "
-    "similar there, or rely on what works.",
+    "similar there, or use the means that work.",
     Means.IPV6_MULTICAST: "The access point or switch filters it: switch off MLD snooping, multicast filtering and "
-    "similar there, or rely on what works.",
+    "similar there, or use the means that work.",
     Means.IPV4_BROADCAST: "The access point or switch filters it, or the machines are not in the same network: compare "
-    "their addresses and netmasks, or rely on what works.",
+    "their addresses and netmasks, or use the means that work.",
 }
 _NOBODY = (
-    "Either nobody is there, or the access point isolates its clients or filters this: run `carrypost doctor` on "
-    "another machine at the same time; if both hear nobody, name each other as static peers (udp.peers)."
+    "Either there is no other node, or the access point isolates its clients or filters such datagrams. Run "
+    "`carrypost doctor` on another machine at the same time; if neither hears the other, name them as static peers of "
+    "each other (udp.peers)."
 )
 
 _CROWDED = (
-    "Those with whom messages are exchanged keep their places, and the others take turns, so messages take longer. "
-    "Where larger datagrams pass, a larger mtu_bytes with a larger limits.heard_max (six bytes each), both alike on "
-    "all nodes, makes room for more."
+    "Neighbours with which messages are exchanged keep their places, and the others take turns, so messages take "
+    "longer. If the network carries larger datagrams, make room for more neighbours: raise mtu_bytes and "
+    "limits.heard_max (six bytes for each neighbour) to the same values on all nodes."
 )
 _FORGETFUL = (
-    "What is owed to subscriptions is kept for them up to limits.unconfirmed_max messages and "
-    "limits.unconfirmed_bytes_max bytes in all, and half of the cache; beyond that it stays as long as the cache has "
-    "room. Let programs consume sooner, end durable subscriptions that nobody uses, or raise these limits and the "
-    "cache (cache_messages_max, cache_bytes_max)."
+    "Messages that wait for subscriptions are protected from eviction up to limits.unconfirmed_max messages and "
+    "limits.unconfirmed_bytes_max bytes in all, and half of the cache. Let programs consume sooner, end unused durable "
+    "subscriptions, or raise these limits and the cache (cache_messages_max, cache_bytes_max)."
 )
 
 
 _UNATTENDED = (
-    "Start the program that is to receive them, see what waits with `carrypost browse`, or throw it away with "
+    "Start the program that receives them, show them with `carrypost browse`, or delete them with "
     "`carrypost cache purge --to QUEUE --force`."
 )
-_LAPSING = "Start the programs that have them: use renews the lease (messaging.subscription_lease_s)."
+_LAPSING = "Start their programs: using a subscription renews its lease (messaging.subscription_lease_s)."
 _SLOW = (
-    "Nothing is lost: messages wait at the node within the credit of their subscriptions. See whether these programs "
-    "hang, or end them, so that others get what they hold."
+    "Nothing is lost: messages wait at the node, within the credit of the clients' subscriptions. Check whether these "
+    "programs hang, or end them, so that other consumers get their messages."
 )
 _SOON_S = 2 * DAY_S
 
@@ -104,13 +106,13 @@ class Finding:
     """One of `Means`; "interface" or "port" where no means could be tried; "neighbours", "messaging", "queues",
     "subscriptions" or "STOMP" of a node that runs here."""
     works: bool = False
-    """Nothing that was tried speaks against it; `heard` says whether others could show that it does."""
+    """True if the trial found no problem; `heard` lists the nodes that confirm it."""
     detail: str
     """Description of the trial and its result."""
     advice: str = ""
     """Advice to the user; empty: none."""
     heard: tuple[str, ...] = ()
-    """Others who were heard by this means."""
+    """Other nodes that were heard by this means."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,14 +124,14 @@ class Trial:
     port: int
     timeout_s: float
     enabled: bool = True
-    """The settings let a node use it."""
+    """True if the settings let a node use it."""
     loopback: bool = False
     obstacle: str = ""
-    """Why it could not even be tried."""
+    """Reason why it could not be tried."""
     listen_error: str = ""
-    """The system's name for why nobody can listen."""
+    """The system's name of the error of listening."""
     send_error: str = ""
-    """The system's name for why nothing could be sent."""
+    """The system's name of the error of sending."""
     came_back: bool = False
     """True if this machine heard what it sent."""
     others: dict[str, int] = field(default_factory=dict)
@@ -149,47 +151,45 @@ def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
         return _finding(trial, False, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
     if trial.listen_error:
         advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
-        return _finding(
-            trial, False, f"Nobody can listen for {trial.words}: {_error_text(trial.listen_error)}.", advice
-        )
+        return _finding(trial, False, f"Listening for {trial.words} failed: {_error_text(trial.listen_error)}.", advice)
     if trial.others:
         return _proven(trial)
     if trial.send_error:
         return _finding(
-            trial, False, f"{trial.words} cannot be sent: {_error_text(trial.send_error)}.", _send_advice(trial)
+            trial, False, f"Sending {trial.words} failed: {_error_text(trial.send_error)}.", _send_advice(trial)
         )
     return _unproven(trial, heard_otherwise)
 
 
 def no_interface(name: str, there: list[str]) -> Finding:
-    """There is no interface of that name, or none at all that could be used."""
+    """Return the finding that there is no interface of that name, or none that could be used."""
     if name:
-        detail, advice = f"There is no interface {name}.", f"There are: {', '.join(there)}."
+        detail, advice = f"There is no interface {name}.", f"Available: {', '.join(there)}."
     else:
-        detail = "There is no interface that udp.interfaces would let a node use."
-        advice = f"Change udp.interfaces; there are: {', '.join(there)}."
+        detail = "No interface of this machine is allowed by udp.interfaces."
+        advice = f"Change udp.interfaces; available: {', '.join(there)}."
     return Finding(interface=name, means="interface", detail=detail, advice=advice)
 
 
 def down(interface: str) -> Finding:
-    """The interface is not up."""
+    """Return the finding that the interface is not up."""
     detail, advice = f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN]
     return Finding(interface=interface, means="interface", detail=detail, advice=advice)
 
 
 def port_taken(error: str, holder: str) -> Finding:
     """Return the finding that the shared port is taken."""
-    advice = f"The port is held by {holder}." if holder else "Where it is taken, `ss -ulpn` shows by which program."
+    advice = f"The port is held by {holder}." if holder else "If a program has it open, `ss -ulpn` shows which one."
     return Finding(means="port", detail=f"{error[:1].upper()}{error[1:]}.", advice=advice)
 
 
 def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
-    """Others send datagrams that a node here refuses."""
+    """Return the finding that others send datagrams that a node here refuses."""
     detail = (
-        f"{_names(sizes)} sends datagrams of up to {max(sizes.values()):,} bytes; a node here refuses those of more "
-        f"than {bytes_max:,} and does not hear what is in them."
+        f"{_names(sizes)} sends datagrams of up to {max(sizes.values()):,} bytes; nodes here drop datagrams of more "
+        f"than {bytes_max:,} bytes."
     )
-    advice = "Raise limits.datagram_bytes_max here, or lower mtu_bytes there: above 1,500 it gains little."
+    advice = "Raise limits.datagram_bytes_max here, or lower mtu_bytes there; more than 1,500 gains little."
     return Finding(means="datagrams", detail=detail, advice=advice, heard=tuple(sorted(sizes)))
 
 
@@ -198,7 +198,7 @@ def of_settings(settings: Settings) -> list[Finding]:
     usual_bytes, sent_bytes = Limits().datagram_bytes_max, settings.datagram_bytes
     if sent_bytes <= usual_bytes:
         return []
-    detail = f"mtu_bytes is {sent_bytes:,} here; by default nodes refuse more than {usual_bytes:,} bytes."
+    detail = f"mtu_bytes is {sent_bytes:,} here; by default nodes drop datagrams of more than {usual_bytes:,} bytes."
     advice = "Lower mtu_bytes, or raise limits.datagram_bytes_max on every node of this network."
     return [Finding(means="datagrams", detail=detail, advice=advice)]
 
@@ -209,8 +209,8 @@ def narrow(interface: Interface, settings: Settings) -> list[Finding]:
     if not interface.mtu_bytes or whole_bytes >= settings.datagram_bytes:
         return []
     detail = (
-        f"Its MTU is {interface.mtu_bytes:,} bytes: datagrams of {settings.datagram_bytes:,} leave in pieces, "
-        "and are lost with any one of them."
+        f"Its MTU is {interface.mtu_bytes:,} bytes: datagrams of {settings.datagram_bytes:,} are fragmented, "
+        "and lost if one fragment is lost."
     )
     advice = f"Set mtu_bytes to {whole_bytes} on every node of this network, or raise the MTU of the interface."
     if whole_bytes < MTU_BYTES_MIN:
@@ -229,15 +229,15 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
         detail = (
             f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
         )
-        advice = "A neighbour has a larger mtu_bytes and is not heard: lower it there, or raise "
+        advice = "A neighbour with a larger mtu_bytes is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
         found.append(Finding(means="datagrams", detail=detail, advice=advice))
     if (messaging := status["messaging"]) and messaging["lost"]:
         detail = (
-            f"Subscriptions at the node on this machine lost {messaging['lost']:,} messages that they were owed: the "
-            f"copies had to give way. There are {messaging['subscriptions']:,} subscriptions "
+            f"Subscriptions at the node on this machine lost {messaging['lost']:,} messages, which were evicted "
+            f"before they were consumed. There are {messaging['subscriptions']:,} subscriptions "
             f"({messaging['durable']:,} durable) with {messaging['consumers']:,} consumers; {messaging['claims']:,} "
-            f"messages are owed to them, and {messaging['pinned']:,} copies are kept for that."
+            f"messages wait for them, and {messaging['pinned']:,} copies are protected from eviction."
         )
         found.append(Finding(means="messaging", detail=detail, advice=_FORGETFUL))
     return found + _of_consumers(status)
@@ -248,15 +248,15 @@ def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
     found = []
     messaging = status["messaging"] or {}
     if queues := messaging.get("unattended"):
-        detail = f"Messages wait in queues that nobody receives from: {', '.join(queues)}."
+        detail = f"Messages wait in queues without consumers: {', '.join(queues)}."
         found.append(Finding(means="queues", detail=detail, advice=_UNATTENDED))
     now_s = time.time() + status["clock_ahead_s"]
     ends = [(name, end_us / MICROSECONDS - now_s) for name, end_us in messaging.get("lapsing", ())]
     if soon := [f"{name} in {max(0, left_s) / HOUR_S:.0f} h" for name, left_s in ends if left_s < _SOON_S]:
-        detail = f"Durable subscriptions that nobody uses end soon, with what they are owed: {', '.join(soon)}."
+        detail = f"Unused durable subscriptions end soon, and lose the messages that wait for them: {', '.join(soon)}."
         found.append(Finding(means="subscriptions", detail=detail, advice=_LAPSING))
     if slow := status["services"].get("stomp", {}).get("slow"):
-        detail = f"{slow:,} STOMP clients have not read for a while what the node wrote to them."
+        detail = f"{slow:,} STOMP clients have not read for a while, although the node wrote to them."
         found.append(Finding(means="STOMP", detail=detail, advice=_SLOW))
     return found
 
@@ -265,11 +265,11 @@ def _proven(trial: Trial) -> Finding:
     """Return the finding of a trial in which others were heard."""
     heard, names = tuple(sorted(trial.others)), _names(trial.others)
     if trial.send_error:
-        detail = f"{trial.words} comes in ({names} was heard), but does not go out: {_error_text(trial.send_error)}."
+        detail = f"{trial.words} is received ({names} was heard), but cannot be sent: {_error_text(trial.send_error)}."
         return _finding(trial, False, detail, _send_advice(trial), heard)
     detail = f"{trial.words} works: {names} was heard."
     if not trial.came_back:
-        detail += " What was sent did not come back, so nodes that share this machine may not hear each other."
+        detail += " The own datagrams did not come back, so nodes on this machine may not hear each other."
     return _finding(trial, True, detail, "", heard)
 
 
@@ -283,14 +283,14 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
     if heard_otherwise:
         detail = (
             f"{words} works on this machine, but not on the link: {window} {_names(heard_otherwise)} "
-            "was heard by other means and not by this one (or has it switched off)."
+            "was heard by other means and not by this one (or has this one switched off)."
         )
         return _finding(trial, False, detail, _FILTERED[trial.means])
     if trial.loopback:
         return _finding(trial, True, f"{words} works between nodes on this machine.", "")
-    nobody = "nobody else was heard" + (", only a node on this machine" if trial.nodes_here else "")
-    detail = f"{words} works on this machine: what was sent came back. Whether it reaches others was not shown: "
-    return _finding(trial, True, f"{detail}{window} {nobody}.", _NOBODY)
+    silence = "no other machine was heard" + (", only a node on this one" if trial.nodes_here else "")
+    detail = f"{words} works on this machine: datagrams came back. It is not known whether others receive them: "
+    return _finding(trial, True, f"{detail}{window} {silence}.", _NOBODY)
 
 
 def _finding(trial: Trial, works: bool, detail: str, advice: str, heard: tuple[str, ...] = ()) -> Finding:
