@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -91,10 +90,9 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
     if json:
         for run in sorted(rows):
             line({name: rows[run][name] for name in names if name in rows[run]})
-        return
-    if rows:
+    elif rows:
         _print(rows, [name for name in names if any(name in row for row in rows.values())])
-    sys.stderr.write(f"{len(made)} families are in {home}\n")
+    say(f"{len(made)} {'family is' if len(made) == 1 else 'families are'} in {home}")
 
 
 def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:

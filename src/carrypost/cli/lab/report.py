@@ -61,7 +61,7 @@ def write_page(folder: Path, out: Path, options: SparkOptions | None, command: s
         from carrypost.lab.metrics import making  # noqa: PLC0415
         from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-        say(f"{campaign} lacks {len(tables)} families of metrics; computing them now")
+        say(f"computing {len(tables)} families of metrics of {campaign}")
         source, wanted = Source.find(campaign), making.Wanted(tables=tables)
         suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
         with engines.opened(options) as on, progress("metrics", "runs") as move:
