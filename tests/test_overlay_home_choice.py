@@ -119,3 +119,19 @@ def test_a_producer_changes_to_a_nearer_home_only(distances: dict[NodeId, Distan
     monitor = Monitor(10, 0)
     assert monitor.look_for_producer(A, distances, 10) == expected
     assert monitor.due_us == 20
+
+
+def test_a_producer_looks_at_once_if_its_home_is_farther_away_than_before() -> None:
+    near, far = Distance(False, 1), Distance(False, 2)
+    monitor = Monitor(10, 0)
+    assert not monitor.home_moved(FAR, 1), "there was no look"
+    for distances in (at(A=1, B=3), at(A=2, B=1), at(A=3, B=2)):
+        monitor.look_for_producer(A, distances, 20)
+        assert not monitor.home_moved(near, 21)
+        assert monitor.due_us == 30
+        assert monitor.home_moved(far, 22)
+        assert monitor.due_us == 22
+    monitor.look_for_producer(A, at(A=-1, B=3), 40)
+    assert not monitor.home_moved(FAR, 41), "it is out of reach, and waited for"
+    assert not monitor.home_moved(near, 42), "it is back"
+    assert monitor.home_moved(far, 43)

@@ -6,6 +6,7 @@ from tests.channels import World
 
 from carrypost.events import Event
 from carrypost.overlay import events
+from carrypost.testing import network
 
 
 def test_a_home_is_told_once_with_the_reason_for_it() -> None:
@@ -35,3 +36,23 @@ def test_a_home_is_told_once_with_the_reason_for_it() -> None:
         net.unlink("A", "B")
         net.advance(30)
         assert told[3:] == [("y", "A", "orphan")]
+
+
+def test_a_producer_leaves_a_home_that_moves_away_before_its_next_look() -> None:
+    overlay = {"enabled": True, "discovery_s": 600.0}
+    with network("p", "x", seed=1, island=True, island_s_min=0.2, announce_s_max=2.0, overlay=overlay) as net:
+        for name in "AB":
+            net.add(name, overlay=overlay | {"broker": True})
+        for pair in ("AB", "pA", "xA"):
+            net.link(*pair)
+        net.advance(20)
+        net.consume("x", "flood")
+        net.emit("p", "flood")
+        net.advance(5)
+        assert net.overlay("p").homes == net.overlay("x").homes == {"flood": "A"}
+        for client in "px":
+            net.unlink(client, "A")
+            net.link(client, "B")
+        net.advance(20)
+        assert net.overlay("p").homes == {"flood": "B"}
+        assert net.overlay("x").homes == {"flood": "A"}, "a consumer waits, since its seat has to move"

@@ -1,8 +1,8 @@
 """Homes: which broker works for a client, and when another one would be better (OVERLAY §2.4, steps 1 and 2).
 
-A client attaches to the nearest broker. Every `discovery_s` its `Monitor` compares the distances of brokers. A producer
-changes to a nearer home by itself. A consumer has its seat there, so it reports the candidate, and its home decides
-(`choose_home`): only a broker knows loads and paths from producers.
+A client attaches to the nearest broker. Every `discovery_s` its `Monitor` compares the distances of brokers, that of a
+producer also when its home moves away. A producer changes to a nearer home by itself. A consumer has its seat there, so
+it reports the candidate, and its home decides (`choose_home`): only a broker knows loads and paths from producers.
 
 All functions here are pure. Ties go to the lower id, except that no client moves for a tie.
 """
@@ -95,15 +95,30 @@ class Monitor:
         """The home that got the last report, and that report, without other brokers."""
         self._looks = 0
         """Number of looks since the last report."""
+        self._home = FAR
+        """Distance of the home of a producer after its last look; `FAR` if that is not known."""
         self.due_us = now + discovery_us
         """Time of the next look."""
 
     def look_for_producer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> NodeId | None:
         """Return a broker that is nearer than the home of a producer; None if there is none."""
         self.due_us = now + self._discovery_us
-        candidate = nearest(distances, but=home)
-        nearer = candidate is not None and distances[candidate] < distances.get(home, FAR)
+        candidate, here = nearest(distances, but=home), distances.get(home, FAR)
+        nearer = candidate is not None and distances[candidate] < here
+        # A home out of reach is replaced after a while. Until then it cannot move farther away.
+        self._home = FAR if here.unreachable else min(distances.values())
         return candidate if nearer else None
+
+    def home_moved(self, distance: Distance, now: int) -> bool:
+        """Let a producer look now if its home is farther away than after the last look; return True then.
+
+        Consumers wait for their looks, since a change of their homes is a relocation.
+        """
+        before, self._home = self._home, min(self._home, distance)
+        if before.unreachable or distance <= before:
+            return False  # It is new, or out of reach and waited for; or it is as near as before.
+        self.due_us = now
+        return True
 
     def look_for_consumer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> Report | None:
         """Return brokers as near as the home of a consumer, or nearer; None if the home got that report lately.

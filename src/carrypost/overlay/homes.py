@@ -21,7 +21,7 @@ from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import LEASE_US, STATE
 from carrypost.overlay.entries import HOPS_MAX
-from carrypost.overlay.home_choice import Distance, Monitor, nearest
+from carrypost.overlay.home_choice import FAR, Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
@@ -43,6 +43,8 @@ _FIRST_US, _LAST_US = 1_000_000, 60_000_000
 """Shortest and longest delay before a broker that did not answer is asked again."""
 _BROUGHT_US = 10_000_000
 """Lifetime of the state of a seat on its way, beside the time until it is sent again."""
+_WATCH_US = 1_000_000
+"""Time between checks of how far the homes of producers are."""
 _REFUSED_US = 60_000_000
 """Time for which a broker that had no room is not asked again."""
 
@@ -105,6 +107,8 @@ class Homes:
         self._island, self._topology, self._moves = island, topology, moves
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
+        self._watch_us = NEVER
+        """Time of the next check of how far the homes of producers are; NEVER if there are no producers."""
         self._refused: dict[NodeId, int] = {}
         """Brokers that had no room, and until when they are not asked again; at most as many as are known."""
         self._drafts: list[Draft] = []
@@ -159,6 +163,7 @@ class Homes:
             return
         check_channel(channel)
         self._check_room(1)
+        self._watch_us = 0
         self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, reported=broker)
 
     def check_producers(self, channels: Collection[str]) -> None:
@@ -258,6 +263,20 @@ class Homes:
                 each.monitor.due_us = now
 
     # --- looking and asking --------------------------------------------------------------------------------
+
+    def watch(self, now: int) -> bool:
+        """Bring forward looks of producers whose homes moved away; return True if there are any."""
+        if now < self._watch_us:
+            return False
+        producers = [each for (role, _, _), each in self._clients.items() if role is Role.PRODUCER]
+        self._watch_us = now + _WATCH_US if producers and not self._static else NEVER
+        reach = self._island.reach()
+        moved = [
+            each.monitor.home_moved(Distance(False, reach[each.broker]) if each.broker in reach else FAR, now)
+            for each in producers
+            if each.homed and each.broker not in {None, self._node}
+        ]
+        return any(moved)
 
     def expire(self, now: int) -> None:
         """Look for brokers, and ask them, for clients that are due."""

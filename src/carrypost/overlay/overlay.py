@@ -380,6 +380,8 @@ class Overlay(Layer):
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Return messages to publish, and drop those that were read. Most steps do not concern the overlay."""
+        if self.homes.watch(now):
+            self._look_ahead()
         if not self._stirred and self.due_us > now:
             return ()
         self._inbox.finish()
