@@ -61,7 +61,7 @@ def test_another_number_of_recipients_leaves_all_else_as_it_was() -> None:
         ("recipients = 0", "line 13: workload.0.recipients must be a number from"),
         ("ordering = 'causal'", "line 13: workload.0.ordering: messages with recipients cannot be ordered"),
         ("priorities = 11", "line 13: workload.0.priorities must be a whole number from 1 to 10"),
-        ("file = 'x.csv'", "workload.0 has a file and is no script"),
+        ("file = 'x.csv'", "workload.0 has a file, which requires kind = "),
         ("[settings.limits]\nrecipients_max = 5\n[[workload]]\nkind='addressed'\nrecipients = 6",
          "workload.1.recipients must be at most 5 (settings.limits.recipients_max), not 6"),
     ],

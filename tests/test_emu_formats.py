@@ -133,7 +133,7 @@ def test_walkers_that_come_back_are_other_nodes() -> None:
     ]
     with pytest.raises(LocalError, match="line 5: node 1 is created a second time"):
         assembled("kth", text, returns=False)
-    with pytest.raises(LocalError, match=r"line 5: node 1 comes back as 1.2, but there is such a node"):
+    with pytest.raises(LocalError, match=r"line 5: node 1 returns under the name 1.2, which another node has"):
         assembled("kth", text + "0 create 1.2 0 0 0\n")
 
 

@@ -85,7 +85,7 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ("duration_s = 1\nworkload = [{size = 1}]", "line 2: workload.0.kind is missing"),
         ("duration_s = 1\n[settings]\nlimits = {frames_max = 0}", "line 3: settings.limits.frames_max must be a whole"),
         ("duration_s = 1\n[workload]\nkind = 'script'", "workload must be a list of tables, each written [[workload]]"),
-        ("duration_s = 1\n[[workload]]\nkind = 'script'", "workload.0 is a script and has no file"),
+        ("duration_s = 1\n[[workload]]\nkind = 'script'", 'workload.0 has kind = "script", which requires a file'),
         (
             "duration_s = 1\n[[workload]]\nkind = 'broadcast'\n[[workload]]\nkind = 'broadcast'\nperod_s = 1",
             "line 6: workload.1.perod_s is not a setting; did you mean period_s?",
@@ -100,7 +100,7 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ),
         (
             "duration_s = 1\n[[workload]]\nkind = 'broadcast'\nfile = 'x'",
-            "line 2: workload.0 has a file and is no script",
+            'line 2: workload.0 has a file, which requires kind = "script"',
         ),
         ("duration_s = 1\n[[radio.link]]\na = 'x'\nb = 'x'", "line 2: radio.link.0 is a link of 'x' to itself"),
         (

@@ -115,7 +115,7 @@ def test_missing_a_reception_that_a_flood_brings_is_a_failure(monkeypatch: pytes
             self.table = table.take([row for row in range(len(kinds)) if row != last])
 
     monkeypatch.setattr(search, "run", Less)
-    assert any("a flood would have brought it" in problem for problem in attempt(seed).problems)
+    assert any("a flood would have delivered it" in problem for problem in attempt(seed).problems)
 
 
 @pytest.mark.parametrize("seed", [2467, 4220])

@@ -84,7 +84,7 @@ def test_results_out_of_order_are_found() -> None:
 
 def test_missing_events_are_found_unless_the_consumer_is_told() -> None:
     assert Story().result(1, "0-1").result(2, "3-4").faults() == [
-        "events 2 to 3 of p are missing, and 0 are told to be lost"
+        "events 2 to 3 of p are missing, and 0 were reported lost"
     ]
     assert Story().result(1, "0-1").result(2, "3-4").lost(1).faults()
     assert Story().result(1, "0-1").result(2, "3-4").lost(2).faults() == []
@@ -105,7 +105,7 @@ def test_a_result_passes_on_the_event_that_it_covers() -> None:
 def test_events_that_never_arrive_are_found() -> None:
     assert undelivered(Story().result(1, "0-5").facts, 9 * S) == []
     story = Story().result(1, "0-3")
-    assert undelivered(story.facts, 9 * S) == ["c did not get the events [4, 5] of p, and 0 are told to be lost"]
+    assert undelivered(story.facts, 9 * S) == ["c did not get the events [4, 5] of p, and 0 were reported lost"]
     assert undelivered(story.facts, 4 * S) == [], "later ones may be on their way"
     assert undelivered(story.lost(2).facts, 9 * S) == []
 

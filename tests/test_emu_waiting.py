@@ -50,7 +50,7 @@ def test_what_expired_early_and_is_never_dropped_is_still_here() -> None:
     story.expire(10, "b", "q")
     story.drop(15, "c", "q")
     assert told(story.end(20), "every end has a reason") == [
-        "b: q at 4.000000 s: still here after its deadline, and no drop says otherwise"
+        "b: q at 4.000000 s: still here after its deadline, and no row `drop` explains it"
     ]
 
 

@@ -101,7 +101,7 @@ def test_other_columns_are_named(tmp_path: Path) -> None:
 def test_there_is_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="nowhere: there is no such file or folder"):
         folders.read_arrow(tmp_path / "nowhere", CONTACTS)
-    with pytest.raises(LocalError, match="holds no table of contacts"):
+    with pytest.raises(LocalError, match="must contain a table of contacts"):
         folders.read_arrow(tmp_path, CONTACTS)
 
 

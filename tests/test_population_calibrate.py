@@ -113,11 +113,11 @@ def test_hops_that_the_giver_makes_as_well_are_measured_apart() -> None:
 def test_too_few_contacts_and_what_is_not_modelled_are_refused_before_or_after_the_run(tmp_path: Path) -> None:
     path = tmp_path / "town.toml"
     path.write_text(TOWN)
-    with pytest.raises(LocalError, match=r"200 contacts, .* are the least; calibrate a longer one"):
+    with pytest.raises(LocalError, match=r"200 contacts, .* are required: calibrate a longer run"):
         calibrate(path, 1, 2.0, {})
-    with pytest.raises(LocalError, match=r"0 contacts, .* are the least"):
+    with pytest.raises(LocalError, match=r"0 contacts, .* are required"):
         measured(Scenario.parse(TOWN), 1, table_of(record_of()))
-    with pytest.raises(LocalError, match=r"200 contacts, .* 0 messages .* are the least"):
+    with pytest.raises(LocalError, match=r"200 contacts, .* 0 messages .* are required"):
         measured(Scenario.parse(TOWN), 1, table_of(record_of(*(("a", "b", n, n + 0.5, n + 0.1) for n in range(200)))))
     with pytest.raises(ConfigError, match="rate_bytes_per_s"):
         calibrate(path, 1, 1e6, {"radio.rate_bytes_per_s": 1_000})

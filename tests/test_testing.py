@@ -632,7 +632,7 @@ def test_deliveries_are_confirmed_by_themselves_or_by_their_ids_and_by_nothing_e
         message = net.publish("bob", "news", b"x")
         mistakes: list[Any] = ["xyz", message, 3, ["xyz"], net.deliveries("bob")[0]]
         for mistake in mistakes:
-            with pytest.raises(LocalError, match="confirm takes a list of message ids"):
+            with pytest.raises(LocalError, match="confirm requires a list of message ids"):
                 net.confirm("bob", mistake)
         net.confirm("bob", net.deliveries("bob"))
         net.kill("bob")

@@ -106,7 +106,7 @@ class UndoLog:
     @property
     def _command(self) -> Command:
         if self._current is None:
-            raise StateError("changes are noted by commands, and none is being carried out")
+            raise StateError("changes can be noted only while a command is carried out")
         return self._current
 
     @property

@@ -45,4 +45,6 @@ class Openable(Generic[T]):
 
     def __del__(self) -> None:
         if not self._asked:
-            warnings.warn(f"{self._what} was never awaited: there is no consumer", RuntimeWarning, 2, source=self)
+            warnings.warn(
+                f"{self._what} was never awaited, so there is no consumer: await it", RuntimeWarning, 2, source=self
+            )

@@ -38,7 +38,7 @@ def parquet_files(path: Path, table: Table) -> list[Path]:
         raise LocalError(f"{path}: there is no such file or folder")
     files = [folder] if folder.is_file() else sorted(_visible(folder))
     if not files:
-        raise LocalError(f"{path} holds no table of {table.name}: there is no Parquet file in it")
+        raise LocalError(f"{path} must contain a table of {table.name}, and has no Parquet file")
     for file in files:
         _check(file, table)
     return files

@@ -182,7 +182,7 @@ class Placements:
         if bound is None or bound.destination != destination:
             directory.check(bind)
         if bound is None and len(directory.names.bound) >= PLACED_NAMES_MAX:
-            raise JMSException("it manages as many queues as it will for others")
+            raise JMSException("it manages as many queues for other nodes as it allows")
         lease = Redelivery.AFTER_LEASE if item.lease_us else Redelivery.NEVER
         asked = Declare(name, lease, item.lease_us, item.policy, receivers=receivers)
         self._queues.manager.declared.declare(asked)

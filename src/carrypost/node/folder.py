@@ -42,7 +42,7 @@ _OTHERS = 0o077
 _KEY_WORDS = 2
 """The node's id, and the seed of its key."""
 _KEY_HEADER = """\
-# The key of a carrypost node. Whoever has this file is that node: keep it secret, and keep a copy in a safe place.
+# The key of a carrypost node. Whoever has this file can act as the node: keep it secret, with a copy in a safe place.
 """
 
 
@@ -166,7 +166,7 @@ class NodeFolder:
             ) from None
         if owner != identity.node:
             raise NodeError(
-                f"the folder {self.folder} belongs to the node {owner or '(nobody)'}, and this is {identity.node}: "
+                f"the folder {self.folder} belongs to the node {owner or '(none)'}, and this is {identity.node}: "
                 "use another folder (--data), or the key or name that belongs to this one"
             )
 

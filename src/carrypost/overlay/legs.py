@@ -145,8 +145,8 @@ class Legs:
         """Pass on a message that is here to these brokers; raises `LocalError` if it cannot be."""
         if copy.descriptor.wire_bytes > ORIGIN_BYTES_MAX or copy.descriptor.original is not copy.descriptor:
             raise LocalError(
-                f"a message that is passed on has at most {ORIGIN_BYTES_MAX} bytes beside its body, and passes on none "
-                "itself: shorten its properties and header fields"
+                f"a message to pass on must have at most {ORIGIN_BYTES_MAX} bytes beside its body, and must not pass "
+                "on another one itself: shorten its properties and header fields"
             )
         routes = []
         for node in dict.fromkeys(brokers):

@@ -174,7 +174,7 @@ class Modules:
             elif is_large:
                 entry.unread = True
                 most = f"{self._limits.module_bytes_max:,} (limits.module_bytes_max)"
-                self._refuse(entry, f"the module has {original.size:,} bytes, and this broker takes at most {most}")
+                self._refuse(entry, f"the module has {original.size:,} bytes, and this broker accepts at most {most}")
             elif entry.copy is None:
                 entry.copy = copy
                 self._legs.hold(copy)
@@ -260,7 +260,10 @@ class OwnModules:
             return
         module = modulator.module or self._modules.get(modulator.digest, b"")
         if hashlib.sha256(module).digest() != modulator.digest:
-            raise LocalError("the module of this modulator is missing, or is another one: make it by Modulator.wasm()")
+            raise LocalError(
+                "the module of this modulator is missing, or does not match its digest: create the modulator with "
+                "Modulator.wasm()"
+            )
         if len(module) > self._bytes_max:
             raise LocalError(f"the module has {len(module):,} bytes, more than {self._bytes_max:,} (module_bytes_max)")
         if modulator.digest not in self._modules:

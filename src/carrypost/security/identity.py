@@ -109,7 +109,7 @@ def verify_bytes(author: bytes | str, domain: Domain, data: bytes, signature: by
     try:
         _public_key(author).verify(signature, domain.value + data)
     except (InvalidSignature, ValueError):
-        raise ForgeryError("signature", "the signature does not fit what is signed") from None
+        raise ForgeryError("signature", "the signature does not match the signed bytes") from None
 
 
 @functools.lru_cache(maxsize=256)  # Few authors write most messages.

@@ -20,9 +20,9 @@ def check_origin(found: Descriptor) -> None:
     """Raise `ForgeryError` unless a message passes on a message of the author that it names, with its payload."""
     origin = found.original
     if origin is found or origin.original is not origin:
-        raise ForgeryError("origin", "no message is passed on, or one that passes on another")
+        raise ForgeryError("origin", "the origin is missing, or has an origin itself")
     if origin.signed != found.signed:
-        raise ForgeryError("origin", "one of both messages is signed")
+        raise ForgeryError("origin", "only one of the two messages is signed")
     payload = found.root, found.length, found.size, found.codec
     if payload != (origin.root, origin.length, origin.size, origin.codec):
         raise ForgeryError("origin", "the payload is not that of the message that is passed on")

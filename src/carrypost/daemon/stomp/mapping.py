@@ -159,7 +159,9 @@ def _properties(headers: Mapping[str, str]) -> dict[str, Property]:
         else:
             found[called] = Property(kind, parsed(kind, value))  # type: ignore[arg-type]  # a number, or a boolean
     if types:
-        raise IllegalArgumentException(f"{TYPES_HEADER} names {', '.join(types)}, and there is no such header"[:200])
+        raise IllegalArgumentException(
+            f"{TYPES_HEADER} names {', '.join(types)}: the frame must have headers of these names"[:200]
+        )
     return found
 
 

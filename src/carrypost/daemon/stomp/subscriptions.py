@@ -121,7 +121,7 @@ class Subscriptions:
         """Return the subscription with this id; raises `IllegalArgumentException` if there is none."""
         found = self._by_id.get(id_)
         if found is None:
-            raise IllegalArgumentException(f"there is no subscription {id_!r}"[:200])
+            raise IllegalArgumentException(f"there is no subscription {id_!r}: SUBSCRIBE first"[:200])
         return found
 
     def has(self, subscription: Subscription) -> bool:

@@ -128,9 +128,9 @@ def message_ids(messages: Iterable[MessageId | DeliveredMessage]) -> list[Messag
     """Return the ids of deliveries, each given as a delivery or as an id."""
     allowed = "a list of message ids, as `publish` returns them, or of deliveries"
     if isinstance(messages, str | bytes | DeliveredMessage) or not isinstance(messages, Iterable):
-        raise LocalError(f"confirm takes {allowed}, not {messages!r}")
+        raise LocalError(f"confirm requires {allowed}, not {messages!r}")
     found = [each.message if isinstance(each, DeliveredMessage) else each for each in messages]
     for each in found:
         if not isinstance(each, bytes):
-            raise LocalError(f"confirm takes {allowed}, not {each!r}")
+            raise LocalError(f"confirm requires {allowed}, not {each!r}")
     return found

@@ -94,7 +94,7 @@ class _VirtualSelector:
             self._turns = 0  # Tasks that are cancelled now get as many once more.
             raise RunawayError(
                 (
-                    f"virtual time stands still at {self.now_us / MICROSECONDS:g} s after {INSTANT_TURNS_MAX:,} "
+                    f"virtual time does not advance at {self.now_us / MICROSECONDS:g} s after {INSTANT_TURNS_MAX:,} "
                     "turns: it passes only while every task waits (`await net.run(1)`), and these do not:"
                 )
                 + self._tasks(spinning=True)

@@ -118,5 +118,5 @@ class Scheduler:
         if self._steps > self._steps_max:
             busy = ", ".join(f"{who} ({what} x {n})" for (who, what), n in self._tally.most_common(5))
             raise RunawayError(
-                f"time stands still at {self.now} µs after {self._steps_max} steps; busiest of the last steps: {busy}"
+                f"time does not advance at {self.now} µs after {self._steps_max} steps; busiest of them: {busy}"
             )

@@ -62,8 +62,10 @@ def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibrati
     together = _together(hops)
     old, fresh = int(stock.seen.sum()), int(together.seen.sum())
     if len(contacts) < CONTACTS_MIN or not old or not fresh:
-        text = f"{len(contacts):,} contacts, of which {found:,} were found, {old:,} messages that passed in them and "
-        text += f"{fresh:,} hops: {CONTACTS_MIN} contacts, a message and a hop are the least; calibrate a longer one"
+        text = (
+            f"{len(contacts):,} contacts, of which {found:,} were found, {old:,} messages in them and {fresh:,} hops; "
+        )
+        text += f"at least {CONTACTS_MIN} contacts, a message and a hop are required: calibrate a longer run"
         raise LocalError(f"{scenario.name}: this run has too few events to measure delays: {text}")
     tables = [quantiles(*(each if each.seen.sum() >= HOPS_MIN else together)) for each in hops]
     return Calibration(

@@ -121,7 +121,7 @@ class Summary:
 
     def _sent(self) -> list[tuple[str, str]]:
         if self.control_bytes is None or self.data_bytes is None:
-            values = 'not known: that takes rows `traffic`, which mode = "faithful" has'
+            values = 'not known: rows `traffic` are written only with mode = "faithful"'
             return [("sent", values), ("calibration", self.calibration)]
         sent = f"{_bytes(self.data_bytes)} data, {_bytes(self.control_bytes)} control"
         return [("sent", sent), ("", _reasons(self.traffic))]

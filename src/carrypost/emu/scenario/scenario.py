@@ -190,7 +190,7 @@ class _ScenarioReader:
         document.check_known("a scenario", top, [*rules_of(tables.RunTable), *_TABLES])
         run = document.value(tables.RunTable, "", top)
         if run.duration_s is None:
-            raise document.error("", "duration_s is missing: a scenario must say how long it lasts")
+            raise document.error("", "duration_s is missing: set the length of the run in seconds")
         made = Scenario(
             name=run.name or Path(self._file).stem,
             run=run,
@@ -253,7 +253,11 @@ class _ScenarioReader:
         for index, each in enumerate(made.workloads):
             name = f"workload.{index}"
             if (each.kind == "script") != bool(each.file):
-                text = "is a script and has no file" if each.kind == "script" else "has a file and is no script"
+                text = (
+                    'has kind = "script", which requires a file'
+                    if each.kind == "script"
+                    else 'has a file, which requires kind = "script"'
+                )
                 raise error(name, f"{name} {text}")
             if each.kind == "addressed":
                 self._check_addressed(name, each)

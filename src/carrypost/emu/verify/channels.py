@@ -161,7 +161,7 @@ def _faults(account: _Account, result: Result) -> Iterator[str]:
             account.missing[producer] = account.missing.get(producer, 0) + len(gap)
             reported = account.reported.get(producer, 0)
             if gap and account.missing[producer] > reported:
-                yield f"events {min(gap)} to {max(gap)} of {producer} are missing, and {reported} are told to be lost"
+                yield f"events {min(gap)} to {max(gap)} of {producer} are missing, and {reported} were reported lost"
         account.cursors[producer] = max(cursor, upto)
 
 
@@ -194,7 +194,7 @@ def undelivered(facts: Facts, before_us: int) -> list[str]:
             if due and event.number not in covered.get(key, ()):
                 missing.setdefault(key, set()).add(event.number)
     return [
-        f"{key[0]} did not get the events {sorted(numbers)} of {key[2]}, and {reported.get(key, 0)} are told to be lost"
+        f"{key[0]} did not get the events {sorted(numbers)} of {key[2]}, and {reported.get(key, 0)} were reported lost"
         for key, numbers in sorted(missing.items())
         if len(numbers) > reported.get(key, 0)
     ]
@@ -223,7 +223,7 @@ def _covered(log: Log) -> dict[tuple[str, str, str], set[int]]:
 
 
 def _losses_reported(log: Log) -> dict[tuple[str, str, str], int]:
-    """Return how many events are told to be lost, by node, number of the subscription and producer."""
+    """Return how many events are reported as lost, by node, number of the subscription and producer."""
     found: dict[tuple[str, str, str], int] = {}
     rows, destinations = log.rows(Kind.FAILURE), log.attr("destination")
     for row in rows[log.is_detail(EVENTS_LOST)[rows]].tolist():

@@ -201,7 +201,7 @@ def over_an_open_contact(facts: Facts) -> Found:
     contact, t_us = np.maximum(last, 0), log.t_us[rows]
     open_ = (last >= 0) & (log.t_us[contact] <= t_us) & (t_us < log.attr_us("end")[contact])
     for row in rows[~open_].tolist():
-        yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, with whom there is no contact"
+        yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, with which there is no contact"
 
 
 def along_open_contacts(facts: Facts) -> Found:
@@ -309,7 +309,7 @@ def every_end_has_a_reason(facts: Facts) -> Found:
     sure = (facts.crashes.last(log.node[last]) < last) & ~facts.wrong_clocks[log.node[last]]
     kept = facts.there_at_end(last) & np.isin(log.kind[last], [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
     overdue = facts.deadline_us(last) < log.t_us.max(initial=0)
-    text = "still here after its deadline, and no drop says otherwise"
+    text = "still here after its deadline, and no row `drop` explains it"
     yield from facts.blamed(last[kept & sure & overdue], text)
 
 

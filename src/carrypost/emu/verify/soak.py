@@ -157,7 +157,10 @@ def _missed(log: Log) -> list[str]:
     wanted = {log.messages[log.message[row]]: named for row, named in listed(log).items()}
     bound = {(message, node) for message, node in Facts(log).bound if node in wanted.get(message, (node,))}
     missed = sorted(bound - reached)
-    found = [f"{node}: {message} never came, and a flood would have brought it" for message, node in missed[:5]]
+    found = [
+        f"{node}: {message} was never received, although a flood would have delivered it"
+        for message, node in missed[:5]
+    ]
     return [*found, f"{len(missed):,} receptions missed in all"] if missed else []
 
 

@@ -34,16 +34,18 @@ _BATCH = b"batch"
 NODES = Table.of(
     "nodes",
     "counts of each node so far",
-    Column("node", "string", "who"),
-    Column("last", "float64", "when it told something last, in seconds"),
+    Column("node", "string", "id of the node"),
+    Column("last", "float64", "time of its last row, in seconds"),
     Column("published", "int64", "messages"),
-    Column("received", "int64", "messages, own ones never"),
-    Column("delivered", "int64", "messages, own ones included"),
-    Column("expired", "int64", "messages that were given up while they waited for their turn"),
+    Column("received", "int64", "messages of other nodes"),
+    Column("delivered", "int64", "messages, including its own"),
+    Column("expired", "int64", "messages that expired while they waited for their predecessors"),
     Column("dropped", "int64", "copies that ended for another reason"),
     Column("refused", "int64", "messages and frames refused on receipt"),
     Column("bytes_sent", "int64", "by frames and datagrams"),
-    Column("ahead", "int64", "rows whose time is still to come: its clock is wrong; in no window and no delay"),
+    Column(
+        "ahead", "int64", "rows with times in the future, because its clock is wrong; left out of windows and delays"
+    ),
     Column("unreadable", "int64", "lines that are not rows of a record; all of them at the node `?`"),
 )
 COUNTS = Table.of(
