@@ -262,12 +262,12 @@ def relocation_actions() -> str:
 
 def overlay_authors_table() -> str:
     """Items of the overlay, and whose items count."""
-    lines = ["| item | says | goes to | counts if its author is |", "| --- | --- | --- | --- |"]
+    lines = ["| item | meaning | sent to | accepted if its author is |", "| --- | --- | --- | --- |"]
     whose = {
-        Who.ANYBODY: "anybody", Who.ELIGIBLE: "listed in `overlay.brokers`, if that lists any",
-        Who.BROKER: "a broker that is known", Who.CLIENT: "the client",
-        Who.HOME: "a broker that is known, asked to be the home of the client, or named by `Moving`",
-        Who.PARTY: "a broker that is known, with that part in the relocation",
+        Who.ANYBODY: "anybody", Who.ELIGIBLE: "listed in `overlay.brokers`, if that is not empty",
+        Who.BROKER: "a known broker", Who.CLIENT: "the client",
+        Who.HOME: "a known broker that is the client's home, was asked to be, or was named by `Moving`",
+        Who.PARTY: "a known broker with that part in the relocation",
     }  # fmt: skip
     for kind, (who, to_all) in AUTHORS.items():
         says = (kind.__doc__ or "").splitlines()[0]

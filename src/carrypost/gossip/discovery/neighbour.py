@@ -43,7 +43,7 @@ class NeighbourInput(enum.Enum):
 
     LISTS_ME = "announcement that lists this host, or a request that names it"
     OMITS_ME = "announcement that does not list this host"
-    SILENCE = "three silent periods, or the driver says that the contact ended"
+    SILENCE = "three silent periods, or the driver ends the contact"
 
 
 NEIGHBOUR_TABLE: dict[tuple[NeighbourState, NeighbourInput], NeighbourState] = {
