@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.examples import soaked
@@ -17,7 +21,8 @@ from carrypost.config import Limits
 from carrypost.gossip.layer import Draft
 from carrypost.host.driving import ProgramDriver
 from carrypost.model import address
-from carrypost.node.compiler import Compiler
+from carrypost.node import driver
+from carrypost.node.compiler import Compiled, Compiler
 from carrypost.overlay import modules, seats
 from carrypost.overlay.compute_budget import ComputeBudget
 from carrypost.overlay.items import ModuleWanted
@@ -206,3 +211,31 @@ def test_compiling_takes_its_share_of_a_processor_and_no_more() -> None:
         return waited_s - first.took_us / 1e6
 
     assert asyncio.run(compile_twice()) >= 0
+
+
+def test_machine_code_that_was_cut_short_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nhead -c 99 /dev/zero | tr '\\0' '\\1'\nexit 9\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    outcome = asyncio.run(Compiler(Limits(), 1.0).compile(example("hoard").module))
+    assert outcome.code == b""
+    assert outcome.refusal
+
+
+def test_a_compiler_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_AGAIN_S", 0)
+    outcomes: list[OSError | Compiled] = [OSError("no processes"), OSError("no files"), Compiled(b"code", "", 1, 1)]
+    told: list[bytes] = []
+
+    async def compile_next(_: bytes) -> Compiled:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    node = SimpleNamespace(
+        _compiler=SimpleNamespace(compile=compile_next), _running=True, now=0, drain=lambda: None,
+        host=SimpleNamespace(overlay=SimpleNamespace(compiled=lambda _, __, *, code, **___: told.append(code))),
+    )  # fmt: skip
+    asyncio.run(driver.NodeDriver._compile(cast("driver.NodeDriver", node), modules.CompileWanted(b"d", b"m")))  # noqa: SLF001
+    assert told == [b"code"]

@@ -54,7 +54,7 @@ class Compiler:
         """Time of the event loop before which nothing is compiled."""
 
     async def compile(self, module: bytes) -> Compiled:
-        """Compile a module, once the share of a processor allows for it."""
+        """Compile a module, once the share of a processor allows for it; raises `OSError` if no process can start."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._after_s - loop.time()))
         process = await asyncio.create_subprocess_exec(
@@ -69,7 +69,8 @@ class Compiler:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        found = self._read(answer)
+        # Machine code that was cut short, as the process was ended while it wrote, must never run.
+        found = self._read(answer if process.returncode == 0 else b"")
         self._after_s = loop.time() + found.took_us / 1e6 * (1 / self._share - 1)
         return found
 

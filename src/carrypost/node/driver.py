@@ -38,7 +38,7 @@ from carrypost.overlay.modules import CompileWanted
 _WAIT_S_MAX = 5.0
 """Longest wait: the system's clock may step while the node waits."""
 _AGAIN_S = 1.0
-"""Delay after a step that failed before the host is checked again."""
+"""Delay after a step that failed before the host is checked again, and after a compiler that could not be started."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that may wait for the disk, in memory."""
 _AT_ONCE = 2_000
@@ -133,8 +133,17 @@ class NodeDriver(ProgramDriver):
         self._compiling = self._loop.create_task(self._compile(wanted))
 
     async def _compile(self, wanted: CompileWanted) -> None:
-        code, refusal, took_us, _ = await self._compiler.compile(wanted.module)
+        found = None
+        while found is None:
+            try:
+                found = await self._compiler.compile(wanted.module)
+            # The machine has no room for a process. A module without an answer would keep all
+            # others from being compiled, and a refusal would blame the module.
+            except OSError as error:
+                _log.warning("modules of clients cannot be compiled, trying again: %s", error)
+                await asyncio.sleep(_AGAIN_S)
         if self._running:
+            code, refusal, took_us, _ = found
             self.host.overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal, took_us=took_us)
             self.drain()
 
