@@ -1,8 +1,8 @@
 """Entries that brokers write about themselves, and others pass on: their versions, and their packed form.
 
-An entry with six neighbours has 40 bytes. Entries are hearsay. Their authors did not sign them, as signatures would
-cost 2.5 times the traffic; a broker that lies can make paths longer, and nothing else. Rosters (`overlay.rosters`) have
-versions of the same kind, and are packed likewise.
+An entry with six neighbours has 40 bytes. Entries are not signed by their authors, because a signature of 64 bytes
+would make an entry 2.6 times as long. A broker that lies can make paths longer, and nothing else. Rosters
+(`overlay.rosters`) have versions of the same kind, and are packed in the same way.
 
 The one invariant: of two versions of one broker at most one is the later.
 """

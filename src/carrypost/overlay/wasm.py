@@ -104,8 +104,8 @@ def translated(text: str) -> bytes:
 def compiled(module: bytes, memory_bytes_max: int) -> bytes:
     """Return the machine code of a module, for `Program` with the same memory limit; raises `LocalError`.
 
-    Compiling is not metered: 24 kB that hold 50,000 local variables in each of 3,000 functions take 18 s. Of modules of
-    others it belongs into a process that can be ended.
+    Compiling is not metered: a module of 24 kB can take 13 s (`node.compiler`). Compile modules of other nodes in a
+    process that can be ended.
     """
     if not module.startswith(_MAGIC):
         raise LocalError("a module must begin with the header of WebAssembly, version 1; components are not accepted")
