@@ -1,7 +1,7 @@
-"""A chat for whoever is near: every line goes to all who have the same room open, now or later, by whoever passes.
+"""A chat: every line reaches all users of the same room, at once or carried by passing nodes.
 
-Run ``python examples/chat.py NAME`` on two machines of one network, or in two terminals with different names. A friend
-who is away gets what was said when you meet again, for a day: the room is a durable subscription.
+Run ``python examples/chat.py NAME`` on two machines of one network, or in two terminals with different names. The room
+is a durable subscription: a friend who is away gets the lines of the last day when you meet again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from carrypost import ConnectionFactory, Consumer, Context, TextMessage
 
 
 async def listen(lobby: Consumer) -> None:
-    """Print what others say."""
+    """Print the lines of others."""
     async for message in lobby:
         match message:
             case TextMessage(str(line)):
@@ -25,7 +25,7 @@ async def listen(lobby: Consumer) -> None:
 
 
 async def talk(ctx: Context, name: str) -> None:
-    """Send what is typed."""
+    """Send the lines that the user types."""
     lobby = ctx.create_topic("chat.lobby")
     producer = ctx.create_producer().set_property("from", name).set_time_to_live(days=1)
     async for line in typed():

@@ -1,8 +1,8 @@
-"""Files that reach whoever wants them, by way of whoever passes: a folder here, a folder there.
+"""A drop for files: passing nodes carry files from one device to the folders of others.
 
-``python examples/file_drop.py receive FOLDER`` writes every file that is dropped, now or later, into a folder.
-``python examples/file_drop.py send FILE...`` drops files, and ends once a neighbour has them all. The nodes are in the
-folders ``drop-receive`` and ``drop-send``. Files may have 16 MB, and live for a week.
+``python examples/file_drop.py receive FOLDER`` writes every file that is sent, now or later, to a folder.
+``python examples/file_drop.py send FILE...`` sends files, and ends once a neighbour has them all. The nodes are in the
+folders ``drop-receive`` and ``drop-send``. A file has at most 16 MB, and a lifetime of a week.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def drop(ctx: Context, files: Iterable[Path], say: Callable[[str], None]) 
 
 
 async def collect(ctx: Context, folder: Path, say: Callable[[str], None]) -> None:
-    """Write files as they come. One is acknowledged once it is written, so that a crash loses none."""
+    """Write files as they arrive. Each is acknowledged once it is written, so that a crash loses none."""
     async with ctx.create_durable_consumer(ctx.create_topic(TOPIC), "drop") as files:
         async for message in files:
             name, content = str(message.properties.get("name")), message.get_body(bytes) or b""
@@ -42,12 +42,12 @@ async def collect(ctx: Context, folder: Path, say: Callable[[str], None]) -> Non
 
 
 def read(file: Path) -> bytes:
-    """Return what is in a file."""
+    """Return the contents of a file."""
     return file.read_bytes()
 
 
 def write(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file under a name that does not lead out of the folder, whole or not at all."""
+    """Write a file atomically, under a name that does not lead out of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / (Path(name).name or "unnamed")
     part = target.with_name(f".{target.name}.part")

@@ -1,14 +1,14 @@
-"""Flood watch: from a feed of rain a broker computes where the water goes, for watchers of a part of the land.
+"""Flood watch: a broker computes the runoff of rain from a feed, for watchers of an area.
 
-It takes three terminals, on one machine or on three in reach of each other, and ends with Ctrl-C:
+Run it in three terminals, on one machine or on three in range of each other, until Ctrl-C:
 
-``python examples/flood_watch.py broker`` lends its processor to watchers.
+``python examples/flood_watch.py broker`` runs a broker, which computes for watchers.
 ``python examples/flood_watch.py watch 60 60 92 92`` shows the water between columns 60 and 92, rows 60 and 92.
 ``python examples/flood_watch.py storm rain.dat`` draws a storm, and ``python examples/flood_watch.py feed rain.dat``
 sends it, five minutes of it each second.
 
 Each event is the rain on 100 × 100 cells, 80,000 bytes. The watcher's modulator, `modulators/runoff.py`, turns it into
-water at the broker, and only the watched area travels on. ``watch --wat`` brings the same modulator along as a
+water at the broker, and only the watched area is sent on. ``watch --wat`` sends the same modulator to the broker as a
 WebAssembly module (``pip install 'carrypost[wasm]'``), which any broker that allows modules can run. The nodes are in
 the folders ``flood-broker``, ``flood-watch`` and ``flood-feed``. The paper on opportunistic overlays has this program.
 """
@@ -33,7 +33,7 @@ CHANNEL = "flood"
 SIDE = 100
 """Cells in a row, and rows."""
 MINUTES = 5
-"""Time that one image of the rain stands for."""
+"""Time that one image of the rain covers."""
 LOSS_MM = 0.5
 """Water that seeps away on each cell in this time."""
 FLOODED_M = 0.1
@@ -95,7 +95,7 @@ async def feed(ctx: Context, images: AsyncIterable[bytes], say: Callable[[str], 
 
 
 async def watch(ctx: Context, area: Sequence[int], modulator: Modulator, say: Callable[[str], None]) -> None:
-    """Show the water in an area as it comes, and the broker that computes it whenever that is another."""
+    """Show the water in an area as results arrive, and the broker that computes it whenever that changes."""
     told = ""
     async with ctx.create_consumer(ctx.create_topic(CHANNEL, model="channel"), modulator=modulator) as water:
         while True:

@@ -1,8 +1,8 @@
 """Sensors that publish readings, and watchers that choose among them by a selector.
 
-``python examples/sensors.py measure mill`` publishes a temperature every second (made up, for want of a thermometer).
-``python examples/sensors.py watch "place = 'mill' AND celsius > 20"`` shows readings that fulfil a condition. The
-selector travels to the neighbours: a reading that nobody asked for is not sent.
+``python examples/sensors.py measure mill`` publishes a temperature every second (a simulated one).
+``python examples/sensors.py watch "place = 'mill' AND celsius > 20"`` shows readings that match a condition. The
+selector is sent to the neighbours, which do not send readings that match no selector.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from datetime import timedelta
 from carrypost import ConnectionFactory, Context
 
 LIFE = timedelta(minutes=10)
-"""An old temperature is of no use to anybody."""
+"""Lifetime of a reading; old temperatures are useless."""
 
 
 async def measure(ctx: Context, place: str, readings: AsyncIterable[float]) -> None:
-    """Publish readings. What selectors can look at is in the properties; there is no body."""
+    """Publish readings. Their values are properties, which selectors can use; there is no body."""
     topic = ctx.create_topic("sensors.temperature")
     async for celsius in readings:
         await ctx.send(topic, None, properties={"place": place, "celsius": celsius}, time_to_live=LIFE)
 
 
 async def watch(ctx: Context, selector: str, show: Callable[[str], None]) -> None:
-    """Show readings that fulfil the selector."""
+    """Show readings that match the selector."""
     async with ctx.create_consumer("topic/sensors.temperature", selector) as readings:
         async for reading in readings:
             show(f"{reading.properties['place']}: {reading.properties['celsius']:.1f} °C")

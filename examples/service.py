@@ -1,8 +1,8 @@
 """A service that answers questions, and a client that asks: requests and replies travel as messages do.
 
 ``python examples/service.py serve`` answers questions about a timetable. ``python examples/service.py ask mill`` asks
-when the next bus goes to the mill. The two need not be in reach of each other at the same time: the client waits for
-the service to be heard of, and then for the reply, up to an hour.
+when the next bus goes to the mill. The two need not be in range of each other at the same time: the client waits for
+the advertisement of the service, and then for the reply, up to an hour.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PATIENCE = timedelta(hours=1)
 
 async def serve(ctx: Context) -> None:
     """Answer every question until cancelled."""
-    queue = await ctx.declare_queue(SERVICE)  # It is advertised: others find it by its name.
+    queue = await ctx.declare_queue(SERVICE)  # It is advertised, so that other nodes find it by its name.
 
     @ctx.responder(queue)
     def answer(question: Message) -> str:
-        """Return the reply. It is sent together with the acknowledgement of the question, or neither is."""
+        """Return the reply. It is sent and the question acknowledged in one transaction."""
         place = question.get_body(str) or "nowhere"
         return f"to {place}: {TIMETABLE[place]}" if place in TIMETABLE else f"no bus goes to {place}"
 

@@ -1,8 +1,8 @@
-"""A shopping list that several people share, and that ends up the same for all of them, whoever met whom.
+"""A shared shopping list, which becomes the same for all users, in whatever order their devices meet.
 
 Run ``python examples/shared_list.py NAME`` on two machines of one network, or in two terminals with different names.
-``+ milk`` adds an entry, ``- milk`` strikes it off; an empty line shows the list. Changes go to a topic with causal
-order, so nobody hears that an entry was struck off before hearing of the entry.
+``+ milk`` adds an entry, ``- milk`` removes it; an empty line shows the list. Changes are sent to a topic with causal
+order, so no device removes an entry before it has been added.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class SharedList:
 
     @property
     def entries(self) -> list[str]:
-        """Return what is on the list."""
+        """Return the entries of the list."""
         return sorted(set(self._entries.values()))
 
     async def add(self, entry: str) -> None:
-        """Add an entry. It is on the list once `follow` hears of it, here as everywhere."""
+        """Add an entry. It is on the list once `follow` receives it, on this device as on all others."""
         await self._tell({"add": entry})
 
     async def strike(self, entry: str) -> None:
-        """Strike off what is known of an entry: one that somebody adds at the same time stays."""
+        """Remove the known entries of this name; one that another user adds at the same time stays."""
         await self._tell({"strike": [added for added, known in self._entries.items() if known == entry]})
 
     async def _tell(self, change: dict[str, object]) -> None:
         await self._ctx.send(self._topic, json.dumps(change), time_to_live=LIFE)
 
     async def follow(self, changed: Callable[[list[str]], None]) -> None:
-        """Apply the changes of everybody, one's own included, and tell of the list after each."""
+        """Apply the changes of all users, including own ones, and show the list after each."""
         async with self._ctx.create_consumer(self._topic) as changes:
             async for message in changes:
                 self._apply(message)
@@ -65,7 +65,7 @@ def show(entries: list[str]) -> None:
 
 
 async def typed() -> AsyncIterator[str]:
-    """Yield what is typed, line by line."""
+    """Yield the lines that the user types."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async for line in reader:
@@ -73,7 +73,7 @@ async def typed() -> AsyncIterator[str]:
 
 
 async def main(name: str) -> None:
-    """Change the list as it is typed, and show it whenever it changes."""
+    """Change the list by typed lines, and show it whenever it changes."""
     async with ConnectionFactory(data=f"list-{name}").create_context() as ctx, asyncio.TaskGroup() as tasks:
         shopping = SharedList(ctx)
         following = tasks.create_task(shopping.follow(show))

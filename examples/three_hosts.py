@@ -1,7 +1,7 @@
-"""Mail by bus: a message travels between two people who are never in reach of each other.
+"""Mail by bus: a message travels between two people who are never in range of each other.
 
-Three hosts run the real protocol code in virtual time, so the two minutes of this scene take a moment. Nobody
-tells the hosts who is near: they find out by their beacons. Run it with ``python examples/three_hosts.py``.
+Three hosts run the real protocol code in virtual time, so the two minutes of this scene take a moment. The
+hosts discover each other by their beacons. Run it with ``python examples/three_hosts.py``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def say(t: float, node: str, what: str) -> None:
 
 
 def stage(t: float, what: str) -> None:
-    """Print an event around the hosts, which they do not know of."""
+    """Print an event outside of the hosts."""
     console.print(Text(f"{t:7.2f} s   -- {what} --", "dim italic"))
 
 
 def watch(t: float, node: str, event: testing.Event) -> None:
-    """Tell what a host noticed or got."""
+    """Print an event of a host."""
     match event:
         case testing.NeighbourUp():
             say(t, node, f"sees {event.node}")
@@ -47,7 +47,7 @@ def watch(t: float, node: str, event: testing.Event) -> None:
 
 
 async def scene() -> int:
-    """The bus meets anna, drives on, and meets carl; how many letters carl has in the end."""
+    """Let the bus meet anna, drive on, and meet carl; return the number of letters that carl has."""
     async with testing.network("anna", "carl", seed=2) as net:
         net.add("bus", altruistic=True)
         net.watch(watch)
@@ -88,7 +88,7 @@ async def scene() -> int:
 
 
 def main() -> int:
-    """Run the scene; 0 if the letter arrived."""
+    """Run the scene; return 0 if the letter arrived."""
     console.print("Three hosts. anna and carl never meet; the bus carries for others.\n")
     began = time.perf_counter()
     letters = testing.run(scene)

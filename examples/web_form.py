@@ -1,7 +1,7 @@
-"""A web server with threads, which sends what people post to a topic, and shows what others posted.
+"""A threaded web server that sends posted notes to a topic, and shows the notes of others.
 
 ``python examples/web_form.py`` serves http://127.0.0.1:8000/ and keeps its node in the folder ``web-form``. Start a
-second one in another folder, ``python ../examples/web_form.py 8001``: each shows what was posted to the
+second one in another folder, ``python ../examples/web_form.py 8001``: each shows the notes posted to the
 other. Posting without a browser: ``curl -d "The bridge is closed." http://127.0.0.1:8000/``
 """
 
@@ -34,13 +34,13 @@ class Board(BaseHTTPRequestHandler):
         self._answer(200, PAGE.format(notes=notes))
 
     def do_POST(self) -> None:
-        """Send a note. It is on the disk of this node when the answer comes, and travels when somebody is near."""
+        """Send a note. It is on the disk of this node when the answer is sent, and travels when a node is near."""
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 < length <= BODY_BYTES_MAX:
             self._answer(413, f"a note has 1 to {BODY_BYTES_MAX} bytes\n")
             return
         text = self.rfile.read(length).decode(errors="replace")
-        note = parse_qs(text).get("text", [text])[0]  # The form's field, or what curl posts.
+        note = parse_qs(text).get("text", [text])[0]  # The form's field, or the body that curl posts.
         sent = self.context.send(TOPIC, note, time_to_live=86_400)
         self._answer(202, f"{sent.state.name} {sent.message_id}\n")
 
