@@ -140,7 +140,8 @@ class Instance:
             self._function = self._made()
             self._cost_us = int(getattr(self._function, "cost_us", self.registered.cost_us))
         except Exception as error:
-            raise LocalError(f"modulator {modulator.name!r} does not accept these parameters: {error}") from error
+            what = "does not accept these parameters" if program is None else "does not start"
+            raise LocalError(f"modulator {modulator.name!r} {what}: {error}") from error
         self.event_us = 0.0 if program is not None else self._cost_us / speed
         """Smoothed execution time of an event."""
 
