@@ -41,12 +41,19 @@ class Docstring(NamedTuple):
     text: str
 
 
+def bodies(node: ast.AST) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
+    """Yield what has a body of statements, and the body; expressions, which have none, would take most of the time."""
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        within = getattr(node, name, ())
+        if name == "body" and within:
+            yield node, within
+        for each in within:
+            yield from bodies(each)
+
+
 def docstrings(tree: ast.AST) -> Iterator[Docstring]:
     """Yield the docstrings of the module, of classes, functions, fields and constants."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if not isinstance(body, list):
-            continue
+    for node, body in bodies(tree):
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for before, each in zip([None, *body], body, strict=False):
             follows = isinstance(before, ast.Assign | ast.AnnAssign) or (before is None and documented)
