@@ -25,6 +25,7 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
+from carrypost.model.recipients import is_momentary
 from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, subscription
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
 from carrypost.overlay.balancing import LoadAdaptor
@@ -254,7 +255,7 @@ class Overlay(Layer):
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read messages for overlays. Results pass when it is their turn, all other copies at once."""
-        self._stirred = True
+        self._stirred = self._stirred or bool(copies)
         for copy in copies:
             destination = copy.descriptor.destination
             if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
@@ -344,13 +345,15 @@ class Overlay(Layer):
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Process messages of this node that were admitted to the cache."""
+        self.topology.published(copies)
+        if not (copies := _lasting(copies)):
+            return
         self._stirred = True
         self.producer.published(copies)
         self.legs.published(copies)
         self.own_modules.published(copies)
         self.seats.published(copies)
         self.moves.sources.published(copies)
-        self.topology.published(copies)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Handle the payload of an event, a checkpoint, or a message with the state of a seat."""
@@ -370,7 +373,7 @@ class Overlay(Layer):
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Note copies that are gone."""
-        if reason is not None:
+        if reason is not None and (copies := _lasting(copies)):
             self.legs.left(copies, reason)
             self.producer.left(copies, reason)
             self.seats.left(copies)
@@ -411,7 +414,8 @@ class Overlay(Layer):
     def follow_up(self, now: int) -> Sequence[Draft]:
         """Process further events of seats whose results were just published."""
         results = self.seats.work_on(now)
-        self._look_ahead()
+        if results or self._stirred:
+            self._look_ahead()
         return results
 
     def _receive_modules(self, now: int) -> None:
@@ -477,3 +481,8 @@ class Overlay(Layer):
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self.moves.due_us, self.load.due_us, self._ledger.due_us,
         )  # fmt: skip
+
+
+def _lasting(copies: Sequence[Copy]) -> list[Copy]:
+    """Return the messages that are not momentary: no part of the overlay keeps a momentary one."""
+    return [copy for copy in copies if not is_momentary(copy.descriptor)]

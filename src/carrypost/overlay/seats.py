@@ -235,10 +235,10 @@ class Seats:
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are requested again."""
         self.modules.left(copies)
-        gone = {copy.id for copy in copies} if self._seats else set()
+        gone = {copy.id for copy in copies if event_of(copy.descriptor.original)} if self._seats else set()
         if self._turn is not None and self._turn[0].id in gone:
             self._turn = None
-        for seat in self._seats.values():
+        for seat in self._seats.values() if gone else ():
             self._gaps.forget(seat, gone)
 
     @property
