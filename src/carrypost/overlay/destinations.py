@@ -99,20 +99,25 @@ class Destinations:
         move = self._moves.get(client.digest)
         return move is None or move.destination.state is DestinationState.CONFIRMED
 
-    def attached(self, client: Client, now: int) -> None:
-        """Apply the consumer's latest request: it confirms its seat, left, or has one elsewhere."""
+    def attached(self, client: Client, now: int) -> bool:
+        """Apply the consumer's latest request: it left, has a seat elsewhere, or confirms its seat here.
+
+        Returns True if it confirms a seat that was not confirmed before: that needs no answer.
+        """
         move = self._moves.get(client.digest)
         if move is None:
-            return
+            return False
         epoch = move.destination.handoff.epoch + 1
         if client.active and client.item.epoch == epoch:
-            move.client = client
+            move.client, seated = client, move.destination.state is DestinationState.SEATED
             if move.destination.handle(DestinationInput.CONFIRMED, now) is not None:
                 self._rows.delete(FAMILY + client.digest)
-        elif not client.active or client.item.epoch > epoch:
+            return seated
+        if not client.active or client.item.epoch > epoch:
             if move.destination.state is DestinationState.EXPECTING:
                 self._clients.forget(move.client, now)
             self.forget(client)
+        return False
 
     def forget(self, client: Client) -> None:
         """Forget a seat that ended, or is elsewhere."""

@@ -227,19 +227,23 @@ class Homes:
         self._report_home(client, broker)
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
-        """Change the home to the broker that a seat moved to, and confirm it. A seat that does not count may end."""
+        """Change the home to the broker that a seat moved to, and confirm it. A seat that does not count may end.
+
+        That broker repeats `Homed` until it gets the confirmation, and does not answer it.
+        """
         if not self._consumers.moved(item.subscription, author, item.epoch):
             if self._consumers.disowns(item.subscription, item.epoch):
                 self._leave(client, author, now)
             return False
-        if client.broker != author:
-            client.broker = None  # That home knows: it moved the seat.
-            self._move(client, author, now, client.moves_for)
-            client.homed, client.epoch = True, item.epoch
-            self._report_home(client, author)
-        elif self._consumers.is_adopting(item.subscription):
+        if client.broker == author and self._consumers.is_adopting(item.subscription):
             self._consumers.adopted(item.subscription, item.epoch)
-            self._settle(client, author, now)
+        else:
+            if client.broker != author:
+                client.broker = None  # That home knows: it moved the seat.
+                self._move(client, author, now, client.moves_for)
+            client.homed, client.epoch = True, item.epoch
+            self._ask(client, now)
+        self._settle(client, author, now)
         return True
 
     def _report_home(self, client: _Client, broker: NodeId) -> None:

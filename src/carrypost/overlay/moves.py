@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.overlay import destinations, sources
 from carrypost.overlay.adoption import Adoptions
+from carrypost.overlay.clients import ACCEPTED
 from carrypost.overlay.destinations import Destinations
 from carrypost.overlay.item_outbox import ItemOutbox
 from carrypost.overlay.items import Abort, Detour, Detoured, MoveReason, Ready, Role, Seated
@@ -75,12 +76,14 @@ class Moves:
 
     def attach(self, client: Client, now: int) -> Refusal | None:
         """Enter a client, or let it leave, as `ClientManager.attach`; one whose seat moved away is told where."""
+        confirms = False
         if client.item.role is Role.CONSUMER and self._clients.is_news(client):
             if self.sources.has_moved(client, now):
                 return None
             self.sources.attached(client, now)
-            self.destinations.attached(client, now)
-        return self._clients.attach(client, now)
+            confirms = self.destinations.attached(client, now)
+        refusal = self._clients.attach(client, now)
+        return None if confirms and refusal is ACCEPTED else refusal
 
     def migrate(self, consumer: tuple[NodeId, str, int], to: NodeId, reason: MoveReason, now: int) -> bool:
         """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now."""
