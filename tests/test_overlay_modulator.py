@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import count
 
@@ -185,3 +186,16 @@ def test_modulators_are_equal_if_name_version_and_parameters_are() -> None:
     one, other = Modulator.named("mine", version=1, a=1, b=2), Modulator.named("mine", version=1, b=2, a=1)
     assert one == other
     assert one != Modulator.named("mine", version=1, a=1, b=3)
+
+
+def test_a_box_is_cut_by_rows_or_by_columns_with_the_same_result() -> None:
+    chance = random.Random(3)
+    for _ in range(50):
+        columns, rows = chance.randint(1, 9), chance.randint(1, 9)
+        left, top = chance.randrange(columns), chance.randrange(rows)
+        right, bottom = chance.randint(left + 1, columns + 2), chance.randint(top + 1, rows + 2)
+        cells = [chance.randbytes(8) for _ in range(columns * rows)]
+        lines = [cells[at * columns : (at + 1) * columns][left:right] for at in range(rows)][top:bottom]
+        at_work = instance(Modulator.named("box", area=[left, top, right, bottom]))
+        (found,) = at_work.process(Event(b"".join(cells), {"columns": columns})) or ()
+        assert found.payload == b"".join(each for line in lines for each in line)

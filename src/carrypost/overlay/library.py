@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from math import ceil, isqrt
 from typing import TYPE_CHECKING
 
@@ -58,13 +59,24 @@ class Box:
             return []
         if (right - left, bottom - top) == (columns, rows):
             return [event]
-        width = (right - left) * _DOUBLE
+        width, height = right - left, bottom - top
         if isinstance(payload, Blank):
-            cut: bytes | Blank = Blank(width * (bottom - top))
+            cut: bytes | Blank = Blank(width * height * _DOUBLE)
         else:
-            starts = range((top * columns + left) * _DOUBLE, bottom * columns * _DOUBLE, columns * _DOUBLE)
-            cut = b"".join([payload[start : start + width] for start in starts])
+            cut = _cut(payload, range(top * columns + left, bottom * columns, columns), width)
         return [Result(cut, {**event.attributes, "columns": right - left, "column": left, "row": top})]
+
+
+def _cut(payload: bytes, starts: range, width: int) -> bytes:
+    """Return so many doubles from each of these places on, by rows or by columns, whichever are fewer."""
+    # The area and the form of the array are of strangers. Row by row, a million rows of one double
+    # each would keep the broker busy for a third of a second.
+    if len(starts) <= width:
+        return b"".join([payload[start * _DOUBLE : (start + width) * _DOUBLE] for start in starts])
+    cells, found = array("Q", payload), array("Q", bytes(len(starts) * width * _DOUBLE))
+    for column in range(width):
+        found[column::width] = cells[starts.start + column : starts.stop : starts.step]
+    return found.tobytes()
 
 
 @modulator("synthetic")
