@@ -17,7 +17,7 @@ from carrypost.overlay.lanes import name_of
 from carrypost.overlay.load import DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
@@ -45,15 +45,14 @@ class Candidates:
         """Return this broker and another one as homes: loads, and distances from producers and to the consumer."""
         topology, other = self._topology, node_prefix(notice.broker)
         near, far = topology.routes.distances(topology.prefix), topology.routes.distances(other)
-        homes = [
-            prefix
-            for prefix, served in topology.rosters.serving(notice.channel).items()
-            for _ in range(min(served.producers, _WEIGHT_MAX))
-            if prefix in near and prefix in far
-        ]
         # Only homes that both can reach count. Otherwise the broker that knows less of the overlay
         # would seem to have the shorter paths.
-        here, there = tuple(near[each] for each in homes), tuple(far[each] for each in homes)
+        weights = {
+            prefix: min(served.producers, _WEIGHT_MAX)
+            for prefix, served in topology.rosters.serving(notice.channel).items()
+            if prefix in near and prefix in far
+        }
+        here, there = _mean(near, weights), _mean(far, weights)
         return (
             Home(topology.node, self._load.ahead, notice.home_hops, here, notice.share),
             Home(notice.broker, self.load_after(notice), notice.hops, there, notice.share),
@@ -116,3 +115,10 @@ class Candidates:
     def _sent_since(self, prefix: bytes) -> float:
         version, load = self._sent.get(prefix, (0, 0.0))
         return load if version == self._version(prefix) else 0.0
+
+
+def _mean(distances: Mapping[bytes, int], weights: Mapping[bytes, int]) -> tuple[float, ...]:
+    """Return the mean distance of producers, by the number of them at each home; nothing if there are none."""
+    # One by one, the producers that rosters of strangers list would make every comparison slow.
+    producers = sum(weights.values())
+    return (sum(distances[home] * number for home, number in weights.items()) / producers,) if producers else ()

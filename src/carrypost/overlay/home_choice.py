@@ -44,7 +44,7 @@ class Home(NamedTuple):
     hops: int
     """Hops from it to the consumer."""
     producers: tuple[float, ...] = ()
-    """Hops to it from the home of each producer, in the same order for both homes that are compared."""
+    """Hops to it from the home of each producer, or their mean; the same producers for both homes that are compared."""
     share: float = 1.0
     """Part of the bytes that goes on from it to the consumer, if the seat shortens events (`overlay.placement`)."""
 
