@@ -2,9 +2,9 @@
 
 A seat notices that an event is missing when a later one comes. For the last event of a producer it would not: the home
 may have passed it on before it knew of the seat, as after a restart. So the home of producers sends the numbers of
-their last events (`Sent`) to a broker whose roster lists seats of a channel, when it hears of that roster, and to all
-of them whenever a producer attaches or attaches again, unless it only changed to a nearer home. Seats ask producers for
-what they lack.
+their last events (`Sent`) to a broker with seats of a channel, when its roster may show new ones, and to all of them
+whenever a producer attaches or attaches again, unless it only changed to a nearer home. Seats ask producers for what
+they lack.
 """
 
 from __future__ import annotations

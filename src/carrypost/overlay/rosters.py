@@ -59,6 +59,11 @@ class Roster(NamedTuple):
         """Contribution of this roster to a digest."""
         return hash_of(self.prefix, self.version, _KIND)
 
+    @property
+    def seated(self) -> AbstractSet[bytes]:
+        """Channels that the broker has seats of, by hash."""
+        return {name for name, served in self.channels.items() if served.seats}
+
 
 def channel_hash(channel: str) -> bytes:
     """Return the bytes that stand for a channel in rosters."""
@@ -112,7 +117,7 @@ class Rosters:
         self._changed: dict[bytes, set[NodeId]] = {}
         """Rosters for neighbours, and the brokers that sent each and need not get it."""
         self._news: set[bytes] = set()
-        """Brokers whose rosters changed since the last `pop_news`."""
+        """Brokers that may have new seats since the last `pop_news`."""
         self._wanted: dict[NodeId, int] = {}
         """Brokers that announced a later roster than is here, and the time at which they are asked for it."""
         self._strange: set[bytes] = set()
@@ -128,7 +133,7 @@ class Rosters:
     def seated(self) -> AbstractSet[bytes]:
         """Channels that this broker has seats of, by hash."""
         own = self.table.get(self._own)
-        return frozenset() if own is None else {name for name, served in own.channels.items() if served.seats}
+        return frozenset() if own is None else own.seated
 
     @property
     def due_us(self) -> int:
@@ -160,12 +165,23 @@ class Rosters:
 
     def _put(self, channels: Mapping[bytes, Served]) -> None:
         self._version = next_version(self._version)
-        self.table.put(Roster(self._own, self._version, channels), self._brokers)
-        self._changed[self._own] = set()
-        self._news.add(self._own)
+        roster, before = Roster(self._own, self._version, channels), self.table.get(self._own)
+        self.table.put(roster, self._brokers)
+        self._note(roster, before, set())
+
+    def _note(self, roster: Roster, before: Roster | None, told_by: set[NodeId]) -> None:
+        """Note a roster that was entered for neighbours; `before`: the one that was here."""
+        self._changed[roster.prefix] = told_by
+        # Seats may also have come and gone in versions that were not seen here.
+        if (
+            before is None
+            or roster.version != next_version(before.version)
+            or not roster.seated <= before.seated
+        ):  # fmt: skip
+            self._news.add(roster.prefix)
 
     def pop_news(self) -> set[bytes]:
-        """Return the brokers whose rosters changed since the last call."""
+        """Return the brokers that may have new seats since the last call."""
         news, self._news = self._news, set()
         return news
 
@@ -205,8 +221,7 @@ class Rosters:
             self._outputs.refuse("rosters", author)
             return False
         if self.table.put(roster, self._brokers):
-            self._changed[roster.prefix] = {author}
-            self._news.add(roster.prefix)
+            self._note(roster, known, {author})
             return True
         if known is None:
             self._outputs.refuse("rosters", author)
