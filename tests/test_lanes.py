@@ -44,7 +44,7 @@ def test_the_parts_of_a_lane_have_all_its_files_once_and_take_about_the_same_tim
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = [f"tests/test_{number}.py" for number in range(60)]
-    costs = {files[number]: cost_s for number, cost_s in ((3, 35.0), (4, 22.0), (5, 14.0), (50, 20.0))}
+    costs = {files[number]: cost_s for number, cost_s in ((3, 50.0), (4, 36.0), (5, 30.0), (50, 20.0))}
     monkeypatch.setattr(lanes, "files", lambda _: files)
     monkeypatch.setattr(lanes, "recorded", lambda: costs)
     dealt = lanes.parts("virtual", without=files[7])

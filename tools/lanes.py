@@ -27,8 +27,8 @@ SPARK: Final = "spark"
 COSTS: Final = ROOT / "tools" / "costs.json"
 USUAL_S: Final = 0.3
 """Time of a file that is not among the costs."""
-_PART_S: Final[Mapping[str, float]] = {"realtime": 90.0, "virtual": 40.0, "laboratory": math.inf}
-"""Longest time of a part: a process costs a second or two, and a long part may be left over at the end."""
+_PART_S: Final[Mapping[str, float]] = {"realtime": 100.0, "virtual": 65.0, "laboratory": math.inf}
+"""Longest time of a part: a process takes 3 s to collect its tests, and a long part may be left over at the end."""
 _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
