@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks import emma
 from tests.benches import Bench
 
 
@@ -16,4 +17,10 @@ def test_lists_are_weighed_against_comparing_sets(tmp_path: Path) -> None:
         assert row["times"] == pytest.approx(row["anti-entropy bytes"] / row["exchange bytes"])
         assert 8 < row["list bytes a message"] <= 8.5
         assert row["met"]
+    assert [row["messages acknowledged"] for row in shown["Acknowledgements"]] == [1, 100]
     assert all(20 < row["bytes"] <= 40 for row in shown["Acknowledgements"])
+
+
+@pytest.mark.soak
+def test_acknowledgements_of_ten_thousand_messages_take_no_more_bytes() -> None:
+    assert 20 < emma.acknowledgements(emma.ACKNOWLEDGED[-1]) <= emma.ACKNOWLEDGEMENTS_GOAL
