@@ -87,9 +87,7 @@ class Shell:
     def terminal(self, *arguments: str) -> str:
         """Return what a command says to a person whose terminal has 80 columns, without styles."""
         ours, theirs = pty.openpty()
-        with subprocess.Popen(  # noqa: S603 - our own command
-            [*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs
-        ) as process:
+        with copy(partial(command, arguments), stdin=theirs, stdout=theirs, stderr=theirs) as process:
             os.close(theirs)
             shown = b""
             deadline_s = time.monotonic() + PATIENCE_S
