@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.channels import OVERLAY, World
@@ -14,11 +16,13 @@ from carrypost.events import Event
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events
+from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.compute_budget import ComputeBudget
+from carrypost.overlay.home_choice import OTHERS_MAX
 from carrypost.overlay.items import Handoff
 from carrypost.overlay.load import PERCENT_MAX, Load
 from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.notices import LoadChanged, Notice
+from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice
 from carrypost.overlay.relocation import HandoffId
 from carrypost.testing import Network, network
 
@@ -280,3 +284,16 @@ def test_events_of_other_producers_do_not_put_back_the_one_at_work() -> None:
             net.advance(0.1)
         net.advance(3)
         assert [each.payload[:1] for each in net.deliveries("x")] == [b"p", b"q"]
+
+
+def test_reports_of_one_consumer_more_than_there_are_seats_push_out_the_oldest() -> None:
+    overlay, limits = SimpleNamespace(discovery_s=5.0), SimpleNamespace(seats_max=2)
+    context = SimpleNamespace(settings=SimpleNamespace(overlay=overlay), limits=limits)
+    candidates = SimpleNamespace(load_after=lambda _: 2.0)
+    parts: list[Any] = [context, None, (), SimpleNamespace(load_max=0.9), candidates]
+    adaptor = LoadAdaptor(*parts)
+    for at in range(20):
+        others = tuple((NodeId(f"b{at}-{other}"), 1) for other in range(OTHERS_MAX))
+        adaptor.process(NearestBroker(NodeId(f"y{at}"), "flood", 1, NodeId("b"), 1, 1, at, others=others))
+    for kept in (adaptor._reports, adaptor._full):  # noqa: SLF001
+        assert [consumer for consumer, *_ in kept] == ["y18"] * (1 + OTHERS_MAX) + ["y19"] * (1 + OTHERS_MAX)

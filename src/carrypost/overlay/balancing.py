@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.home_choice import LOOKS
+from carrypost.overlay.home_choice import LOOKS, OTHERS_MAX
 from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice, Propagated
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class LoadAdaptor:
     ) -> None:
         self._topology, self._seats, self._load, self._candidates = topology, seats, load, candidates
         self._valid_us = round((LOOKS + 1) * context.settings.overlay.discovery_s * 1e6)
-        self._most = context.limits.clients_max
+        self._most = context.limits.seats_max * (OTHERS_MAX + 1)
         self._reports: dict[tuple[NodeId, str, int, NodeId], NearestBroker] = {}
-        """Latest reports of consumers, in the order of their times; at most `clients_max`."""
+        """Latest reports of consumers, in the order of their times; at most as many as one of each seat has."""
         self._full: dict[tuple[NodeId, str, int, NodeId], NearestBroker] = {}
         """Reports of brokers that had too much work."""
 
