@@ -1,4 +1,4 @@
-"""A program on the node of a folder, in a process of its own; it prints each promise that it got, one per line.
+"""A program on the node of a folder, in its own process; prints each result that it was promised, one per line.
 
 ``python tests/attached_agent.py WHAT FOLDER SETTINGS …``, with the node's settings as JSON. `node` and `embed` have the
 node, as `carrypost node` or inside of a program. The others are attached. `send` sends texts to the queue box, `move`

@@ -99,9 +99,9 @@ class World:
         return all(digests[node] == digests[other] for node, true in self.distances().items() for other in true)
 
     def check(self) -> None:
-        """Check that all distances are right.
+        """Check that all distances are right, and that equal digests mean equal tables.
 
-        Hosts of one part must have equal digests, and hosts with equal digests equal tables.
+        All hosts of one part must have equal digests.
         """
         assert self.wrong() == {}
         assert self._agreed()
@@ -148,7 +148,7 @@ def grid(nodes: list[str], width: int) -> Edges:
 
 
 def clusters(nodes: list[str], size: int) -> Edges:
-    """Return cliques of this size; one node of each hears one of the next."""
+    """Return cliques of this size; one node of each clique hears one node of the next."""
     parts = [nodes[at : at + size] for at in range(0, len(nodes), size)]
     inside = {(one, other) for part in parts for one in part for other in part if one < other}
     return inside | {(one[-1], other[0]) for one, other in pairwise(parts)}

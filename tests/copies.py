@@ -1,7 +1,7 @@
-"""Programs in copies of this process, which has loaded what they need: they start in a third of the CPU time.
+"""Programs in forks of this process, which start in a third of the CPU time because their modules are loaded.
 
-A copy is what a fresh interpreter would be, but for modules that are loaded, and memory that is in use. Tests that
-measure the memory of a program, or look at its start, start a fresh one.
+A fork differs from a fresh interpreter only by its loaded modules and the memory in use. Tests that measure the memory
+of a program, or examine its start, use a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.netns import Net
 _SHARED = ("carrypost.cli.serve", "carrypost.jms.attached", "carrypost.jms.embedded")
 """Modules that nodes and programs load when they start."""
 _SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
-"""Warnings that an interpreter does not show unless it is told to."""
+"""Warnings that an interpreter hides by default."""
 
 Stream = int | IO[bytes] | None
 

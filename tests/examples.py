@@ -1,4 +1,4 @@
-"""Numbers of Hypothesis examples where a test has one of its own, and cases that are for `make soak` only."""
+"""Numbers of Hypothesis examples that differ from the profile's, and cases that only `make soak` runs."""
 
 from __future__ import annotations
 

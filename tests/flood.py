@@ -179,7 +179,7 @@ class Pool:
 
 
 def sources(count: int) -> list[socket.socket]:
-    """Return sockets at this many ports, never more than 64 at one address."""
+    """Return sockets at this many ports, at most 64 of them at one address."""
     found = []
     for number in range(count):
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""Commands in a fork of this process, which has loaded all that they need: they start at once, and end the fork."""
+"""Commands in a fork of this process, which start at once because their modules are loaded."""
 
 from __future__ import annotations
 

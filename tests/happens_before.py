@@ -6,10 +6,10 @@ from collections import defaultdict
 
 
 class History:
-    """Publications and deliveries in the order in which they took place; `faults` says what was wrong with them.
+    """Publications and deliveries in the order in which they took place; `faults` lists violations of causal order.
 
-    A message comes after all that its author had published or been delivered before, and after all that those come
-    after. Sets of messages are ints, one bit for each, so that a search over long histories stays quick.
+    A message follows every message that its author had published or was delivered before, transitively. Sets of
+    messages are ints with one bit per message, so that a search over long histories is fast.
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ BODY_BYTES = 1_024
 DELAY_US = 5_000
 """Delay by which it hears later than the honest: of those that ask for the same, the last is served first."""
 PERIOD_MS = 600_000
-"""Announced period, so long that one announcement is enough for a test."""
+"""Announced period; long enough that a test needs only one announcement."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Hosts in virtual time that are told all links between them: an island without discovery."""
+"""Hosts in virtual time that know all links between them: an island without discovery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = 1_000_000
 
 
 class Links:
-    """The links of a network, as its hosts are told."""
+    """The links of a network, as its hosts know them."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -71,7 +71,7 @@ class Islands:
         return island
 
     def link(self, *pairs: str) -> None:
-        """Let the two hosts of each pair (named by one letter each) hear each other."""
+        """Let the two hosts of each pair hear each other; a pair is two one-letter names."""
         for a, b in map(tuple, pairs):
             self.net.link(a, b)
             self._wished.add(frozenset((a, b)))
@@ -103,7 +103,7 @@ class Islands:
         return [name for name in self.names if self.net._driver(name).state.value == "running"]  # noqa: SLF001
 
     def tell(self) -> None:
-        """Tell all hosts the present links, if they are told at all."""
+        """Inform all hosts of the present links, if `told` is set."""
         if not self.told or self.net.host(self.up()[0])._island is None:  # noqa: SLF001 - where it is off
             return
         up = set(self.up())
@@ -121,7 +121,8 @@ class Islands:
     def instants(self, count: int) -> int:
         """Let this many instants pass at which something happens: a datagram arrives, a timer ends, the disk answers.
 
-        Returns how many there were before the network was quiet for 30 ms, which what is in the air never is.
+        Return the number of such instants before the network was quiet for 30 ms; datagrams never stay in the air that
+        long.
         """
         scheduler = self.net._scheduler  # noqa: SLF001 - to stop anywhere
         for number in range(count):

@@ -1,4 +1,4 @@
-"""A real program with a context: it sends or consumes, and prints each promise that it got, one per line.
+"""A real program with a context: it sends or consumes, and prints each result that it was promised, one per line.
 
 ``python tests/jms_agent.py send FOLDER FIRST COUNT`` sends texts of numbers and says each when `send` returned.
 ``python tests/jms_agent.py hold FOLDER`` says how many messages its node has, acknowledges none, and stays.

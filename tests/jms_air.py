@@ -1,4 +1,4 @@
-"""JMS messages on their way: the bytes that one program sends, and the message that another one gets."""
+"""JMS messages in transit: the bytes that one program sends, and the message that another one receives."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def handed(descriptor: Descriptor, payload: bytes, *, count: int = 1) -> Message
 
 
 def with_payload(message: Message, payload: bytes) -> Message:
-    """Return a message that a stranger could send: the headers of one message, and any bytes."""
+    """Return a message as a stranger could send it: the headers of one message, with any payload."""
     draft = to_draft(message, NEWS)
     return handed(described(msgspec.structs.replace(draft, payload=payload)), payload)

@@ -1,7 +1,7 @@
-"""Contexts in virtual time that are attached to their node by a real socket: every call goes over it as frames.
+"""Contexts in virtual time that are attached to their node by a real socket: every call is sent over it as frames.
 
-Both ends are in this process. What one writes the other reads in a later turn of the loop, so the runs are the same
-each time, and only greeting and listening are left out.
+Both ends are in this process. Bytes that one end writes are read by the other in a later turn of the loop, so runs are
+reproducible. Only greeting and listening are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carrypost.node.control.line import Line
 
 
 class SocketTransport(asyncio.Transport):
-    """One end of a pair of sockets, whose other end is told when there is something to read."""
+    """One end of a pair of sockets; the other end is notified when there are bytes to read."""
 
     other: SocketTransport
 
@@ -153,7 +153,7 @@ class VirtuallyAttached(AttachedProvider):
 
 
 class AttachedNetwork(testing.Network):
-    """A network whose contexts are attached to their nodes, each node by one line."""
+    """A network whose contexts are attached to their nodes, each node by one connection."""
 
     _attached: dict[str, VirtuallyAttached] | None = None
     _all: tuple[VirtuallyAttached, ...] = ()

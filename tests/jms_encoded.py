@@ -1,6 +1,6 @@
-"""A provider that encodes and decodes every value on its way, as the bytes that go over a node's socket.
+"""A provider that encodes and decodes every value, as for a node's socket.
 
-So the interface between APIs and node cannot depend on sharing one process.
+It shows that the interface between APIs and node does not depend on sharing one process.
 """
 
 from __future__ import annotations

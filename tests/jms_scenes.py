@@ -72,7 +72,7 @@ class Copies(NamedTuple):
 
 
 class Pair:
-    """A program on each of two nodes, which acknowledges when it is told to."""
+    """A program on each of two nodes, which acknowledges messages on request."""
 
     def __init__(self, net: testing.Network, here: Context, there: Context) -> None:
         self.net, self.here, self.there = net, here, there

@@ -1,12 +1,13 @@
 """Codes 1 to 13 of FGCS-21 (Guidec, Launay, Mahéo), word for word: the reference that must fail on some schedules.
 
-`test_causal_literal` runs it side by side with ours, to show that each repair of the algorithm is needed. Nothing
-here is mended. Where the paper leaves a choice, the kinder one is made: "for all" walks over a copy, unless
-`in_place` asks for the listing as it stands. The body of code 5 and the listing of `oppnet_discard` are missing
-from the text we have, and follow its prose. Names are the paper's.
+`test_causal_literal` runs it side by side with our algorithm, to show that each repair is needed. Nothing is corrected
+here. Where the paper leaves a choice, the more favourable one is made: "for all" iterates over a copy, unless
+`in_place` asks for the listing as printed. The body of code 5 and the listing of `oppnet_discard` are missing from our
+copy of the text, and follow its prose. Names are the paper's.
 
-The networking layer below is as simple as the system model of the paper: a cache, in which a message is put once;
-what comes again while it is there is ignored; what has reached its deadline is not taken in, and leaves.
+The networking layer below is as simple as the system model of the paper: a cache, to which a message is added once. A
+repeated message is ignored while the first copy is there. Messages beyond their deadline are not added, and are
+removed.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Message:
 class LiteralHost:
     """One host: codes 1 to 7, or 8 to 13 if `delta`.
 
-    `now` is its clock and `lifetime` that of the next message; both are set by whoever drives it. `co_deliver` is
-    the application. What any host has sent stands in `air`, by name.
+    `now` is its clock, and `lifetime` the lifetime of the next message; the test sets both. `co_deliver` is the
+    application. `air` has every message that a host has sent, by name.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class LiteralHost:
                     msg_delivered = True
 
     def _all(self, entries: Iterable[tuple[str, dict[str, int]]]) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield the entries of the "for all" of code 7, whose body removes what it walks over."""
+        """Yield the entries of the "for all" of code 7, whose body removes entries while it iterates."""
         return iter(entries if self.in_place else list(entries))
 
     def _expunge_expired_predecessors(self, cb: dict[str, int]) -> None:
@@ -162,7 +163,7 @@ class LiteralHost:
             del self.cache[mid]
 
     def evict(self, mid: str, *, told: bool) -> None:
-        """Evict a copy for want of room; the paper does not say whether the layer above is told."""
+        """Evict a copy for lack of room; the paper does not state whether the layer above is informed (`told`)."""
         if told:
             self._oppnet_discard(mid)
         del self.cache[mid]

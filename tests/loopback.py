@@ -1,4 +1,4 @@
-"""Nodes of one test on this machine's loopback, apart from those of every other test."""
+"""Nodes of one test on this machine's loopback interface, separate from the nodes of every other test."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A model of the promises of messaging on one host, in plain lists and dictionaries: the oracle of the stateful tests.
 
-Written from what is promised, and not from how the engine keeps it. `Model` is told every command when it is given and
-every event when it comes; it raises `AssertionError` as soon as something came that may not, and `check_complete` says
-whether anything is missing once the disk has caught up. Where a crash leaves open what was written, it says "perhaps"
-until that shows.
+It is written from the promises, not from the engine's implementation. `Model` receives every command when it is given
+and every event when it is emitted. It raises `AssertionError` for an event that must not happen, and `check_complete`
+reports missing events once the disk has caught up. Where a crash leaves open whether something was written, the model
+says "perhaps" until that is known.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Letter:
     n: int
     ordering: Ordering
     line: int
-    """Messages of one line, to one topic, are handed over in the order of sending."""
+    """Number of the line: messages of one line, to one topic, are handed over in the order of sending."""
     lifetime: int
     deadline: int | None
     due: int
@@ -67,13 +67,13 @@ class Letter:
     acks: list[Owed] = field(default_factory=list)
     """Subscriptions that acknowledged it, perhaps or for certain, including those that ended."""
     handed_by_gone: bool = False
-    """True if a subscription that is gone, or an earlier life, had it and did not acknowledge it."""
+    """True if a deleted subscription, or an earlier life, had it and did not acknowledge it."""
     wanted: bool = False
     """True if a subscription has, or had, a claim to it, perhaps."""
     claimed: bool = False
     """True if it is certainly claimed."""
     claimed_before: bool = False
-    """True if it was claimed in an earlier life, or by a subscription that is gone: it may come flagged."""
+    """True if it was claimed in an earlier life, or by a deleted subscription: it may be flagged as redelivered."""
 
     def alive(self, now: int) -> bool:
         return self.here and not self.is_over(now)
@@ -107,7 +107,8 @@ class Owed:
     late: bool = False
     """True if it came back out of its turn, when a commit was undone."""
     doubtful: bool = False
-    """True if an earlier life was certainly handed it, and the subscription stands: it comes alone."""
+    """True if it was certainly handed over in an earlier life, and the subscription still exists: it is handed over
+    alone."""
 
 
 @dataclass(eq=False)
@@ -116,7 +117,7 @@ class Sub:
 
     pattern: str
     above: int | None
-    """Selector: n has to be greater than this."""
+    """Selector: n must be greater than this value."""
     name: str
     client: str
     durable: bool
@@ -166,7 +167,7 @@ class Session:
     connection: int
     consumers: list[int] = field(default_factory=list)
     handed: dict[int, tuple[int, Sub, Owed]] = field(default_factory=dict)
-    """Consumer, subscription and claim of what was handed over, by number."""
+    """Consumer, subscription and claim of messages that were handed over, by number."""
     drafts: dict[int, Letter] = field(default_factory=dict)
     alone: int = 0
     """The number of the message that came alone, if nothing may come beside it."""
@@ -193,7 +194,7 @@ class Command:
     replaced: Sub | None = None
     """Subscription that has the name if this is lost."""
     perhaps: bool = False
-    """True if an earlier life may have made it, or another one of its name."""
+    """True if an earlier life may have created it, or another one of its name."""
     doomed: bool = False
 
 
@@ -321,7 +322,7 @@ class Model:
         )  # fmt: skip
 
     def _look(self, sub: Sub, *, perhaps: bool) -> None:
-        """Claim what is here for a subscription that begins; `perhaps`: that of an earlier life may stand."""
+        """Claim messages for a subscription that begins; `perhaps`: that of an earlier life may still exist."""
         for letter in self.letters.values():
             if not letter.alive(self.now) or not sub.takes(letter, self.life):
                 continue
@@ -381,7 +382,7 @@ class Model:
             session.alone = 0
 
     def retry(self, session: Session, number: int, count: int) -> None:
-        """Note that a session tries again what it has, which was counted so far."""
+        """Note that a session recovers its messages, which were counted so far."""
         owed = session.handed[number][2]
         if not count:
             assert owed.letter.is_over(self.now), "it is here, and cannot be tried again"
@@ -391,7 +392,7 @@ class Model:
         assert count == owed.anchor + owed.told, "the count is wrong"
 
     def _mix(self, sub: Sub) -> None:
-        """Note that one of several consumers gives back its messages: those on their way to others come first."""
+        """Note that one of several consumers returned its messages: those on their way to others come first."""
         for owed in sub.owed.values() if sub.shared else ():
             owed.late = owed.late or owed.holder is None
 
@@ -533,7 +534,7 @@ class Model:
             self._doom_lost(*key)
 
     def _doom_lost(self, name: str, message: bytes) -> None:
-        """Note that a commit acknowledged what was evicted meanwhile: it will be undone, as in `_doom`."""
+        """Note that a commit acknowledged a message that was evicted meanwhile: it will be undone, as in `_doom`."""
         for command in self.commands.values():
             for each in command.acked if command.commit else ():
                 *_, sub, owed = each
@@ -564,7 +565,7 @@ class Model:
         self._gone(letter)
 
     def _evict(self, letter: Letter) -> None:
-        """Note an eviction. Its subscriptions are told, also those that ended and of which a session has it."""
+        """Note an eviction. Its subscriptions are informed, also ended ones whose session has the message."""
         here = [each for each in self.letters.values() if each.here]
         assert len(here) >= self._messages_max, "evicted, and there is room"
         letter.evicted = True
@@ -730,7 +731,7 @@ class Model:
                 self._doubt(sub)
 
     def _doubt(self, sub: Sub) -> None:
-        """Note that a subscription perhaps stands, or the one whose name it was to have."""
+        """Note that a subscription, or the one whose name it was to have, may or may not exist."""
         if sub not in self.subs:
             self.subs.append(sub)
         sub.stands = Truth.PERHAPS

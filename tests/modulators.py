@@ -1,7 +1,7 @@
 """The conformance table of modulators: events, and the results, states and faults that must follow.
 
-`play` runs a row in one instance, or carries the state to a new instance after each event. Both have to agree, and
-this for every modulator, whatever runs it.
+`play` runs a row in one instance, or moves the state to a new instance after each event. Both runs must agree, for
+every kind of modulator.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Program:
         return str(sent.message_id)
 
     async def sent(self, message: str) -> Sent:
-        """Return the progress of a message that a program on this node sent, in this life or an earlier one."""
+        """Return the `Sent` of a message that a program on this node sent, in this life or an earlier one."""
         return await self._ctx.sent(message)
 
     async def hold(self, name: str) -> Topic:
@@ -306,7 +306,7 @@ def node_main(order: str) -> int:
 
 
 class Nodes:
-    """Nodes of one test, in folders below one, in the namespaces of a net or, without one, on this machine.
+    """The nodes of one test, in subfolders of one folder, and in the namespaces of a net if there is one.
 
     They are copies of this process (`tests.copies`).
     """

@@ -51,10 +51,10 @@ def named(descriptor: Descriptor) -> Predecessor:
 
 
 class GroupHost:
-    """One host, whose clock never goes back, as that of a `Host` does not: it stands until it is caught up.
+    """One host, whose clock never goes back: after a backward step it stops until the time has caught up.
 
-    What happens becomes part of the history, and what is published can be received by others, once it is stored: at
-    once if `prompt`, else by `store`. What was not stored is lost by `restart`.
+    Events become part of the history. Published messages can be received by others once they are stored: at once if
+    `prompt`, else by `store`. Messages that were not stored are lost by `restart`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GroupHost:
         self.published: dict[str, Descriptor] = {}
         self.expired: set[str] = set()
         self.answers: dict[str, tuple[str, int | None]] = {}
-        """Answers that the application broadcasts, with their lifetimes, as soon as it is given a certain message."""
+        """Answers that the application broadcasts, with their lifetimes, as soon as it gets a certain message."""
         self.log: list[tuple[str, Descriptor]] = []
         """Changes that are not stored yet."""
         self._told: set[str] = set()  # expired, and not received again since
@@ -124,7 +124,7 @@ class GroupHost:
         self._settle(self.group.receive((descriptor,), self.now))
 
     def evict(self, name: str) -> None:
-        """Evict a copy from the cache; the group is told if it was not delivered."""
+        """Evict a copy from the cache, and inform the group if it was not delivered."""
         descriptor = self.copies.pop(name, None)
         self.waiting.pop(name, None)
         if descriptor is not None and not self.delivered(name):
@@ -163,7 +163,7 @@ class GroupHost:
         self.log.clear()
 
     def restart(self) -> None:
-        """Restart: a new group restores the store of the old one, and is given the copies in the cache."""
+        """Restart: a new group restores the store of the old one, and receives the copies in the cache."""
         self._incarnation, self._sequence = self._incarnation + 1, 0
         self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
         clock_us, newest_us, barrier = self._head
@@ -178,7 +178,7 @@ class GroupHost:
                 self.receive(each)
 
     def forget(self) -> bool:
-        """Put a new group in the place of this one, if no order can be broken by that."""
+        """Replace this group by a new one, if that cannot break any order."""
         if self.log or not self.group.is_over(self.now):
             return False
         self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
@@ -186,7 +186,7 @@ class GroupHost:
         return True
 
     def lose(self) -> None:
-        """Fill the disk: what was not stored is lost, and messages of others are given to the group again."""
+        """Fill the disk: unstored changes are lost, and messages of others are given to the group again."""
         changes = self.group.mark()
         taken_back = [] if changes is None else self.group.roll_back([changes])
         self.log = [each for each in self.log if each[0] == "expire"]

@@ -1,8 +1,8 @@
 """Networks that split and merge again, and the reach of floods in them: an oracle for channels over partitions.
 
-All nodes are connected for the first 10 s, so that brokers are known and clients have their homes. Afterwards contacts
-come and go as they like. An event goes to its producer's home, from there to the consumer's home, and its result to the
-consumer: three floods, each of which begins when the one before has arrived, and not before the events before it.
+All nodes are connected for the first 10 s, so that brokers are known and clients have homes. Afterwards contacts are
+random. An event travels to its producer's home, from there to the consumer's home, and its result to the consumer:
+three floods, each of which begins when the previous one has arrived, and not before those of earlier events.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def merged(found: Sequence[tuple[Any, ...]]) -> list[Contact]:
 
 
 class Delivery(NamedTuple):
-    """An event of which a consumer was given the result."""
+    """An event whose result was delivered to a consumer."""
 
     t: float
     consumer: str
@@ -192,7 +192,7 @@ def emitted(rows: Rows) -> dict[tuple[str, int], float]:
 
 
 def homes(rows: Rows) -> dict[str, str]:
-    """Return the home of each client, which has to be the only one."""
+    """Return the home of each client; each must have exactly one."""
     found: dict[str, str] = {}
     for row in rows:
         if row["kind"] == "home":

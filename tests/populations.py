@@ -22,7 +22,7 @@ def drawn(most_s: float, never: float = 0.0) -> tuple[float | None, ...]:
 
 
 def calibration(path: Path, scenario: Scenario, where: str = "drawn", **changes: object) -> Path:
-    """Write a file of delays for a scenario: neighbours find each other after up to 2 s, one in ten never."""
+    """Write a file of delays for a scenario: neighbours find each other within 2 s, one in ten never does."""
     known: dict[str, object] = {
         "discovery_s": drawn(2.0, never=0.1), "published_s": drawn(0.5), "relayed_s": drawn(1.0),
         "awaited_s": drawn(3.0, never=0.1),
@@ -51,7 +51,7 @@ def events(table: pa.Table) -> list[dict[str, object]]:
 
 
 def violations(table: pa.Table) -> list[Violation]:
-    """Return the rows that break a rule of records; a population has none that tell how copies end."""
+    """Return the rows that break a rule of records; population mode has no rows about the end of copies."""
     return [each for each in check(table) if each.rule != "every end has a reason"]
 
 

@@ -1,10 +1,10 @@
-"""A network with queues, and an oracle that knows what programs sent, got and acknowledged, and nothing else.
+"""A network with queues, and an oracle that knows only what programs sent, received and acknowledged.
 
-`QueueWorld` does what it is told to a network of hosts: programs send, consume, acknowledge, commit, come and go; nodes
-meet, part, crash at any batch, find their disks full, and evict what they say to each other. At every hand-out it says
-whether that may be: of a queue that never redelivers, on one node only, and flagged if it was seen before; of one with
-leases, nowhere else while a lease runs; never again once an acknowledgement is durable. `settle` makes everything good,
-lets everybody consume, and says what was lost and which rows were left behind.
+`QueueWorld` performs commands on a network of hosts: programs send, consume, acknowledge, commit, start and end; nodes
+meet, part, crash at any batch, run out of disk, and evict control messages. At every hand-over it checks that it is
+allowed. In a queue that never redelivers: on one node only, and flagged if it was seen before. In a queue with leases:
+nowhere else while a lease runs. Never again once an acknowledgement is durable. `settle` repairs everything, lets all
+consumers consume, and reports lost messages and leftover rows.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SELECTORS = {None: (0, 1, 2, 3), "k > 1": (2, 3), "k = 0 OR k = 3": (0, 3)}
 """Selectors of consumers, and the properties `k` that each matches."""
 LIFETIMES_S = (30.0, 2_000.0, 100_000.0)
 SETTLED_S = 240.0
-"""Time with good contacts after which everything must have arrived: nodes give back after 60 s what no consumer asks
-for, and request again about as late what they had no room for."""
+"""Time with good contacts after which everything must have arrived: nodes return messages that no consumer asks for
+after 60 s, and request messages again for which they had no room after about the same time."""
 REMINDED_S = 12 * 3_600.0 + 120.0
-"""After so long everything that was lost was said again: by the manager, which reminds within six hours, and by
-receivers, which renew their requests after twelve."""
+"""Time after which every lost control message was repeated: the manager sends reminders within six hours, and receivers
+renew their requests after twelve."""
 FOREVER_S = 40 * 86_400.0
 """All deadlines are over by then: of messages, requests and receipts."""
 FAULTS = {"control", "assignee", "assignment", "looks", "queue", "receiver", "requests", "selector"}
@@ -354,7 +354,7 @@ class QueueWorld:
             self._do(seat.node, lambda: self.messaging(seat.node).credit(seat.consumer, messages, PLENTY, self.now))
 
     def leave(self, pick: int, how: str, which: int) -> None:
-        """Close a consumer or its connection, or recover its session; some of its messages were seen by nobody."""
+        """Close a consumer or its connection, or recover its session; some of its messages were never seen."""
         seats = [seat for seat in self.sitting() if seat.open or how != "consumer"]
         if not seats:
             return
@@ -423,7 +423,7 @@ class QueueWorld:
         self.net.fill_disk(name, full=full)
 
     def evict(self, pick: int) -> None:
-        """Let all nodes, also the authors, evict the messages on their way to one node, or to any."""
+        """Let all nodes, including the authors, evict the messages on their way to one node, or to any."""
         to = chosen((*NODES, None), pick)
         gone = [address.control(NodeId(name)) for name in NODES if to in (name, None)]
         for word in [each for each in self.words if each.destination in gone]:
@@ -647,10 +647,10 @@ class QueueWorld:
             assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
 
     def _may_wait_on(self, letter: Letter, assigned_us: int, name: str) -> bool:
-        """Return True if a node may keep what was assigned to it.
+        """Return True if a node may keep a message that was assigned to it.
 
-        It may have been on its way to a program when the power failed; or another consumer there takes what was for one
-        that closed, and has no credit for what is its own.
+        The message may have been on its way to a program when the power failed. Or another consumer of the node takes
+        the messages of one that closed, and has no credit left for its own.
         """
         closed = [seat for seat in self.seats if seat.node == name and seat.queue == letter.queue and not seat.open]
         return bool(closed) or self.nodes[name].fell_us >= assigned_us - self.delay_us

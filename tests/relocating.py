@@ -1,8 +1,8 @@
-"""Worlds in which seats move, and an oracle for what consumers are given.
+"""Worlds in which seats move, and an oracle for the results that consumers get.
 
-The modulator `chain` hashes all events before, of all producers, and makes nothing of every third one or so. A result
-names the events since the one before it. So it is right only if the seat processed exactly what the consumer was told,
-in that order: a sequential run over the events in the results has to give the same hashes.
+The modulator `chain` hashes all earlier events, of all producers, and gives no result for about every third event. A
+result names the events since the previous result. It is right only if the seat processed exactly these events, in that
+order: a sequential run over the events in the results must give the same hashes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from carrypost.overlay.registry import Result, modulator
 
 DIGEST = 8
 OPEN = 12
-"""Events at the very end without a result after them: more in a row that give none are one case in 3 ** 12."""
+"""Number of last events that may have no result: a longer run without one has a probability of 3 ** -12."""
 
 
 def hashed(state: bytes, event: str) -> bytes:

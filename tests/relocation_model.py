@@ -1,12 +1,12 @@
-"""Relocation by the tables of `overlay.relocation`, among models of all others that take part.
+"""Relocation by the tables of `overlay.relocation`, among models of all other participants.
 
-Producers' homes, brokers with seats, and one consumer exchange the items of the overlay over a bad network. Whatever a
-node does in one step is durable; a crash loses the rest, which `RESTART` says. The modulator's state is a hash of all
-events before, of all producers, and every third event gives no result. So a result is right only if the seat processed
-exactly what the consumer was told, in that order.
+Homes of producers, brokers with seats, and one consumer exchange the items of the overlay over a bad network.
+Everything that a node does in one step is durable; a crash loses the rest, as `RESTART` lists. The state of the
+modulator is a hash of all earlier events, of all producers, and every third event gives no result. So a result is right
+only if the seat processed exactly the events that the consumer knows of, in that order.
 
-The consumer accepts a result if its number is next and its author held the epoch, and closes earlier epochs when it has
-its seat adopted. It keeps the last checkpoint, and the runs that it accepted since.
+The consumer accepts a result if its number is the next one and its author held the epoch. It closes earlier epochs when
+it has its seat adopted. It keeps the last checkpoint, and the runs that it accepted since.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Event(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """The author, a broker, has a seat or expects one."""
+    """Item: its author, a broker, has a seat or expects one."""
 
     seats: bool
 
@@ -111,7 +111,7 @@ class Adopt(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """From the consumer: the epoch that counts, the seat that has it, and the last number accepted."""
+    """Item of the consumer: the valid epoch, the seat that has it, and the last accepted number."""
 
     epoch: int
     home: str
@@ -249,7 +249,7 @@ class Seat:
 
 @dataclass
 class Broker:
-    """A broker, with at most one seat that works, copies of seats that left, and seats that are expected."""
+    """A broker, with at most one active seat, copies of seats that left, and seats that are expected."""
 
     net: Net
     name: str
@@ -520,7 +520,7 @@ class Consumer:
     home: str = "A"
     epoch: int = 1
     closed: int = 0
-    """No result of this epoch, or of an earlier one, counts."""
+    """Results of this epoch and earlier ones do not count."""
     holders: dict[int, str] = field(default_factory=lambda: {1: "A"})
     """Seats that count, or will when they say so."""
     adopting: Adopt | None = None

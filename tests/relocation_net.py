@@ -56,7 +56,7 @@ class Net:
         self.at(self.now + self.rng.randrange(period_us), again)
 
     def send(self, author: str, to: str, message: object, *, carried: bool = False) -> None:
-        """Send a message. One to the node itself is a call; one that is carried arrives sooner or later."""
+        """Send a message. One to the node itself is a call; a carried one arrives sooner or later."""
         if author == to:
             self.nodes[to].receive(author, message)
             return

@@ -1,6 +1,6 @@
 """Random contacts, presences and publications, for the flood bound and for runs that must reach it.
 
-Times stand on a coarse grid, so that contacts touch, begin together, and end when messages do.
+Times are on a coarse grid, so that contacts touch, begin together, and end when messages do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def spans(most: int) -> st.SearchStrategy[list[tuple[float, float]]]:
 
 @st.composite
 def touching(draw: st.DrawFn, most: int) -> list[tuple[float, float]]:
-    """Draw spans, some of which begin where the one before ends."""
+    """Draw intervals, some of which begin where the previous one ends."""
     edges = sorted(draw(st.lists(times(), max_size=most + 1, unique=True)))
     kept = draw(st.lists(st.booleans(), min_size=len(edges), max_size=len(edges)))
     return [(a, b) for (a, b), keep in zip(pairwise(edges), kept, strict=False) if keep]

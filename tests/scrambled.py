@@ -1,9 +1,9 @@
-"""A network in which everything goes wrong at once, at limits drawn from their smallest up.
+"""A network in which everything goes wrong at once, with limits drawn from their smallest values up.
 
-Three hosts run programs on topics and queues, with drafts, works, names and orders. They meet, part, crash and run out
-of disk. Strangers replay what was sent, spoil it byte by byte or field by field, and publish messages in anybody's
-name: for queues, in control of them, for the directory, with forged barriers. All of it is drawn from one seed.
-Programs may be refused what they ask for; whatever else raises comes out of `play`.
+Three hosts run programs on topics and queues, with drafts, units of work, names and orders. They meet, part, crash and
+run out of disk. Strangers replay datagrams, damage them byte by byte or field by field, and publish messages in the
+name of other nodes: to queues, as control messages, to the directory, with forged barriers. Everything is drawn from
+one seed. Programs may get errors for their calls; any other exception is raised by `play`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ POOL_MAX = 300
 
 
 def drawn_limits(chance: random.Random) -> dict[str, float]:
-    """Limits of which a few, many or all are at their smallest, or little above: the fewer, the more goes on."""
+    """Draw limits of which a few, many or all are at their smallest, or little above."""
     fields = dataclasses.fields(Limits)
     count = chance.choice([3, 6, 12, 24, 24, len(fields)])
     muffled = count == len(fields) or chance.random() < 0.2
@@ -106,7 +106,7 @@ class Scrambled:
         self.down: set[str] = set()
 
     def play(self, steps: int) -> None:
-        """Take this many random steps, one after the other."""
+        """Perform this many random steps, one after the other."""
         chance = self.chance
         with self.net as net:
             radio = net._radio  # noqa: SLF001 - to overhear what is sent

@@ -73,7 +73,7 @@ class Shell:
         return [json.loads(line) for line in out.splitlines()]
 
     def refusal(self, *arguments: str, apart: bool = False) -> tuple[int, str]:
-        """Run a command that fails with one sentence; return the exit code and the sentence."""
+        """Run a command that must fail with one sentence; return the exit code and the sentence."""
         code, out, err = self.run(*arguments, apart=apart)
         assert out == ""
         assert err.startswith("carrypost: ")
@@ -118,7 +118,7 @@ class Shell:
         return process, json.loads(line)
 
     def copied_node(self, *arguments: str) -> Running:
-        """A node that is ready, in a copy of this process, which takes a third of the CPU time of a fresh one."""
+        """Return a node that is ready, in a copy of this process, which starts in a third of the CPU time."""
         running = self.beside("node", *arguments)
         assert running.out.readline(), running.ended()
         return running

@@ -1,4 +1,4 @@
-"""A real STOMP client as a process, for a namespace; what it is handed it says as JSON without spaces, ``got JSON``.
+"""A real STOMP client as a process, for a namespace; prints messages as ``got JSON``, JSON without spaces.
 
 ``python tests/stomp_agent.py py PORT TOKEN`` uses stomp.py: it declares the queue ``jobs``, sends four messages to the
 topic ``roads``, of levels 1 to 4, and ten to the queue, and says ``sent``.

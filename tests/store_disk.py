@@ -97,7 +97,7 @@ SECOND: Key = ("piece", ID, 1)
 
 
 def killed_batch(serial: int) -> tuple[dict[Key, Value], tuple[Key, ...], Durability]:
-    """Return the batch that a child submits under this serial. All or nothing of it has to be there afterwards."""
+    """Return the batch that a child submits under this serial. Afterwards the store must have all of it or nothing."""
     durability = Durability.FULL if serial % 50 == 0 else Durability.NORMAL
     puts = message(serial, b"%d " % serial * 200) | {META: serial}
     return puts, tuple(message(serial - 100, b"")), durability

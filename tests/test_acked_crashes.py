@@ -34,11 +34,11 @@ ROOM = 4
 DISK_S = 0.05
 """Seconds that a batch takes to be on disk."""
 MOMENTS = [0.0, 0.02, 0.049, 0.051, 0.07, 0.099, 0.101, 0.12, 0.149, 0.151, 0.3, 1.2]
-"""After the confirmation: before and after each batch that follows from it, and when lost ones are written again."""
+"""Moments after the confirmation: before and after each batch that follows, and when lost ones are written again."""
 
 
 class Story:
-    """An author, a recipient that confirms what it is told to, and what both were told."""
+    """An author, a recipient that confirms messages on request, and the events of both."""
 
     def __init__(self, net: testing.Network) -> None:
         self.net = net

@@ -22,7 +22,7 @@ HOUR_US = 3_600_000_000
 
 
 class Scene:
-    """A carrier with a message of `a` for `c`, and a neighbour `m` that says whatever it likes."""
+    """A carrier with a message of `a` for `c`, and a neighbour `m` that sends any frame."""
 
     def __init__(self, net: testing.Network) -> None:
         self.net = net

@@ -1,4 +1,4 @@
-"""Addresses: one spelling each, and back; wildcards by the levels of a name."""
+"""Addresses: one spelling each, and its inverse; wildcards by the levels of a name."""
 
 from __future__ import annotations
 

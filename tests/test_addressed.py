@@ -330,7 +330,7 @@ def test_a_slot_that_was_freed_is_watched_no_more() -> None:
 # --- withheld ------------------------------------------------------------------------------------------------
 
 SECRET, OTHER = Draft("control/m", b"", label="one"), Draft("control/m", b"", label="other")
-"""Together, in one work, they leave only when both are durable."""
+"""Two messages that are sent in one unit of work: both leave only when both are durable."""
 
 
 def sent(node: OneNode, *drafts: Draft) -> list[MessageId]:

@@ -1,4 +1,4 @@
-"""Messages with recipients between real nodes, signed, five in a line with losses, all of which are killed."""
+"""Messages with recipients between five real nodes in a line, signed, with losses; all nodes are killed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Line:
         self._lives[name] = asyncio.ensure_future(program.live(node))
 
     async def settle(self) -> None:
-        """Wait until all that was sent is acknowledged to its author, and no node has a copy."""
+        """Wait until all messages are acknowledged to their author, and no node has a copy."""
         await self._lives.pop("a")
         for body, message in self.author.sent.items():
             sent = await self._nodes["a"].program.sent(message)
@@ -123,7 +123,7 @@ class Line:
 
 
 async def play(net: Net, folder: Path, victims: Sequence[tuple[str, int]], messages: int, **settings: object) -> None:
-    """Kill these in turn, each once so many more messages came to recipients; everything comes once nevertheless."""
+    """Kill these nodes in turn, each after this many more receptions; every message must arrive exactly once."""
     net.add(*LINE)
     radio = Radio(net, *LINE)
     for one, other in pairwise(LINE):

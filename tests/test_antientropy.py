@@ -33,7 +33,7 @@ OTHERS: list[dict[str, Any]] = [
 
 
 def held(net: Network, node: str) -> set[str]:
-    """Return the labels of what is whole at a node."""
+    """Return the labels of complete messages at a node."""
     return {copy.descriptor.label for copy in net.host(node)._holdings.known_copies() if copy.whole}  # noqa: SLF001
 
 
@@ -44,7 +44,7 @@ def frames(net: Network, *kinds: str) -> list[int]:
 
 
 def meeting(net: Network, count: int = 30, size: int = 20) -> None:
-    """Let `a` and `b` meet, each of which has so many messages, and a third of them in common."""
+    """Let `a` and `b` meet, each with this many messages, a third of them in common."""
     net.link("a", "b")
     net.advance(5)
     for number in range(count // 3):

@@ -142,7 +142,7 @@ def test_every_part_is_measured_on_spark_and_beside_it(shown: Tables) -> None:
 
 @pytest.mark.soak
 def test_what_spark_costs_by_itself_is_told(shown: Tables) -> None:
-    """Report only the times of the first job and of later ones, where there is a Spark already."""
+    """Report only the times of the first job and of later ones if Spark is running already."""
     steps = ["first job", "second job", "first mapInArrow", "second mapInArrow"]
     assert [(row["before"], row["what"]) for row in shown["Fixed"]] == [(lab.PARTS[0], what) for what in steps]
     for row in shown["Fixed"]:

@@ -53,7 +53,7 @@ class Paper(TypedDict):
 
 @dataclass
 class Known:
-    """The model's state of one message."""
+    """The state of one message in the model."""
 
     descriptor: Descriptor
     serial: int
@@ -123,7 +123,7 @@ class Model:
         return [known for known in self.remembered() if known.given and not known.own and known.deadline < NEVER]
 
     def rank(self, known: Known) -> tuple[int, int, bytes | int]:
-        """Return the key by which copies are evicted first; equal ones, where ids do not count, by arrival."""
+        """Return the key by which copies are evicted; equal ones, where ids do not count, by arrival."""
         level = known.interesting << 8 | known.privilege if self.by_interest else known.privilege
         created_us = known.descriptor.created_us
         return level, created_us, known.serial if self.by_interest else known.descriptor.id

@@ -63,7 +63,7 @@ class World:
         return {name: each for host in self.hosts for name, each in host.published.items()}
 
     def play(self, steps: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Take one step after the other, and yield each after it was checked."""
+        """Perform one step after the other, and yield each after it was checked."""
         for step in steps:
             kind, *rest = step
             getattr(self, kind)(*rest)
@@ -127,7 +127,7 @@ class World:
 
     # ------------------------------------------------------------------------------------------------- checks
     def check(self) -> None:
-        """Nothing was delivered twice or too early, and whatever waits has something to wait for."""
+        """Check that nothing was delivered twice or too early, and that waiting messages have a reason to wait."""
         assert self.history.faults == []
         messages = self.messages
         for host in self.hosts:
@@ -141,7 +141,7 @@ class World:
                 (self.check_timer if host.ordering is DELTA else self.check_hope)(host, name, messages)
 
     def check_timer(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
-        """Δ-causal: a message is looked at again before all that it waits for is dead."""
+        """Check that a Δ-causal message is examined again before all messages that it waits for are dead."""
         assert host.group.due_us <= max(messages[each].ends_us for each in host.awaited(name, messages))
 
     def check_hope(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
@@ -153,7 +153,7 @@ class World:
         assert host.group.due_us <= min(deadlines_us)
 
     def run_out(self) -> None:
-        """Nothing comes any more, and only timers ring: in the end what waits, waits for what has no deadline."""
+        """Run only timers, without further messages: then a message may wait only for messages without a deadline."""
         messages = self.messages
         for host in self.hosts:
             host.store()
