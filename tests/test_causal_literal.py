@@ -1,10 +1,10 @@
-"""Each repair of causal order, by a schedule that breaks the algorithm of the paper and does not break ours.
+"""Each repair of causal order, by a schedule that breaks the algorithm of the paper and not ours.
 
-A schedule is data: one event a line, each at its second, for hosts with clocks. It is played twice: by the literal
-transcription of the paper's codes, which goes wrong in the way that the table says, and by order groups of ours.
-Who is right is decided by an oracle that knows happens-before and no barrier.
+A schedule is data: one event per line, each at its second, for hosts with clocks. It is played twice: by the literal
+transcription of the paper's codes, which fails as the table states, and by our order groups. An oracle that knows
+happens-before, and no barrier, decides which one is right.
 
-One repair has no line: the paper's own loops do not recurse, ours once did. `test_causal_group` sees to that.
+One repair has no line: the paper's loops do not recurse, ours once did. `test_causal_group` tests it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ EPOCH_S = 10_000
 
 class Schedule(NamedTuple):
     repair: str
-    """The paragraph of the design, and what is wrong."""
+    """Paragraph of the design, and the fault."""
     ordering: Ordering
     wrong: str
     """Fault of the paper's algorithm, or its exception."""
     right: str
-    """A host, and what has to be delivered there, in order."""
+    """A host, and the messages that must be delivered there, in order."""
     events: str
     in_place: bool = False
-    """True if code 7 removes from what it walks over, as it says."""
+    """True if code 7 removes entries from the list that it iterates over, as printed."""
 
 
 CAUSAL, DELTA = Ordering.CAUSAL, Ordering.DELTA_CAUSAL

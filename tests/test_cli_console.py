@@ -1,4 +1,4 @@
-"""The console: figure 6 of the JOMS paper to the letter, on terminals and without, and what is wrong with a line."""
+"""The console: figure 6 of the JOMS paper, word for word, with and without a terminal, and errors of lines."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_figure_6_pasted_on_two_nodes_gives_its_answers_to_the_letter(
 
 
 def test_figure_6_in_scripts_and_on_plain_lines(noded: Shell, terminals: Callable[..., Terminal]) -> None:
-    """Without prompt_toolkit a terminal has plain lines; without a terminal a script waits for what it counts."""
+    """Without prompt_toolkit a terminal has plain lines; without a terminal a script waits for counted messages."""
     reader = terminals("-d", str(noded.data), plain=True)
     for line in HOST_2.splitlines():
         reader.process.expect_exact("% ")

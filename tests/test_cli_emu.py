@@ -1,4 +1,4 @@
-"""`carrypost emu`: runs scenarios, says what came of it, and fails with a sentence."""
+"""`carrypost emu`: runs scenarios, reports their results, and fails with one sentence."""
 
 from __future__ import annotations
 

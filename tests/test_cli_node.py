@@ -1,4 +1,4 @@
-"""The real command about a real node: run it, ask it, end it; and what it says when it cannot run."""
+"""The real command with a real node: start, query and stop it; and its errors if the node cannot run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kept(shell: Shell) -> dict[str, bytes]:
 
 
 def peers(shell: Shell) -> list[dict[str, Any]]:
-    """Return the nodes in reach, as a program reads them; with none there is nothing to read, and people are told."""
+    """Return the nodes in reach, as a program reads them; without any, the output is empty, and stderr says so."""
     code, out, err = shell.run("peers")
     assert (code, err) == (0, "" if out else f"{ALONE}\n")
     return [json.loads(line) for line in out.splitlines()]

@@ -1,6 +1,6 @@
-"""Paths on the command line: one rule for every command about what is a mistake and what the machine refuses.
+"""Paths on the command line: all commands agree on which paths are mistakes, and which ones the system refuses.
 
-Commands and their parameters are taken from the command line itself, so that a new one cannot be forgotten here.
+Commands and their parameters are read from the command line itself, so that a new one is tested, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from carrypost.node.folder import write_key
 from carrypost.security.identity import Identity
 
 NOWHERE, THROUGH, UNREADABLE, UNWRITABLE = "no/such/thing", "file/thing", "/proc/self/mem", "/sys/carrypost"
-"""A path that leads nowhere, one through a file, one that the system does not let anybody read, or make."""
+"""Paths: to nothing, through a file, one that cannot be read, and one that cannot be created."""
 NOBODY = 65_534
 SETTINGS = {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}
 INPUT = {NOWHERE: 2, THROUGH: 2}
@@ -39,7 +39,7 @@ MESSAGES = {
     "pub": ["-t", "x", "--file", "file"], "send": ["-q", "x", "--file", "file"], "sub": ["-t", "x"],
     "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"], "console": [],
 }  # fmt: skip
-"""Commands that are a node where none runs, and what they need."""
+"""Commands that start a node if none runs, and their arguments."""
 ASKING = ("status", "peers", "trace", "cache inspect", "cache purge")
 """Commands that need a node."""
 ASKED = {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4}
@@ -115,7 +115,7 @@ PATHS = {
 
 
 def arguments(case: str, value: str) -> list[str]:
-    """Return a command line with this value for a parameter, and whatever else the command needs."""
+    """Return a command line with this value for a parameter, and the other arguments that the command needs."""
     name, parameter = case.rpartition(" ")[0], PATHS[case]
     rest = list(REST.get(name, []))
     if parameter.param_type_name == "argument":
@@ -128,7 +128,7 @@ def arguments(case: str, value: str) -> list[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with one of everything."""
+    """Return a current folder with one of everything."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("CARRYPOST_")]:
         monkeypatch.delenv(name)
@@ -249,7 +249,7 @@ def load_commands() -> None:
 
 
 def as_nobody(arguments: list[str]) -> tuple[int, str]:
-    """Run a command as another user, in a fork of this process, which has loaded all that it needs."""
+    """Run a command as another user, in a fork of this process, which has loaded its modules."""
     load_commands()
 
     def become_nobody() -> None:

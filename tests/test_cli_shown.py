@@ -1,4 +1,4 @@
-"""Messages of strangers, as commands print them: one line of JSON, or text that steers no terminal."""
+"""Messages of strangers, as commands print them: one line of JSON, or text without control sequences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP at every moment of a command: no traceback, the code that is promised, nothing half done.
+"""Ctrl-C, SIGTERM and SIGHUP at every moment of a command: no traceback, the promised exit code, nothing half done.
 
-Moments are those at which the process does something that Python's audit events tell of; a signal that it sends itself
-there comes at exactly that moment, whatever the machine is doing.
+The moments are Python's audit events of the process. A signal that it sends to itself there arrives at exactly that
+moment, whatever the machine is doing.
 """
 
 from __future__ import annotations

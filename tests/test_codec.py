@@ -119,7 +119,7 @@ def buckets(draw: st.DrawFn) -> Bucket:
 
 @st.composite
 def parcels(draw: st.DrawFn) -> OpenParcel:
-    """Draw a parcel with its payload, or as it is before the driver has read that."""
+    """Draw a parcel with its payload, or as it is before the driver has read the payload."""
     descriptor = draw(descriptors(LENGTH))
     body = draw(st.none() | st.just(b"b" * descriptor.length))
     return OpenParcel(draw(LONG), draw(LONG), draw(COUNT), draw(COUNT), draw(st.booleans()), descriptor, body)

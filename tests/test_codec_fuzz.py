@@ -1,4 +1,4 @@
-"""Any bytes whatever give frames or counted refusals, in bounded time and memory."""
+"""Any bytes give frames or counted refusals, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_no_memory_is_allotted_for_what_a_descriptor_declares(field: bytes, clai
 
 
 def test_a_parcel_that_is_only_declared_a_little_is_taken() -> None:
-    """So that the claims about its fields fail for what they claim."""
+    """Check that the claims about its fields fail only for their own reason."""
     decoded = codec.decode(b"CP\x01" + FIELDS["parcel, body"] + b"\xc4\x01x", LIMITS)
     assert (len(decoded.frames), decoded.refused) == (1, {})
 

@@ -1,4 +1,4 @@
-"""Settings and limits: what they accept, and what they say about what they do not."""
+"""Settings and limits: the values that they accept, and the errors about others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of a contact grows with what is new, not with what is held, counted in datagrams on the air."""
+"""The cost of a contact grows with new messages, not with held ones, counted in datagrams on the air."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Crash and restart at every batch, before and after it is durable, and at every event.
 
-One scripted exchange of three hosts is run to count the batches of each; then once for every batch of every host, with
-the power failing right before or right after that batch is on disk; then once for every event that a host tells, with
-the host killed by whoever is told. What must hold at every event is checked by `watched_network`; in the end everything
-that can be wanted has arrived, at each point of failure.
+One scripted exchange of three hosts is run to count the batches of each. Then it is run once for every batch of every
+host, with the power failing right before or right after that batch is on disk; and once for every event that a host
+emits, with the host killed when the event is handled. `watched_network` checks the invariants at every event. In the
+end, everything that can be wanted has arrived, at each point of failure.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Story:
         self.world.subscribe(node, pattern)
 
     def tell(self) -> None:
-        """a publishes, b carries, c wants; c answers; one message is in several pieces, one expires on the way."""
+        """Let a publish, b carry, c want and answer; one message has several pieces, one expires on the way."""
         world = self.world
         self.subscribe("c", "news")
         self.publish("a", "news", 0, persistent=True)

@@ -1,4 +1,4 @@
-"""Deadlines: alive iff now < deadline, everywhere; what has expired is refused, dropped and told (N7)."""
+"""Deadlines: alive iff now < deadline, everywhere; expired messages are refused, dropped and reported (N7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`carrypost demo`: what it shows comes from the nodes' records, and it ends in order, whatever happens."""
+"""`carrypost demo`: its output comes from the nodes' records, and it ends in order, whatever happens."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_the_commands_to_try_are_ones_that_can_be_typed() -> None:
 
 @pytest.fixture
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A demonstration without nodes, in a folder of its own."""
+    """Return a demonstration without nodes, in its own folder."""
     monkeypatch.setattr(scenes, "nodes", dict)
     monkeypatch.setattr(scenes, "INTRODUCTION", "")
     monkeypatch.chdir(tmp_path)

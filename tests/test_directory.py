@@ -1,4 +1,4 @@
-"""The directory of one host: what it tells of its names, what it takes from others, and for how long."""
+"""The directory of one host: the names that it advertises and accepts, and how long it keeps them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The directory of one host against a model: any sequence of commands, advertisements true and forged, crashes and
-disks that fail.
+"""The directory of one host against a model: any sequence of commands, true and forged advertisements, and crashes.
 
-The model is written from what is promised: one table of what is bound here, one of what the newest advertisement of
-each node and name said, and when that ends at the earliest and at the latest. With leases that is one moment: the end
-of that advertisement, whoever uses the name.
+Disks fail as well. The model is written from the promises: one table of the names bound here, and one of the newest
+advertisement of each node and name, with its earliest and latest end. With leases these are one moment: the end of that
+advertisement, even if the name is used.
 """
 
 from __future__ import annotations
@@ -231,7 +230,10 @@ class DirectoryMachine(RuleBasedStateMachine):
         life_s=st.sampled_from([5, 20, 60, 90]),
     )  # fmt: skip
     def hear(self, owner: str, name: str, pick: int, age: int, life_s: int) -> None:
-        """`age`: mostly news, sometimes something old that comes late, or what makes the next ones old."""
+        """Receive an advertisement.
+
+        `age`: mostly new, sometimes old and late, or so new that the next ones are older.
+        """
         self.sequence += 4
         serial = 1, self.sequence + (13 if age > 0 else -14 if age < -1 else 0)  # No two are the same.
         destination = (*TOPICS, f"queue/{owner}/{name}")[pick % 3]

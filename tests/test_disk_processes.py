@@ -10,7 +10,7 @@ from tests.loopback import apart
 
 AGENT = Path(__file__).with_name("disk_agent.py")
 DISK_BYTES = 7_792 * 1024
-"""As much as a store once filled so tightly that its log had no room."""
+"""Size at which a store once filled the disk so tightly that its log had no room."""
 ON_TOPIC = 8
 
 

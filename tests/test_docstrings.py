@@ -109,7 +109,7 @@ def test_docstrings_open_with_a_verb_or_a_noun_and_say_something(folder: str) ->
 
 
 def quoted(*words: str) -> str:
-    """Return a docstring of these words. Written out, it would be a fault of this file to whatever looks for them."""
+    """Return a docstring of these words. Written out, it would be a fault of this file."""
     return '"' * 3 + " ".join(words) + "." + '"' * 3
 
 

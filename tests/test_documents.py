@@ -1,4 +1,4 @@
-"""The documents tell the truth: examples run, links lead somewhere, tables and diagrams are those of the code."""
+"""The documents are true: examples run, links have targets, tables and diagrams are those of the code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def prose_of(path: Path) -> str:
 
 
 def examples() -> Iterator[tuple[str, str, str | None]]:
-    """Yield every block of Python: where it stands, and the text block right below it, if there is one."""
+    """Yield every block of Python with its place, and the text block right below it, if there is one."""
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
         blocks = list(BLOCK.finditer(text))
@@ -109,7 +109,7 @@ API = [
 
 @pytest.mark.parametrize("kind", API, ids=[kind.__name__ for kind in API])
 def test_every_public_name_of_the_api_is_in_a_document(kind: type) -> None:
-    """Check that public names are told to programmers; names that only the engine calls are private."""
+    """Check that public names are documented; names that only the engine calls are private."""
     texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS if path.parent.name == "docs"]
     code = " ".join(
         span for text in texts for span in re.findall(r"^```.*?^```|`[^`\n]+`", text, re.DOTALL | re.MULTILINE)
@@ -346,7 +346,7 @@ ANYWHERE: dict[str, Callable[[Life], object]] = {
     "deadline": lambda life: life.cache.expire(1_000),
     "room again": Life.leave,
 }
-"""Moves that may happen to any copy, or to the memory of one."""
+"""Inputs that any copy, or the memory of one, may get."""
 MOVES: dict[str, dict[str, Callable[[Life], object]]] = {
     "unknown": {
         "first of several pieces": lambda life: life.admit(life.ours, 1, 1),

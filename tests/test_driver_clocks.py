@@ -1,4 +1,4 @@
-"""Nodes whose clocks are wrong: they tell the time by them, the world and its record do not."""
+"""Nodes whose clocks are wrong: they use their clocks, while the world and its record use true time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECOND = 1_000_000
 
 
 class Watching(InboxApplication):
-    """Notes what its node tells, at the true time."""
+    """An application that notes the events of its node, at the true time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def test_nodes_with_wrong_clocks_find_each_other_and_exchange(clock: EmulatedClo
 
 
 def test_timers_come_when_the_wrong_clock_shows_their_time() -> None:
-    """A beacon every ten seconds of a clock that is twice as fast is one every five."""
+    """Check that a beacon every ten seconds of a clock that is twice as fast comes every five seconds."""
     fixed = {"announce_s_min": 10, "announce_s_max": 10}
     counts = []
     for clock in (EmulatedClock(), EmulatedClock(drift_ppm=1_000_000)):
@@ -95,7 +95,7 @@ def test_timers_come_when_the_wrong_clock_shows_their_time() -> None:
 
 
 def test_a_message_lives_by_the_clock_of_whoever_has_it() -> None:
-    """`a` is an hour behind: what it gives a minute has expired at `b` when it comes."""
+    """Check `a`, which is an hour behind: its message with a lifetime of a minute has expired on arrival at `b`."""
     world = Wrong(EmulatedClock(), EmulatedClock(3_600 * SECOND), skew_s_max=0)
     world.run(30)
     world.publish(lifetime_s=60)

@@ -1,4 +1,4 @@
-"""The loop that drivers share: what is taken in which order, what happens inside it, and when the timer is set."""
+"""The loop that drivers share: the order of outputs, calls inside of it, and when the timer is set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reaction = Callable[["Noting", Event], None]
 
 
 class Noting(HostDriver):
-    """A driver that notes what it is asked to do; its disk is done at once, its application does what a test says."""
+    """A driver that notes its calls; its disk answers at once, and the test decides what its application does."""
 
     def __init__(self, react: Reaction = lambda _driver, _event: None, **settings: object) -> None:
         self.host = Host(Identity.plain("a"), Settings.emulated(**settings), random.Random(1))
@@ -68,7 +68,7 @@ class Noting(HostDriver):
 
 
 def confirming(driver: Noting, event: Event) -> None:
-    """Confirm what is delivered, and inform the driver, as an application would."""
+    """Confirm deliveries, and inform the driver, as an application would."""
     if isinstance(event, Delivered):
         driver.host.confirm(event.deliveries, driver.now)
         driver.drain()

@@ -146,7 +146,7 @@ def test_of_a_message_with_recipients_a_flood_counts_only_these() -> None:
 @given(schedules(), st.integers(1, END_S))
 @examples(25)
 def test_what_comes_before_an_age_is_what_a_flood_of_lives_so_short_reaches(schedule: Schedule, age_s: int) -> None:
-    """Of messages that live no longer than an age, a flood reaches what it brings of all before that age."""
+    """Check that the flood of messages with a short lifetime reaches what a flood of all reaches before that age."""
     cut = [
         (name, source, t, float(age_s) if lifetime is None else min(lifetime, age_s))
         for name, source, t, lifetime in schedule.messages

@@ -1,4 +1,4 @@
-"""Channels of emulated runs: their clients, and the rows that tell of events, results and paths."""
+"""Channels of emulated runs: their clients, and the rows about events, results and paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contacts and presences are read, written and clipped; every mistake in a file is told with its line."""
+"""Contacts and presences are read, written and clipped; every mistake in a file is reported with its line."""
 
 from __future__ import annotations
 

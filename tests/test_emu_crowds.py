@@ -1,4 +1,4 @@
-"""More nodes in reach than an announcement can list: told contacts have no bound, and beacons say when they have."""
+"""More nodes in reach than an announcement can list: asserted contacts have no bound, and beacons report theirs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from carrypost.emu.scenario.scenario import Scenario
 
 PLACES = 3
 CLIQUE = 8
-"""Of which each hears more than it has places for."""
+"""Nodes of the clique; each hears more of them than it has places for."""
 
 
 def clique(folder: Path, count: int, *, duration_s: float, mode: str, top: str = "") -> Scenario:
-    """Return a scenario in which all meet at once, and one of them has a message."""
+    """Return a scenario in which all nodes meet at once, and one of them has a message."""
     names = [f"n{number:03}" for number in range(count)]
     meetings = [f"{a},{b},1,{duration_s}" for a, b in combinations(names, 2)]
     published = emulated.script(folder, "0.5,n000,m,100,")

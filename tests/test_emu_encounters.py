@@ -1,4 +1,4 @@
-"""Encounters are what a slow, exact search in rational numbers finds, whatever the slabs."""
+"""Encounters equal the result of a slow, exact search in rational numbers, for any slabs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Motion = Mapping[str, Sequence[Sample]]
 Interval = tuple[Fraction, Fraction]
 SECOND = 1_000_000
 NOISE_M = Fraction(1, 10**9)
-"""Roots of a chord that is nearly none are worth no more than their distances: so much is left open."""
+"""Tolerance: the roots of a chord that is nearly a tangent are no more exact than their distances."""
 
 
 def encounters(tracks: Tracks, range_m: float, *, slab_us: int | None = None, **rules: int | None) -> Encounters:

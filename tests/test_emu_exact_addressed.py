@@ -1,6 +1,7 @@
-"""Messages for some of the hosts, over ideal links: who gets them, and which copies acknowledgements purge.
+"""Messages to selected hosts over ideal links: their receivers, and the copies that acknowledgements purge.
 
-Floods say so: one that each message begins, and one that each recipient begins when it is given the message.
+Floods determine both: one that each message begins, and one that each recipient begins when the message is delivered to
+it.
 """
 
 from __future__ import annotations
@@ -132,9 +133,9 @@ def test_exactly_those_copies_are_purged_that_acknowledgements_of_all_recipients
 
 
 def best_in_parts(schedule: Schedule, classes: Mapping[str, Class], room: int) -> set[tuple[str, str]]:
-    """(message, node) if every connected part of the network holds the best of all that its hosts have.
+    """Return (message, node) if every connected part of the network holds the best messages of its hosts.
 
-    That is by mode, priority and date.
+    The order is by mode, priority and date.
     """
     ranks = {message: (*classes[message], t) for message, _, t, _ in schedule.messages}
     held: dict[str, set[str]] = {name: set() for name, _, _ in schedule.presences}
@@ -156,7 +157,7 @@ def best_in_parts(schedule: Schedule, classes: Mapping[str, Class], room: int) -
 
 @st.composite
 def crowded(draw: st.DrawFn) -> tuple[Schedule, dict[str, list[str]], dict[str, Class]]:
-    """Hosts that are there throughout, and messages of different classes, no two of one date, that do not expire."""
+    """Draw hosts that are always present, and messages of different classes and dates that do not expire."""
     names = [f"n{number}" for number in range(draw(st.integers(2, 5)))]
     contacts = [(a, b, start, end) for a, b in combinations(names, 2) for start, end in draw(touching(4))]
     if not contacts:

@@ -1,4 +1,4 @@
-"""Faults before a run: who lives when, under which name; and clocks that are wrong."""
+"""Faults before a run: the lives of nodes and their names; and wrong clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of traces, line by line: what rows they give, and what is said about lines that are wrong."""
+"""Formats of traces, line by line: their rows, and the errors about wrong lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of nodes with settings of their own, and what runs with brokers tell of their overlay."""
+"""Groups of nodes with their own settings, and the rows about the overlay of runs with brokers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def lengths(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def check_metrics(records: pa.Table, rows: list[dict[str, Any]]) -> None:
-    """Check the families of the laboratory against the rows, and that what brokers tell counts as no message."""
+    """Check the families of the laboratory against the rows; messages of brokers do not count as messages."""
     wanted = [families.PATH_LENGTHS, families.BROKER_TRAFFIC, families.PROCESSING, families.REGISTRY_SIZES]
     made = {name: table.to_pylist() for name, table in tables("x", records, wanted).items()}
     for detail, mean in lengths(rows).items():

@@ -1,4 +1,4 @@
-"""Vehicles from a timetable in GTFS: which trips run, who drives them, where they are, and what is wrong in a file."""
+"""Vehicles from a timetable in GTFS: the trips that run, their vehicles and positions, and errors in files."""
 
 from __future__ import annotations
 

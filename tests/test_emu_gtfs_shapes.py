@@ -36,7 +36,7 @@ def table(header: str, rows: list[str]) -> str:
 
 
 def shape(places: Places, name: str = "s", measure: list[float] | None = None) -> str:
-    """Return a file of one shape; `measure` tells how far along each point is."""
+    """Return a file of one shape; `measure` gives the distance of each point along it."""
     header = "shape_id,shape_pt_lat,shape_pt_lon,shape_pt_sequence" + (",shape_dist_traveled" if measure else "")
     rows = [
         f"{name},{y / 1e3:.9f},{x / 1e3:.9f},{index}" + (f",{measure[index]}" if measure else "")
@@ -47,7 +47,7 @@ def shape(places: Places, name: str = "s", measure: list[float] | None = None) -
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a feed with one trip along these stops, at these seconds after eight."""
+    """Return a function that writes a feed with one trip along these stops, at these seconds after eight."""
 
     def written(stops: Places, times_s: list[int | None], along: list[float] | None = None, **changes: str) -> Path:
         places = [f"p{index},{y / 1e3:.9f},{x / 1e3:.9f}" for index, (x, y) in enumerate(stops)]
@@ -180,7 +180,7 @@ def test_stops_of_a_loop_are_passed_in_their_order(write: Write) -> None:
 
 @pytest.mark.parametrize(("time_s", "turn_s"), [(10, 30), (50, 30)])
 def test_times_decide_on_which_way_a_stop_is_that_is_passed_twice(write: Write, time_s: int, turn_s: int) -> None:
-    """There and back again, over one stop in between: at 10 of 60 on the way there, at 50 on the way back."""
+    """Check a trip there and back, over one stop in between: at 10 of 60 on the way there, at 50 on the way back."""
     folder = write([(0, 0), (1, 0), (0, 0)], [0, time_s, 60], shapes=shape([(0, 0), (3, 0), (0, 0)]))
     stop, turn = (time_s, 1, 0), (turn_s, 3, 0)
     assert path(driven(folder)) == [(0, 0, 0), *sorted([stop, turn]), (60, 0, 0)]
@@ -259,7 +259,7 @@ def test_stops_on_a_shape_are_found_there_in_their_order(points: Places, shares:
     st.lists(st.tuples(_COORDINATES, _COORDINATES), min_size=2, max_size=3),
 )
 def test_no_other_way_to_place_stops_is_nearer(points: Places, stops: Places) -> None:
-    """Against all ways to place them in their order, each at a point that is next to one of them."""
+    """Compare with all ways to place the stops in their order, each at the nearest point of a segment."""
     way = Polyline.of(points)
     found_m = placed(way, [], Polyline.of(stops), [None] * len(stops), np.full(len(stops), math.nan))
     feet = sorted(foot for stop in stops for foot in feet_of(stop, points))

@@ -1,4 +1,4 @@
-"""The invariants of a record: a sound one passes, and every rule finds the record that breaks it."""
+"""The invariants of a record: a correct record passes, and every rule finds the record that breaks it."""
 
 from __future__ import annotations
 

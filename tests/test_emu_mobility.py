@@ -1,4 +1,4 @@
-"""Models of movement: what they draw, what they leave alone, and how near the shipped walkers are to the paper's."""
+"""Models of movement: their draws, values that stay the same, and the shipped walkers beside the paper's."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_one_cloud_is_enough() -> None:
 
 
 def check_walks(model: Streets, movement: Movement, duration_us: int) -> None:
-    """Check that all walk in the streets, from border to border, at one speed, unless the run ends before."""
+    """Check that all nodes walk in the streets, from border to border, at one speed, unless the run ends before."""
     half_m = model.street_m / 2 + 1e-9
 
     def in_streets(x: float, y: float) -> bool:

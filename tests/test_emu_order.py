@@ -1,4 +1,4 @@
-"""Topics that have an order, from the scenario to the record and what is shown of it."""
+"""Topics that have an order, from the scenario to the record and its summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ordered(folder: Path, ordering: str, *rows: str) -> str:
 
 
 def forgetful(folder: Path, ordering: str = "delta-causal", lifetime: str = "") -> emulated.Rows:
-    """c answers p so often that p is pushed out of its cache; b has the answers from c, and p only later from a."""
+    """Let c answer p so often that c evicts p; b gets the answers from c, and p only later from a."""
     publications = [f"20,a,p,10,{lifetime}", *(f"{30 + number},c,q{number},10," for number in range(4))]
     tables = (
         emulated.contacts(folder, "a,c,21,25", "b,c,40,60", "a,b,100,140"),

@@ -12,7 +12,7 @@ from carrypost.record import Record
 
 
 def told() -> Record:
-    """a and c publish; b gets one late, one never, one it drops, one it takes along as it leaves."""
+    """Return a record: a and c publish; b gets one message late and one never, drops one, and leaves with one."""
     story = Story("abc")
     story.publish(1, "a", "p", barrier=0)
     story.get(2, "c", "p")

@@ -1,4 +1,4 @@
-"""Scenario files: what may stand in them, and what is said of mistakes."""
+"""Scenario files: their contents, and the errors about mistakes."""
 
 from __future__ import annotations
 

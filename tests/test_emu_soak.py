@@ -1,4 +1,4 @@
-"""The search for rare faults: seeds draw the same scenarios, failures are told so that they can be repeated."""
+"""The search for rare faults: seeds draw the same scenarios, and failures are reported so that they can be repeated."""
 
 from __future__ import annotations
 
@@ -120,5 +120,5 @@ def test_missing_a_reception_that_a_flood_brings_is_a_failure(monkeypatch: pytes
 
 @pytest.mark.parametrize("seed", [2467, 4220])
 def test_who_may_remember_few_ids_gets_a_message_again_after_it_was_dropped(seed: int) -> None:
-    """Both allow one id to be remembered (`seen_max`), and were once taken for violations."""
+    """Check two seeds in which one id can be remembered (`seen_max`), and which were once taken for violations."""
     assert attempt(seed).problems == ()

@@ -1,4 +1,4 @@
-"""The search for faults with programs that use messaging: what it draws, and that it finds what it is for."""
+"""The search for faults with programs that use messaging: its draws, and that it finds planted faults."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_emulator_itself_never_wakes_messaging(monkeypatch: pytest.MonkeyPat
 
 
 def finds(problem: str, seeds: Iterable[int]) -> bool:
-    """Return True if one of these seeds has the problem; the rest are not tried."""
+    """Return True if one of these seeds has the problem; later ones are not tried."""
     return any(problem in each for outcome in soak(seeds, family=MESSAGING) for each in outcome.problems)
 
 

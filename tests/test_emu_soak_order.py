@@ -1,4 +1,4 @@
-"""The search for faults of order: what it draws, and that it finds what it is for."""
+"""The search for faults of order: its draws, and that it finds planted faults."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ATTRS = {
 
 
 def told(*, until_s: float = 99.999999) -> Record:
-    """a publishes two messages; b gets both, one of them twice; c gets one; d meets nobody."""
+    """Return a record: a publishes two messages; b gets both, one of them twice; c gets one; d meets no node."""
     record = Record("hand/default/7")
     add = record.add
     add(Kind.RUN, 0, "", attrs=ATTRS)

@@ -1,4 +1,4 @@
-"""Movement is read from The ONE's, ns-2's and CSV files; every mistake is told with its line."""
+"""Movement is read from files of The ONE, ns-2 and CSV; every mistake is reported with its line."""
 
 from __future__ import annotations
 

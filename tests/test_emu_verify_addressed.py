@@ -51,7 +51,7 @@ def drop(record: Record, t: float, node: str, message: str, reason: str) -> None
 
 
 def purged_at(node: str, t: float) -> list[str]:
-    """Return what is said of a purge at this node, of a message that b is given at 2 s and c at 6 s."""
+    """Return the violations for a purge at this node, of a message that b gets at 2 s and c at 6 s."""
     record = begun()
     publish(record, 1, "m", "b c")
     come(record, 2, "b", "m", Kind.DELIVER)
@@ -79,7 +79,7 @@ def test_a_copy_that_goes_earlier_is_found() -> None:
 
 
 def displaced(evicted: str, *, defaults: str = _DEFAULTS) -> list[str]:
-    """Return what is said if b, which holds three messages for d and one for itself, lets one of them go."""
+    """Return the violations if b, which holds three messages for d and one for itself, evicts one of them."""
     record = begun(defaults)
     publish(record, 1, "low", "d", mode="non-persistent", priority=9)
     publish(record, 1.5, "old", "d", priority=4)
@@ -134,7 +134,7 @@ def test_a_seed_draws_the_same_scenario_and_can_be_repeated() -> None:
 
 
 def relayed(path: str, *, t: float = 8, contacts: tuple[tuple[str, str, float, str], ...]) -> list[str]:
-    """Return what is said of a message that comes from a to d over relays."""
+    """Return the violations for a message that comes from a to d over relays."""
     record = begun()
     publish(record, 1, "m", "d")
     for a, b, start, end in contacts:

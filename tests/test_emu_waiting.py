@@ -222,7 +222,7 @@ def test_nothing_is_said_where_rows_do_not_tell_all(disturbance: str) -> None:
 
 
 def test_a_whole_day_is_looked_at_in_no_time() -> None:
-    """Each of 300 messages waits at 20 nodes for the one before it, which comes an hour later."""
+    """Check 300 messages, each of which waits at 20 nodes for the one before it, which comes an hour later."""
     nodes = [f"n{number}" for number in range(20)]
     record = Record("day")
     record.add(Kind.RUN, 0, "", attrs={"scenario": "", "defaults": DEFAULTS})

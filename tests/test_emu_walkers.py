@@ -1,4 +1,4 @@
-"""Files of KTH's walkers: what they say, and that the original of the shipped scenario could be put in its place."""
+"""Files of KTH's walkers: their contents, and that the original of the shipped scenario could replace it."""
 
 from __future__ import annotations
 

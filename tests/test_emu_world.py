@@ -1,4 +1,4 @@
-"""Emulated runs: who takes part when, what happens at one instant, and that the same scenario gives the same record."""
+"""Emulated runs: presence of nodes, events at one instant, and that the same scenario gives the same record."""
 
 from __future__ import annotations
 

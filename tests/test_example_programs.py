@@ -280,7 +280,7 @@ class Scripts:
 
 
 def said(process: subprocess.Popen[str], expected: str) -> str:
-    """Read lines until one has these words in it."""
+    """Read lines until one contains these words."""
     assert process.stdout is not None
     for line in process.stdout:
         if expected in line:

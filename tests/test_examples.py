@@ -1,4 +1,4 @@
-"""The examples that people use: that they do what they say, and how they end."""
+"""The examples that people use: they do what they announce, and end in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A contact: announcement, offer, request, data, acknowledgement, and what is carried on afterwards (N1 to N6)."""
+"""A contact: announcement, offer, request, data, acknowledgement, and the carrying afterwards (N1 to N6)."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_with_many_in_reach_what_was_received_waits_for_the_coalescing_time() ->
 
 
 def test_a_relay_passes_on_the_first_pieces_of_a_large_message_while_the_last_ones_come() -> None:
-    """Over links of the same rate, three hops take little longer than one."""
+    """Check that over links of the same rate, three hops take little longer than one."""
     names = ("a", "b", "c", "d")
     with testing.network(*names, altruistic=True, rate_bytes_per_s=500_000, delay_s=0.001, compress=False) as net:
         net.subscribe("d", "files")

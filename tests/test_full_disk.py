@@ -1,4 +1,4 @@
-"""A disk with less room than the cache was to have: who gives way, and that it passes."""
+"""A disk with less room than the cache: which messages are evicted, and the recovery."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CARRIED = 20
 
 
 class _Carrier:
-    """A node with twenty carried messages of priorities 0 to 9, two of each, and whatever is told of it."""
+    """A node with twenty carried messages of priorities 0 to 9, two of each, and its events."""
 
     def __init__(self, net: Network) -> None:
         self.net = net

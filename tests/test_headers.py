@@ -1,4 +1,4 @@
-"""Headers of a message: how they travel, what they may be, and that nothing of them is lost on the way."""
+"""Headers of a message: their encoding, their allowed values, and that nothing of them is lost on the way."""
 
 from __future__ import annotations
 

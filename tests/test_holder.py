@@ -1,4 +1,4 @@
-"""Topics that a node holds: who gets what is published to them, when subscribers are away, come and go."""
+"""Topics that a node holds: the recipients of publications, while subscribers are away, join and leave."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_the_publication_leaves_everybody_once_its_notification_is_stored(
 
 @scene("h", "p", "s")
 async def test_a_subscriber_that_is_away_is_served_by_carriers(net: testing.Network) -> None:
-    """The holder is off when the subscriber comes back; somebody else has what it passed on."""
+    """Check with a holder that is off when the subscriber returns: another node has its notification."""
     await held(net)
     await subscribe(net, "s")
     await net.run(30)

@@ -25,7 +25,7 @@ LONG_US = 10**15
 
 
 class HolderNode(OneNode):
-    """A node that holds `news`, and hears what it is told."""
+    """A node that holds `news`, and receives control messages from the test."""
 
     def __init__(self, **settings: object) -> None:
         super().__init__("h", **settings)
@@ -226,7 +226,7 @@ def test_words_that_mean_nothing_here_are_counted() -> None:
 
 
 class Strangers:
-    """A holder, a subscriber, and somebody else, all in reach of each other and signing what they say."""
+    """A holder, a subscriber and another node, all in reach of each other, which sign their messages."""
 
     def __init__(self, net: testing.Network) -> None:
         self.net = net

@@ -17,7 +17,7 @@ from carrypost import testing
 
 NODES = "hpst"
 SUBSCRIBERS = {"s": None, "t": "urgency > 5", "p": None, "h": None}
-"""And what they select: one publishes as well, and one is the holder itself."""
+"""Subscribers and their selectors: one publishes as well, and one is the holder itself."""
 LONG_S = 86_400.0 * 20
 
 

@@ -51,7 +51,7 @@ async def line(net: Net, folder: Path) -> AsyncIterator[tuple[Nodes, Radio, Topi
 
 
 async def heard_of(node: Node, message: str, count: int) -> set[str]:
-    """Return so many subscribers that the publisher of a message hears of."""
+    """Return the subscribers that the publisher of a message knows of, once there are this many."""
     found: set[str] = set()
     async with asyncio.timeout(90):
         async for each in (await node.program.sent(message)).acknowledgements():

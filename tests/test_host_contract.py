@@ -1,4 +1,4 @@
-"""The contract between a host and its driver: batches, answers, what waits for them, what is restored."""
+"""The contract between a host and its driver: batches, answers, outputs that wait for them, and restored state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Hand:
         return batch
 
     def write(self, batch: Batch | None = None) -> None:
-        """Write a batch, or all that there are."""
+        """Write a batch, or all that wait."""
         while (each := batch or self.host.changes()) is not None:
             for key in each.deletes:
                 self.disk.pop(key, None)

@@ -1,4 +1,4 @@
-"""Hostile peers: forged, altered, repeated and oversized messages; floods, bombs and half messages.
+"""Hostile peers: forged, altered, repeated and oversized messages; floods, bombs and incomplete messages.
 
 In every case the host stays within its limits, says what it refused, and the honest exchange beside it completes.
 """
@@ -220,7 +220,7 @@ def test_a_message_that_was_delivered_is_not_delivered_again() -> None:
 
 
 def test_a_message_delivered_confirmed_and_evicted_is_not_delivered_again() -> None:
-    """Offered under several handles before it is here, so that nothing but memory stands against it."""
+    """Offer it under several handles before it is here, so that only the memory of its id prevents another delivery."""
     with scene(cache_messages_max=4, shares=False) as stage:
         mallory = stage.attacker("b")
         given = message(ALAN)

@@ -1,4 +1,4 @@
-"""Hostile peers: forged, senseless and endless control frames, from strange addresses and from stolen ones.
+"""Hostile peers: forged, meaningless and endless control frames, from unknown and from stolen addresses.
 
 Control frames are not signed. A forger can delay an exchange; it can neither lose nor forge a message, nor make a host
 keep more, send more or compute more than its limits say.
@@ -507,7 +507,7 @@ def test_offers_of_what_it_does_not_have_are_asked_for_a_while_and_then_forgotte
 
 
 def test_a_neighbour_that_promises_and_does_not_give_keeps_nobody_from_giving() -> None:
-    """Check a neighbour that offers first what the honest one has, is asked for it, and sends something else."""
+    """Check a neighbour that offers a message first, is asked for it, and sends something else."""
     with scene() as stage:
         stage.net.unlink("a", "b")
         stage.net.advance(30)
@@ -633,9 +633,9 @@ def test_who_asks_for_the_same_all_the_time_and_never_acknowledges_is_sent_littl
 
 
 def leader(stage: Scene, reacts: Callable[[Attacker, Frame], None]) -> Attacker:
-    """Return a neighbour that b served before it met a, and that asks for whatever it is offered, at once.
+    """Return a neighbour that b served before it met a, and that asks at once for everything that it is offered.
 
-    A message that several asked for goes out once, to the link, at the pace of the first.
+    A message that several neighbours asked for is sent once, to the link, at the pace of the first.
     """
     stage.net.unlink("a", "b")
     stage.net.advance(30)
@@ -714,7 +714,7 @@ def test_forged_frames_from_a_stolen_address_delay_an_exchange_and_no_more(frame
 
 
 def heard_on_the_way(stage: Scene, kinds: tuple[type, ...], change: Callable[[Frame], Frame | None]) -> None:
-    """From now on a forged frame comes before each frame of these kinds, or (answers) goes back to who sent it."""
+    """From now on, let a forged frame precede each frame of these kinds, or (answers) go back to its sender."""
     radio = stage.net._radio  # noqa: SLF001
     send, mallory = radio.send, Attacker(stage.net)
 

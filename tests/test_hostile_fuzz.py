@@ -1,4 +1,4 @@
-"""Hostile peers: any valid frames, in any order, from strange addresses and stolen ones, in the middle of an exchange.
+"""Hostile peers: any valid frames, in any order, from unknown and stolen addresses, in the middle of an exchange.
 
 Nothing that peers send raises out of a host, and once they stop the honest exchange completes.
 """

@@ -1,4 +1,4 @@
-"""Limits at their smallest: whatever peers and programs do, nothing raises out of a host."""
+"""Limits at their smallest: no input of peers or programs raises out of a host."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_a_parcel_beside_an_announcement_that_ends_the_contact_is_refused() -> N
 
 
 def test_of_parcels_that_come_together_only_those_that_came_are_acknowledged() -> None:
-    """One of them twice, one not asked for, and not in order."""
+    """Send one of them twice, one that was not requested, and not in order."""
     with scene() as stage:
         mallory = stage.attacker("b")
         given = [message(mallory.identity) for _ in range(4)]

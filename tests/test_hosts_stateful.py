@@ -47,7 +47,7 @@ cramped_configs = st.builds(lambda config, **limits: Config(**{**vars(config), *
 
 
 class HostsMachine(RuleBasedStateMachine):
-    """Any steps, in a network where nothing has to give way."""
+    """Any steps, in a network where nothing is evicted."""
 
     configs = configs
 
@@ -166,7 +166,7 @@ class HostsMachine(RuleBasedStateMachine):
 
 
 class CrampedMachine(HostsMachine):
-    """The same where caches are so small that messages give way to each other."""
+    """Any steps, in a network whose caches are so small that messages are evicted."""
 
     configs = cramped_configs
 

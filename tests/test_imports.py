@@ -1,13 +1,13 @@
-"""No circle among modules: neither to run, nor to name a type, nor inside a function.
+"""No import cycle among modules: neither at run time, nor for type checking, nor inside a function.
 
-import-linter (`pyproject.toml`) says who may import whom and looks away where an import is for a type only; here every
-import counts, wherever it stands, because modules that name each other cannot be read or changed one at a time.
+import-linter (`pyproject.toml`) checks which modules may import which, and ignores imports for type checking. Here
+every import counts, because modules that refer to each other cannot be read or changed one at a time.
 
-Only what a module says itself counts. To import `carrypost.x.y` also runs `carrypost/__init__` and
-`carrypost/x/__init__`; but that is Python's doing and harmless, since a package is known before its modules are loaded.
-If it counted, every package that hands out a name of one of its modules (`from carrypost.host import Host`) would be a
-circle. A module that asks its own package for such a name does say so, and is found. Names that are put together at run
-time (`importlib.import_module`) are not seen.
+Only imports that a module states itself count. Importing `carrypost.x.y` also runs `carrypost/__init__` and
+`carrypost/x/__init__`; that is harmless, since a package is known before its modules are loaded. If it counted, every
+package that exports a name of one of its modules (`from carrypost.host import Host`) would be a cycle. A module that
+imports such a name from its own package is found. Names that are assembled at run time (`importlib.import_module`) are
+not found.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Import:
 
 
 Imports = Mapping[str, Mapping[str, Import]]
-"""By module: the modules that it names."""
+"""Imported modules, by module."""
 
 
 def module_names(source: Path) -> dict[str, Path]:
@@ -57,7 +57,7 @@ def module_names(source: Path) -> dict[str, Path]:
 
 
 def statements(node: ast.AST, kind: Kind = Kind.RUN) -> Iterator[tuple[ast.Import | ast.ImportFrom, Kind]]:
-    """Yield every import below `node`, and where it stands."""
+    """Yield every import below `node`, with its kind."""
     match node:
         case ast.Import() | ast.ImportFrom():
             yield node, kind
@@ -101,7 +101,7 @@ def imports(source: Path) -> Imports:
 
 
 def circles(graph: Imports) -> list[list[str]]:
-    """Return a shortest circle of each strongly connected component; its first module stands at the end again."""
+    """Return a shortest cycle of each strongly connected component; its first module is repeated at the end."""
     ways = {module: ways_from(module, graph) for module in graph}
     found = []
     left = sorted(graph)
@@ -115,7 +115,7 @@ def circles(graph: Imports) -> list[list[str]]:
 
 
 def ways_from(start: str, graph: Imports) -> dict[str, list[str]]:
-    """Return a shortest way from a module to each one that it imports, directly or not: perhaps itself."""
+    """Return a shortest path from a module to each one that it imports, directly or not; possibly itself."""
     ways: dict[str, list[str]] = {}
     ends = [[start]]
     while ends:
@@ -128,7 +128,7 @@ def ways_from(start: str, graph: Imports) -> dict[str, list[str]]:
 
 
 def told(circle: list[str], graph: Imports) -> str:
-    """Return the text of a circle with its imports."""
+    """Return a cycle as text, with its imports."""
     steps = [(module, target, graph[module][target]) for module, target in pairwise(circle)]
     lines = [f"    {module}:{one.line} imports {target}{WORDS[one.kind]}" for module, target, one in steps]
     return "\n".join([" -> ".join(circle), *lines])

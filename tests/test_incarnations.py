@@ -1,4 +1,4 @@
-"""Numbers that tell the lives of a node apart, also of one that lost its store."""
+"""Numbers that distinguish the lives of a node, also of one that lost its store."""
 
 from __future__ import annotations
 

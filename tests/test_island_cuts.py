@@ -1,8 +1,8 @@
-"""Transfers through the island that are cut, or lose a host, at any moment: each message arrives once, either way.
+"""Transfers through the island that are cut, or lose a host, at any moment: each message arrives exactly once.
 
-The line is a, b, c, d; a sends to d. Beside c stands e, which is on no path and carries for everybody. Whatever was
-lost comes back after a while; then d hears e, and nobody else, and no host knows it. So what did not arrive through
-the island has to come from hand to hand.
+The line is a, b, c, d; a sends to d. Next to c is e, which is on no path and carries for all nodes. Lost links come
+back after a while; then d hears only e, and no host knows of the link. Messages that did not arrive through the island
+must then arrive from hand to hand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def islands(**options: object) -> Islands:
 
 
 def play(size: int, at: int, harm: str, *, told: bool = True) -> None:
-    """Send a message; at an instant of its transfer, do some harm; then see it arrive."""
+    """Send a message; at an instant of its transfer, cause some harm; then check that it arrives."""
     with islands(seed=at) as stage:
         net = stage.net
         stage.link("ab", "bc", "cd", "ce")

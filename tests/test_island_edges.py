@@ -1,4 +1,4 @@
-"""The graph that records make, kept edge by edge, and what a digest shows of the records that somebody has."""
+"""The graph of link records, updated edge by edge, and the information of a digest about the records of a peer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ steps = st.lists(
 
 
 class Told:
-    """Claims so far, and the edges that the rule gives for them."""
+    """Claims so far, and the edges that follow from them by the rule."""
 
     def __init__(self) -> None:
         self.known = {OWN}
@@ -62,7 +62,7 @@ def test_edges_are_those_of_the_rule(done: list[tuple[object, ...]]) -> None:
 
 
 def _step(edges: Edges, told: Told, kind: object, *arguments: object) -> None:
-    """Do the same to both, if it may be done: hosts that say something are known, and so are neighbours."""
+    """Do the same to both, if it is allowed: hosts that make claims are known, and so are neighbours."""
     match kind, arguments:
         case "know", (bytes() as host,):
             told.known.add(host)

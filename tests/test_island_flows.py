@@ -63,7 +63,7 @@ def test_what_follows_a_relay_goes_where_it_went() -> None:
 
 
 def test_no_other_datagram_goes_on_by_its_first_bytes() -> None:
-    """Whatever is cut off, added or changed: it is left to the decoder."""
+    """Check that truncated, extended and changed datagrams are left to the decoder."""
     rng = Random(2)
     relay = fr.Relay(path("abcd"), 1, b"", rng.randbytes(300))
     with Line() as line:
@@ -103,7 +103,7 @@ def test_a_flow_ends_with_the_neighbours_that_it_leads_through() -> None:
 
 
 def test_flows_have_the_bounds_of_relays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes of the neighbour, datagrams of a muted one, and how many flows are kept."""
+    """Check bytes of the neighbour, datagrams of a muted one, and the number of flows."""
     monkeypatch.setattr(flows, "FLOWS_MAX", 16)
     with Line(limits={"link_relay_bytes_per_s": 10_000}) as line:
         relay = fr.Relay(path("abc"), 1, b"", bytes(100))

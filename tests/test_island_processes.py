@@ -1,7 +1,7 @@
-"""Messages that go straight through the island between real nodes, signed, with losses: five in a line and in a ring.
+"""Messages sent straight through the island between real nodes, signed, with losses: five in a line and in a ring.
 
-Links are cut and nodes are killed while messages are on their way. Each comes once to its recipient, be it straight or
-from hand to hand, and is acknowledged; while nothing is harmed, relays keep no copy.
+Links are cut and nodes are killed while messages are on their way. Each message arrives once at its recipient, straight
+or from hand to hand, and is acknowledged. Without harm, relays keep no copy.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def net() -> Iterator[Net]:
 
 
 async def hosts(nodes: Nodes, name: str, count: int) -> bool:
-    """Return True if a node knows that so many others can be reached."""
+    """Return True if a node knows that this many others can be reached."""
     found = (await nodes[name].client.status())["island"]
     return bool(found["hosts"] == count)
 
 
 async def play(net: Net, folder: Path, pairs: Sequence[tuple[str, str]], harms: Sequence[str], messages: int) -> None:
-    """Send from one end to the other; do some harm each time when a few more messages came."""
+    """Send from one end to the other, and cause harm each time a few more messages have arrived."""
     net.add(*LINE)
     radio = Radio(net, *LINE)
     for pair in pairs:

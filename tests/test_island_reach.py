@@ -1,4 +1,4 @@
-"""Hosts know whom they can reach, and over how many hops: compared with the contacts by breadth-first search."""
+"""Hosts know which hosts they can reach, and over how many hops: compared with a breadth-first search over contacts."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_hosts_with_and_without_an_island_get_on() -> None:
 
 @pytest.mark.parametrize("seed", [3, 7])
 def test_links_and_nodes_may_come_and_go_faster_than_anybody_is_sure_of_them(seed: int) -> None:
-    """With seed 7 a host was told to be in reach that no longer was."""
+    """Check among others seed 7, with which a host was reported to be in reach that no longer was."""
     chance = random.Random(seed)
     nodes = names(chance.choice((3, 4, 5)))
     edges = line(nodes)

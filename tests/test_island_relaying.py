@@ -21,7 +21,7 @@ def path(names: str) -> bytes:
 
 
 class Stage(Islands):
-    """A line of hosts; what one of them sends in Relays is noted."""
+    """A line of hosts; the relay frames of one of them are noted."""
 
     def __init__(self, names: str = "abcd", **options: object) -> None:
         super().__init__(names, **options)
@@ -106,7 +106,7 @@ def test_no_more_is_passed_on_for_a_neighbour_than_may_be() -> None:
 
 
 def test_a_relay_that_cannot_go_on_is_led_round_once() -> None:
-    """The sender is not told that a link is gone; the relay before it is."""
+    """Check that the relay before a broken link is informed, and not the sender."""
     with Stage("abcde", announce_s_max=1.0) as stage:
         stage.link("ab", "bc", "cd", "be", "ed")
         stage.net.subscribe("d", "news")
@@ -138,7 +138,7 @@ def test_what_cannot_be_led_round_is_reported_and_the_link_avoided() -> None:
 
 
 def test_no_relay_visits_a_host_twice() -> None:
-    """A ring in which links vanish one after the other, unknown to all but their ends."""
+    """Check a ring in which links vanish one after the other, unknown to all but their ends."""
     with Stage("abcdef", announce_s_max=1.0) as stage:
         stage.link("ab", "bc", "cd", "de", "ef", "fa")
         stage.net.subscribe("d", "news")

@@ -1,4 +1,4 @@
-"""Paths over a graph that tests tell, held against a breadth-first search that is written in another way."""
+"""Paths over a graph that tests define, compared with an independent breadth-first search."""
 
 from __future__ import annotations
 

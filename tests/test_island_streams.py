@@ -1,4 +1,4 @@
-"""Many small messages along one path: none waits for another for ever, all are acknowledged as fast as they come."""
+"""Many small messages along one path: none waits for another for ever, and all are acknowledged as they arrive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stream(islands: Islands, count: int) -> None:
 
 
 def test_what_is_pushed_is_taken_while_as_much_is_asked_for_as_may_be() -> None:
-    """Else what was asked for would wait behind it for ever."""
+    """Otherwise requested messages would wait behind it for ever."""
     with Islands("abcd", limits={"offers_open_max": 5}) as islands:
         stream(islands, 2_060)
 
@@ -43,7 +43,7 @@ def test_a_parcel_needs_no_place_among_what_is_asked_for() -> None:
 
 
 def test_acknowledgements_of_own_messages_count_for_no_limit() -> None:
-    """Ten records acknowledge them, and a neighbour may bring one a second."""
+    """Check with ten records of acknowledgements, while a neighbour may send one a second."""
     with Islands("abcd", security="signed", limits={"link_records_per_s": 1}) as islands:
         stream(islands, 300)
         assert not islands.net.host("a").overview().refused

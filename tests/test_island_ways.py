@@ -64,7 +64,7 @@ def released(seed: int, loss: float) -> int:
 
 @pytest.mark.parametrize("seed", [5, 206, 272])
 def test_losses_make_no_message_wait_longer_than_the_patience(seed: int) -> None:
-    """Timeouts that double leave six tries (5), three while no round trip is known (206), or learn a wrong one."""
+    """Timeouts that double leave six tries (seed 5), three while no round trip is known (206), or learn a wrong one."""
     assert released(seed, 0.1) == 0
 
 
@@ -78,7 +78,7 @@ def test_as_few_messages_outlast_the_patience_as_ten_tries_in_a_row_are_lost() -
 
 
 def test_what_its_recipient_is_done_with_is_acknowledged_again_where_it_is_repeated() -> None:
-    """Else it is repeated for as long as the route lasts, before all that follows."""
+    """Otherwise it is repeated for as long as the route lasts, before all that follows."""
     with Islands("abcd", altruistic=True, announce_s_max=60.0, announce_s_min=60.0) as islands:
         net = islands.net
         islands.found_s = 65
@@ -196,7 +196,7 @@ def test_offers_along_a_path_have_no_more_entries_than_a_frame_may() -> None:
 
 
 def test_who_carries_for_a_recipient_offers_it_there_along_a_path() -> None:
-    """The author is gone, and the relay carries for nobody."""
+    """Check without the author, while the relay carries for no other node."""
     with Islands("abcd", announce_s_max=2.0) as islands:
         net = islands.net
         net.add("e", altruistic=True)
@@ -298,7 +298,8 @@ def test_messages_that_must_be_durable_first_go_straight_then() -> None:
 def wander(seed: int, *, island: bool, hours: float) -> tuple[Counter[str], int, int]:
     """Let hosts meet and part at random while they write to each other.
 
-    Returns how many of the messages each host got, how many there were, and for how long one was withheld at most.
+    Return the number of messages that each host got, the number of all, and the longest time for which one was
+    withheld.
     """
     chance = random.Random(seed)
     names = "abcdefgh"

@@ -1,4 +1,4 @@
-"""Sends to recipients as programs follow them: one acknowledgement after the other, all, or not all in time."""
+"""Sends to recipients as programs follow them: acknowledgements one by one, all of them, or not all in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.attached("an acknowledgement may overtake the answer th
 
 
 class Listening:
-    """A task that notes who acknowledges a message."""
+    """A task that notes the recipients that acknowledge a message."""
 
     def __init__(self, net: testing.Network, sent: Sent) -> None:
         self.nodes: list[str] = []

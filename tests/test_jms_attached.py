@@ -46,7 +46,7 @@ MIB = 1024 * 1024
 
 @functools.cache
 def udp(_: Path) -> dict[str, object]:
-    """Return the same value for all of one test."""
+    """Return the same value throughout one test."""
     return apart()
 
 
@@ -470,7 +470,7 @@ async def test_a_program_that_takes_more_than_it_reads_does_not_fill_the_memory(
 
 
 class Taking:
-    """A program that keeps the messages which it is given, and is told of nothing else but the end."""
+    """A program that keeps the messages that it gets, and is informed only of the end."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes | None] = []

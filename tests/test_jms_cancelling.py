@@ -1,4 +1,4 @@
-"""Calls that are cancelled, at every turn of the loop and while they wait for the disk: done or not done, never half.
+"""Calls that are cancelled at every turn of the loop, or while they wait for the disk: done or not, never half.
 
 Whatever is cancelled, no message is lost and none comes twice.
 """

@@ -1,8 +1,8 @@
-"""Programs that do anything at any time, while nodes crash and disks are full: nothing is lost, nothing is silent.
+"""Programs that do anything at any time, while nodes crash and disks are full: nothing is lost, nothing fails silently.
 
 A reader keeps a durable subscription through contexts of every mode, and receives in every way; it is cancelled,
-recovered, closed and killed by chance. In the end every message whose `send` returned was delivered, whatever came a
-second time was flagged, and what was acknowledged for good never came again.
+recovered, closed and killed at random. In the end every message whose `send` returned was delivered, every redelivery
+was flagged, and durably acknowledged messages were never redelivered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Channel topics in storms: transactions, crashes, full disks and links that come and go, chosen at random by a seed.
+"""Channel topics in storms: transactions, crashes, full disks and failing links, chosen at random by a seed.
 
-Producers commit events in transactions, a durable consumer receives them in transactions. Whatever happens meanwhile,
-each event of a commit that returned is consumed once, in the order of its producer, or counted as lost. Of a commit
-that raised all events come, or none does.
+Producers commit events in transactions, and a durable consumer receives them in transactions. Each event of a commit
+that returned is consumed once, in the order of its producer, or counted as lost. Of a commit that raised, either all
+events arrive or none.
 """
 
 from __future__ import annotations

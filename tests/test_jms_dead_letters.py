@@ -1,4 +1,4 @@
-"""Dead letters: what programs failed with too often is kept apart, to be looked at, and received by whoever can."""
+"""Dead letters: messages with which programs failed too often are kept apart, to be examined and received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real nodes inside a program: shared by all who use one folder, and open while anybody does."""
+"""Real nodes inside a program: shared by all users of one folder, and open while there are any."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WITHIN_S = 30.0
 
 @functools.cache
 def udp(_: Path) -> dict[str, object]:
-    """Return the same value for all of one test."""
+    """Return the same value throughout one test."""
     return apart()
 
 

@@ -19,7 +19,7 @@ LIMIT_S = 400 * HOUR_S
 
 @asynccontextmanager
 async def network(*names: str, carrier: bool = True, **settings: object) -> AsyncIterator[testing.Network]:
-    """Nodes that are alone, and one who carries for others; announcements are seldom, as days pass."""
+    """Yield nodes that are alone, and one that carries for others; announcements are rare, because days pass."""
     options = {"announce_s_min": 5.0, "announce_s_max": 20.0, "seed": 1} | settings
     async with testing.network(*names, **options) as net:  # type: ignore[arg-type]  # as they are
         if carrier:
@@ -36,7 +36,7 @@ async def meet(net: testing.Network, a: str, b: str, *, after_s: float = HOUR_S,
 
 
 class Program:
-    """A program on one node, which keeps what its listener gets."""
+    """A program on one node, which keeps the messages of its listener."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -145,7 +145,7 @@ def test_a_durable_subscriber_that_is_off_while_messages_are_published_expire_an
 
 
 async def _last_hop(selector: str | None) -> tuple[testing.Traffic, list[str]]:
-    """Return what a carrier sends to a reader of a hundred messages, half of which are of one language."""
+    """Return the traffic of a carrier to a reader of a hundred messages, half of which are of one language."""
     nodes = network("author", "reader", compress=False)
     async with nodes as net, net.context("author") as author, net.context("reader") as reader:
         consumer = await reader.create_consumer(NEWS, selector)
@@ -170,7 +170,7 @@ def test_a_selector_halves_the_traffic_of_the_last_hop() -> None:
 
 
 class Forum(Program):
-    """A participant that answers questions, if asked to, and says what follows what it heard last."""
+    """A participant that answers questions, if asked to, and sends messages that follow the last one it got."""
 
     def __init__(self, context: Context, name: str, topic: Topic, follows: dict[str, str], *, answers: bool) -> None:
         super().__init__(context)

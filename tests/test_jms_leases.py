@@ -1,4 +1,4 @@
-"""Programs that take longer than their leases: they hear that what they acknowledge is not theirs any more."""
+"""Programs that take longer than their leases: acknowledging then fails, because the message was reassigned."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_command_is_told_as_an_error_of_jms_and_leaves_noth
 
 
 class Works(SessionUnitsOfWork):
-    """The works of a session that keeps what is reported."""
+    """The units of work of a session that keeps its reports."""
 
     def __init__(self) -> None:
         self.drive = CountingDrive()

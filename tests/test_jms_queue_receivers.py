@@ -1,4 +1,4 @@
-"""Queues that name their receivers: nobody else is given a message, or shown one."""
+"""Queues that name their receivers: no other node gets a message, or can browse one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of one context that overtake each other: whatever comes first, each ends, and nothing stays behind."""
+"""Calls of one context that overtake each other: in any order each call ends, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ every_moment = pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 0.1, 0.6])
 
 @pytest.fixture(autouse=True, params=["at once", "later"])
 def _answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node is asked in the same turn of the loop, or some turns later, as one that starts or is attached is."""
+    """Let the node answer in the same turn of the loop, or some turns later, as one that starts or is attached."""
     if request.param == "at once":
         return
     for name in ("connect", "disconnect", "open_session", "close_session", "consume", "close_consumer", "unsubscribe"):
@@ -271,7 +271,7 @@ async def test_a_node_that_is_suspended_refuses_and_goes_on_afterwards(net: test
 async def test_what_comes_while_a_consumer_without_prefetch_asks_is_not_asked_for_twice(
     net: testing.Network, turns: int
 ) -> None:
-    """Twice would be with the bytes of the one before: too few for what follows, which then never comes."""
+    """A second request would have the bytes of the first one: too few for the next message, which then never comes."""
     async with net.context("a") as context:
         queue, producer = await context.declare_queue("jobs"), context.create_producer()
         consumer = await context.create_consumer(queue, prefetch=0)

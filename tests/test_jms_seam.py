@@ -1,4 +1,4 @@
-"""The seam below the APIs: whatever a program does goes through values that can be encoded."""
+"""The interface below the APIs: every call of a program goes through values that can be encoded."""
 
 from __future__ import annotations
 

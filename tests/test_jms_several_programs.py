@@ -1,4 +1,4 @@
-"""Several programs on one node: who gets what, and how long it is owed to them."""
+"""Several programs on one node: the messages that each gets, and how long these are kept for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short calls of a context: text as destination, `send`, `ask`, `responder`, and what goes with them."""
+"""The short calls of a context: text as destination, `send`, `ask`, `responder`, and related ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions: what was received and what was sent count together, or not at all, whenever the node dies."""
+"""Transactions: receives and sends count together, or not at all, whenever the node dies."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ async def work(net: testing.Network) -> list[str]:
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_crash_at_any_moment_leaves_all_of_a_transaction_or_nothing(every: int) -> None:
-    """The node dies after every so many turns of the loop, for every number until it is not reached any more."""
+    """Let the node die after every n-th turn of the loop, for every n until that is not reached any more."""
 
     def crashed_after(turns: int) -> bool:
         reached = False
