@@ -1,4 +1,4 @@
-"""Transactions on queues and topics: all or nothing, whichever node dies, at whatever moment."""
+"""Transactions on queues and topics: all or nothing, whichever node dies, at any moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRANSACTED = SessionMode.SESSION_TRANSACTED
 WORK = ("one", "two", "three")
 LOG = Topic("log")
 STEP_S = {"worker": 0.0002, "shop": 0.001}
-"""By the node that manages the queue: over the air everything takes longer."""
+"""Step between crashes, by the node that manages the queue: over the air everything takes longer."""
 WAIT_S = 2.0
 
 

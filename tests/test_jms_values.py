@@ -1,4 +1,4 @@
-"""Calls, answers, news and errors as bytes: what goes in comes out, and what is no value is told as such."""
+"""Calls, answers, news and errors as bytes: values survive encoding, and other objects are refused with an error."""
 
 from __future__ import annotations
 

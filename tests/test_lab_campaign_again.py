@@ -1,4 +1,4 @@
-"""Campaigns begun in vain, interrupted after an edit, overtaken by the next one; all without Spark."""
+"""Campaigns that failed to start, were interrupted after an edit, or overtaken by the next one; all without Spark."""
 
 from __future__ import annotations
 

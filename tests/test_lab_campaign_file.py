@@ -1,4 +1,4 @@
-"""campaign.toml: what it means, and every mistake told before anything runs."""
+"""campaign.toml: its meaning, and every mistake reported before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver that is killed in the middle of a campaign: begun again, the records are those of an undisturbed one."""
+"""A driver that is killed in the middle of a campaign: started again, its records equal those of an undisturbed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors in processes of their own: what they run, what they unpack, what is left in them; and a real cluster."""
+"""Executors in their own processes: their tasks, the files that they unpack, and what is left; and a real cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contacts on Spark: the table of one process, for every slab and partitioning; what tasks find wrong is told."""
+"""Contacts on Spark: the same table as in one process, for all slabs and partitions; errors of tasks are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lab ingest`: traces become tables with a manifest; what is wrong is told, and then nothing is written."""
+"""`lab ingest`: traces become tables with a manifest; mistakes are reported, and then nothing is written."""
 
 from __future__ import annotations
 

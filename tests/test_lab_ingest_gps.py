@@ -1,4 +1,4 @@
-"""Traces with a file per node, as KAIST's and cabspotting's: from the files to who met whom, against brute force."""
+"""Traces with a file per node, as KAIST's and cabspotting's: from files to contacts, against brute force."""
 
 from __future__ import annotations
 

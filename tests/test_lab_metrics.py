@@ -1,6 +1,6 @@
 """Metrics of emulated runs with order, loss, churn and crashes: by `lab metrics`, and by other code from the records.
 
-All families are made once, by the command, from one folder of records; every test looks at some of them.
+The command computes all families once, from one folder of records; each test checks some of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lab metrics` on the way: what is computed again and what is not, lines of real nodes, records that are damaged."""
+"""`lab metrics` in steps: results that are reused, lines of real nodes, and damaged records."""
 
 from __future__ import annotations
 

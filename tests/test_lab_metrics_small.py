@@ -1,4 +1,4 @@
-"""Metrics of records made by hand, exact percentiles of many values, records of real nodes, and what is refused."""
+"""Metrics of records made by hand, exact percentiles of many values, records of real nodes, and refused input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ chance = random.Random(7)
 
 
 def oracle(values: list[int], ranks: int) -> list[tuple[int, int]]:
-    """Values at which another of so many shares of all is reached, and the least; how many are not above."""
+    """Return the least value, and those at which another share of all values is reached, with cumulative counts."""
     values = sorted(values)
     wanted = {values[0]} | {values[-(-rank * len(values) // ranks) - 1] for rank in range(1, ranks + 1)}
     return [(value, sum(each <= value for each in values)) for value in sorted(wanted)]

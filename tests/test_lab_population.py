@@ -1,4 +1,4 @@
-"""Populations in the laboratory: windows as tasks, metrics and pages that say what they are of."""
+"""Populations in the laboratory: windows as tasks, and metrics and pages that name their mode."""
 
 from __future__ import annotations
 

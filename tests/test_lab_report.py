@@ -1,4 +1,4 @@
-"""Pages: the paper's values beside ours, whole files that need nothing else, and what is wrong is said."""
+"""Pages: the paper's values beside ours, complete files without references, and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 
 @pytest.fixture(scope="module")
 def walkers(tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """The page of walkers with three seeds: as the paper has it, and one and two per cent more."""
+    """Return the page of walkers with three seeds: the paper's values, and one and two per cent more."""
     folder = tmp_path_factory.mktemp("walkers")
     lab_pages.like_paper(folder, OSTERMALM, seeds=(10, 2, 1))
     return _page(folder)
@@ -61,7 +61,7 @@ def _page(folder: Path, command: str = "") -> Reader:
 
 
 def _plain(folder: Path, run_name: str = "plain/default/1") -> None:
-    """Write a campaign without order, in which one message was sent and nothing else happened."""
+    """Write a campaign without order, in which only one message was sent."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
     counts = {"bcast": 4, "rcvd": 3, "codlvd": 7, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0}
     rows[f.PROCESSING].append({"run": run_name, **counts})

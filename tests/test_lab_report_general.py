@@ -1,4 +1,4 @@
-"""The general page, how pages are printed, and what is checked and told while one is made."""
+"""The general page, the printing of pages, and the checks while one is made."""
 
 from __future__ import annotations
 

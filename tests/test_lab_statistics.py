@@ -1,4 +1,4 @@
-"""Statistics of contacts and presences: against figures reckoned by hand, and second by second for random ones."""
+"""Statistics of contacts and presences: against figures computed by hand, and second by second for random ones."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_window_of_no_length_is_refused() -> None:
 
 # -------------------------------------------------------------------------------------------- second by second
 def drawn(seed: int) -> tuple[list[Meeting], list[Stay]]:
-    """Return a run whose times are whole seconds, some of them long after nobody was there."""
+    """Return a run whose times are whole seconds, some of them long after the last node left."""
     chance = random.Random(seed)
     base = chance.choice((0, 1_700_000_000))
 

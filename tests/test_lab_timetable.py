@@ -1,4 +1,4 @@
-"""Positions from a timetable: rows that can be joined by lines, and what is told of the feed and of the day."""
+"""Positions from a timetable: rows that can be joined by lines, and facts about the feed and the day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every test runs in one lane of the checks, chosen by what it uses; and one check that fails is failure."""
+"""Every test runs in one lane of the checks, chosen by its imports; one failing check fails the run."""
 
 from __future__ import annotations
 

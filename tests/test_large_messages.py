@@ -177,7 +177,7 @@ def test_a_neighbour_gets_the_growth_of_a_half_received_message_before_it_is_who
 
 
 class Ferry:
-    """Carries frames between two hosts by hand; of what is stored it keeps the payloads of the first one only."""
+    """Carries frames between two hosts by hand; keeps the payloads of the first one only."""
 
     def __init__(self) -> None:
         settings = Settings.emulated(security="signed", compress=False, beacons=False)
@@ -229,7 +229,7 @@ class Ferry:
 
 
 def test_what_comes_in_while_the_rest_is_on_its_way_follows_without_a_timeout() -> None:
-    """A relay hands on what it has of a message, and the rest as soon as it has it, on a link just as fast."""
+    """Check that a relay forwards the pieces that it has, and the rest as they arrive, on an equally fast link."""
     with testing.network("a", "b", "c", altruistic=True) as net:
         net.subscribe("c", "film")
         net.link("a", "b", rate_bytes_per_s=RATE)

@@ -1,7 +1,7 @@
-"""A layer of a host, with a frame, a companion, a link, a row, a gate and a draft of its own.
+"""A layer of a host, with its own frame, companion, link, row, gate and draft.
 
-`Quorum` holds every message of a destination back until so many neighbours have vouched for it, each by a frame. It
-says what it vouches for beside its announcements and when a contact begins, remembers vouchers in the store, keeps a
+`Quorum` holds every message of a destination back until enough neighbours have vouched for it, each by a frame. It
+sends its own vouchers beside its announcements and when a contact begins, remembers vouchers in the store, keeps a
 route, and publishes a note when something passed.
 """
 
@@ -121,7 +121,7 @@ class Quorum(Layer):
 
 
 class Site:
-    """A few hosts in one room, their stores in dictionaries, frames as they are."""
+    """A few hosts in one room, with stores in dictionaries, and frames without encoding."""
 
     def __init__(self, *names: str) -> None:
         self.now = 0

@@ -1,4 +1,4 @@
-"""Links that work both ways, one way, no more, and nodes that sleep (N3, N12, N13)."""
+"""Links that work both ways, one way or not any more, and nodes that sleep (N3, N12, N13)."""
 
 from __future__ import annotations
 

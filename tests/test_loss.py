@@ -1,4 +1,4 @@
-"""Loss recovery on its own: whatever is sent, acknowledged, forged or timed out, each frame has one fate."""
+"""Loss recovery alone: however frames are sent, acknowledged, forged or timed out, each frame has one outcome."""
 
 from __future__ import annotations
 

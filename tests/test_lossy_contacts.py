@@ -35,7 +35,7 @@ def exchange_s(seed: int, *, loss: float = 0.2, delay_s: float = 0.005) -> float
 
 @pytest.mark.parametrize("seed", [33, 82, 92, 157])
 def test_contacts_that_once_took_long_are_short(seed: int) -> None:
-    """Cover what was lost in them: a descriptor again and again, reviews of both sides, a request."""
+    """Check losses of a descriptor again and again, of reviews of both sides, and of a request."""
     assert exchange_s(seed) < 12
 
 

@@ -133,7 +133,7 @@ def test_another_ranking_changes_who_gives_way() -> None:
 
 @contextmanager
 def pair(*, seen_max: int) -> Iterator[testing.Network]:
-    """Two linked hosts; b has room for one message, remembers so many, carries everything and subscribes to news."""
+    """Yield two linked hosts; b has room for one message, remembers some, carries everything and subscribes to news."""
     with testing.network("a", seed=1) as net:
         net.add("b", cache_messages_max=1, altruistic=True, limits={"seen_max": seen_max})
         net.subscribe("b", "news")

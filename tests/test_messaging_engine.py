@@ -1,4 +1,4 @@
-"""Messaging on one host: claims, consumers, acknowledgements, works, crashes and failing disks."""
+"""Messaging on one host: claims, consumers, acknowledgements, units of work, crashes and failing disks."""
 
 from __future__ import annotations
 
@@ -1085,7 +1085,7 @@ def test_what_an_undone_commit_acknowledged_is_there_for_others_also_after_its_s
 def test_what_a_session_still_has_of_a_subscription_that_is_gone_comes_flagged_to_the_next(
     node: OneNode, *, committed: bool
 ) -> None:
-    """Also where its commit is undone after the other one came."""
+    """Check it also if its commit is undone after the other subscription began."""
     session = node.session()
     consumer = node.consume(session, "t")
     node.credit(consumer)

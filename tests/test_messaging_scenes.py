@@ -20,7 +20,7 @@ HOUR_S = 3_600.0
 
 @contextmanager
 def network(*names: str, carrier: bool = True, seed: int = 1, **settings: object) -> Iterator[testing.Network]:
-    """A network with messaging awake, and with one who carries for others; announcements are seldom, as days pass."""
+    """Yield a network with messaging awake, and a carrier for others; announcements are rare, because days pass."""
     settings = {"announce_s_min": 5.0, "announce_s_max": 20.0} | settings
     with testing.network(*names, seed=seed, **settings) as net:  # type: ignore[arg-type]
         net.open_messaging()
@@ -115,7 +115,7 @@ def test_a_claim_whose_copy_has_to_give_way_is_told() -> None:
 
 
 def _last_hop(selector: str | None) -> tuple[testing.Traffic, list[str]]:
-    """Return what a carrier sends to a reader of a hundred messages, half of which are of one language."""
+    """Return the traffic of a carrier to a reader of a hundred messages, half of which are of one language."""
     with network("author", "reader", compress=False) as net:
         program = Program(net, "reader", "topic/news", selector)
         chance = random.Random(1)
@@ -256,7 +256,7 @@ def _said(how: str) -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def test_messaging_adds_no_byte_to_what_nodes_say_but_that_they_want_advertisements_and_carry_for_others() -> None:
-    """Neither where nobody uses it, nor where a program subscribes instead of a plain application."""
+    """Check it without programs, and with a program that subscribes in place of a plain application."""
     asleep = _said("asleep")
     assert asleep["b"]["Announce"][0] > 500
     assert asleep["b"]["Parcel"][0] == 5

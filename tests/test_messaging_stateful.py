@@ -1,4 +1,4 @@
-"""Messaging on one host against a model: any sequence of commands, with crashes and a disk that fails."""
+"""Messaging on one host against a model: any sequence of commands, with crashes and a failing disk."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ class MessagingMachine(RuleBasedStateMachine):
         self.watch()
 
     def is_full(self, more: int) -> bool:
-        """Return True if so many more exceed what may be here: then some may have to give way, and cannot."""
+        """Return True if this many more messages exceed the room: then some would have to be evicted, and cannot."""
         return len([each for each in self.model.letters.values() if each.here]) + more > self.messages_max
 
     @precondition(lambda self: self.model.sessions)

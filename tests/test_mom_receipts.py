@@ -1,4 +1,4 @@
-"""Receipts on one host: what a send that asks is told, when, and what is left of that after a crash or a full disk."""
+"""Receipts on one host: the states that a send reports, when, and what remains after a crash or a full disk."""
 
 from __future__ import annotations
 
@@ -364,7 +364,7 @@ def test_who_asks_hears_nothing_that_a_crash_could_take_back(node: Author) -> No
 
 
 class Subscriber(Author):
-    """A node that has a message of another one, who wants to hear of its delivery."""
+    """A node that has a message of another one, which asked for a receipt."""
 
     def __init__(self, *, wish: bool = True) -> None:
         super().__init__(messaging={"receipt_s": OUTLIVE_S})

@@ -1,7 +1,7 @@
-"""Receipts of one host against a model: anything is said in any order, the disk fails, and the node crashes.
+"""Receipts of one host against a model: any reports in any order, a failing disk, and crashes.
 
-What a program is told of a message never falls, over all lives of the node; it is never more than somebody who has a
-say in it said, or the clock; and once the disk has caught up, it is no less than what was said in this life.
+The state that a program sees of a message never falls, over all lives of the node. It is never more than a node that
+may report it has reported, or the clock. Once the disk has caught up, it is no less than the reports of this life.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Letter:
     """States reported by nodes that may report them, before or after restarts."""
     said_handed_over: bool = False
     due: SendState = SendState.STORED
-    """As far as it has to be told once the disk has caught up: what was said in this life, or is on disk."""
+    """State that must be reported once the disk has caught up: reported in this life, or on disk."""
 
 
 class ReceiptMachine(RuleBasedStateMachine):

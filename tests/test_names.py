@@ -1,4 +1,4 @@
-"""Names of one device: what they stand for, how they are listed, and what may be bound."""
+"""Names of one device: their destinations, how they are listed, and which may be bound."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE, X, Y = NodeId("here"), NodeId("x"), NodeId("y/z")
 
 
 def space(*entries: tuple[NodeId, str, str]) -> Namespace:
-    """Return a namespace with these names of nodes; what stands for nothing is a context."""
+    """Return a namespace with these names of nodes; a name without a destination is a context."""
     made = Namespace(HERE)
     for owner, name, destination in entries:
         made.add(Entry(owner, name, destination, deadline_us=7))

@@ -50,7 +50,7 @@ async def carries(node: Node, messages: int) -> bool:
 
 
 async def served(giver: Node, taker: Node, end: End) -> None:
-    """Wait until the taker has all that it asked the giver for: nothing is owed, and little came for a while."""
+    """Wait until the taker has all that it requested: the giver owes nothing, and little came for a while."""
 
     async def quiet() -> bool:
         before = came_in(end)

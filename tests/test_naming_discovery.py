@@ -1,4 +1,4 @@
-"""Discovery: the names of all nodes that one is connected with, asked at once, over any number of hops."""
+"""Discovery: the names of all nodes that a node is connected with, asked at once, over any number of hops."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_timeout_is_a_length_of_time(wrong: object) -> None:
 
 
 class Scene:
-    """A node that asks, one that is asked, and somebody who says whatever it likes; all in reach of each other."""
+    """A node that asks, one that is asked, and one that sends anything; all in reach of each other."""
 
     def __init__(self, net: testing.Network) -> None:
         self.net = net

@@ -1,4 +1,4 @@
-"""The namespaces and the radio hub of the other tests do what they say, and leave nothing behind."""
+"""The namespaces and the radio hub of the other tests work as described, and leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlines of hosts: never too late, whatever they have heard, and seldom for nothing."""
+"""Deadlines of hosts: never too late, after any input, and seldom without need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def busy(host: Host) -> bool:
 
 
 class Neighboured:
-    """A host with one neighbour that says who it is and what it wants."""
+    """A host with one neighbour that announces itself and its interests."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -1,4 +1,4 @@
-"""One node at several addresses is one peer, and nobody can take another's place."""
+"""One node at several addresses is one peer, and no node can take another's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a real node: files that are whole once they have their name, and rows that tell what happened."""
+"""The record of a real node: files are complete once they have their name, and rows describe what happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output of a node about what it carries, for which nodes and for how long."""
+"""The output of a node about the messages that it carries, for which nodes and how long."""
 
 from __future__ import annotations
 

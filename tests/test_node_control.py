@@ -1,4 +1,4 @@
-"""Programs on one machine speak with a node through its control socket, and none of them can harm the others."""
+"""Programs on one machine talk to a node through its control socket, and none of them can harm the others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A real node is killed again and again while messages flow: what it promised before, it keeps afterwards.
+"""A real node is killed again and again while messages flow: it keeps every promise that it made before.
 
-The test keeps its own books of what it was promised: which sends were answered, which messages it was handed, which
-acknowledgements returned. What was under way when the node died may have happened or not.
+The test keeps its own account of promises: sends that were answered, messages that were handed over, acknowledgements
+that returned. Whatever was under way when the node died may have happened or not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOOT_S_MAX = 0.8
 
 
 class Books:
-    """The promises to a program at the victim; it raises when the victim breaks one."""
+    """The promises to a program at the victim; raises when the victim breaks one."""
 
     def __init__(self) -> None:
         self.handed: set[bytes] = set()
@@ -56,7 +56,7 @@ class Books:
 
 
 class Author:
-    """A program that publishes all the time, at one node."""
+    """A program that publishes continuously, at one node."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -87,7 +87,7 @@ class Author:
 
 
 class Reader:
-    """A program at the victim: it confirms some of what it gets, late or at once, and forgets about the rest."""
+    """A program at the victim: it confirms some of its messages, late or at once, and ignores the rest."""
 
     def __init__(self, chance: random.Random) -> None:
         self.books = Books()

@@ -199,7 +199,7 @@ def test_a_store_without_its_key_does_not_get_another_key(home: NodeFolder) -> N
 
 
 def test_a_folder_whose_key_is_gone_does_not_get_another_key(home: NodeFolder) -> None:
-    """Check that no key is made: it would be refused, too, and stand in the way of the one that is restored."""
+    """Check that no key is made: it would be refused, too, and prevent the right one from being restored."""
     node = home.identity().node
     home.key_file.unlink()
     with pytest.raises(NodeError, match=f"belongs to the node {node}, whose key file is missing: restore the key"):
@@ -312,7 +312,7 @@ def test_a_key_that_comes_back_without_its_store_begins_after_all_its_earlier_li
 
 @pytest.mark.parametrize("security", ["signed", "off"])
 def test_a_node_does_not_start_on_a_store_that_became_empty(tmp_path: Path, security: str) -> None:
-    """A store that is gone was taken away by somebody; one that is empty was lost by a disk or a file system."""
+    """A missing store was removed by a person; an empty one was lost by a disk or a file system."""
     assert incarnation(tmp_path, security=security) >= 1
     store = tmp_path / "store.sqlite"
     store.write_bytes(b"")
@@ -324,7 +324,7 @@ def test_a_node_does_not_start_on_a_store_that_became_empty(tmp_path: Path, secu
 
 
 def test_a_plain_name_without_a_store_begins_after_all_its_earlier_lives(tmp_path: Path) -> None:
-    """Check the ids, which have nothing else that would tell one life from another."""
+    """Check the ids, which have nothing else that distinguishes one life from another."""
     lives = [incarnation(tmp_path / each, security="off") for each in ("a", "a", "b", "b")]
     assert lives == sorted(set(lives))
 

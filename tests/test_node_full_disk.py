@@ -1,6 +1,6 @@
-"""A real node on a real disk that is full: sends fail and say why, carried copies give way, nothing promised is lost.
+"""A real node on a real disk that is full: sends fail with a reason, carried copies are evicted, no promise is broken.
 
-The virtual counterpart, where the disk is full at a word, is `test_full_disk`.
+The virtual counterpart, with a disk that fills up on command, is `test_full_disk`.
 """
 
 from __future__ import annotations

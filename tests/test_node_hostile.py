@@ -1,9 +1,9 @@
 """Real nodes under a flood of hostile datagrams from another process: they stay small, answer, and go on exchanging.
 
-The flood (`tests.flood`) is a third each of noise, of spoiled datagrams and of sound frames without sense. It goes to
-the victim's own port, to the group and to the broadcast address, so its friend gets half of it, too. Noise is dropped
-by the system; of the rest only so much is read as does not keep a node from its neighbours. Where more comes than can
-be taken off the sockets, the system drops datagrams of the honest as well, and those are sent again.
+The flood (`tests.flood`) is one third each of noise, of damaged datagrams and of valid but meaningless frames. It goes
+to the victim's own port, to the group and to the broadcast address, so its friend gets half of it, too. The system
+drops noise; of the rest, a node reads only as much as does not keep it from its neighbours. If more arrives than can be
+read from the sockets, the system drops datagrams of honest nodes as well, and those are sent again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.nodes import PATIENCE_S, FreshNodes, Node, scene, until
 ROOT = Path(__file__).parents[1]
 MIB = 1024 * 1024
 ARRIVAL_S_MAX = 20.0
-"""From publication at one of the honest nodes to delivery at the other, while the flood goes on."""
+"""Longest time from publication at one honest node to delivery at the other, during the flood."""
 STATUS_S_MAX = 2.0
 GROWTH_BYTES_MAX = 30 * MIB
 IDLE_SHARE_MAX = 0.2
-"""Of one processor, once it is over."""
+"""Largest share of one processor, once the flood is over."""
 SAID_BYTES_MAX = 2_000
 """A node does not fill its log with what strangers send."""
 LARGE_BYTES = 100_000
@@ -59,7 +59,7 @@ class Talk:
             await asyncio.sleep(0.2)
 
     async def receive(self, node: Node, other: Node) -> None:
-        """One of them reads. Strangers may publish as well; what they send is nobody's concern here."""
+        """Wait until one of them has read its message, skipping messages that strangers published."""
         while True:
             message = await node.program.receive()
             await node.program.acknowledge(message)
@@ -96,7 +96,7 @@ async def _cancelled(*tasks: asyncio.Task[None]) -> None:
 
 
 async def _flood(orders: dict[str, Any]) -> dict[str, float]:
-    """Run the flood, in a process of its own; what it says it did."""
+    """Run the flood in its own process; return its report."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.flood", json.dumps(orders), cwd=ROOT, stdout=subprocess.PIPE
     )

@@ -28,7 +28,7 @@ WITHIN_S = 30.0
 
 
 class WatchedNode(Node):
-    """A node that keeps what its host tells."""
+    """A node that keeps the events of its host."""
 
     def __init__(self, folder: Path, **keywords: object) -> None:
         super().__init__(parse("", {}, {"udp": apart(), "node.data": str(folder), **keywords}))

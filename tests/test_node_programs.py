@@ -1,4 +1,4 @@
-"""Programs on one real node exchange messages, and what one of them does harms no other."""
+"""Programs on one real node exchange messages, and none can harm another."""
 
 from __future__ import annotations
 

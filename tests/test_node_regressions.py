@@ -203,7 +203,7 @@ async def test_a_peer_with_whose_frames_the_host_fails_costs_the_others_nothing(
 
 @scene
 async def test_no_datagram_overtakes_another_of_the_same_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relays behind what has to be decoded go the long way with it."""
+    """Check relays behind datagrams that have to be decoded: they take the slow path, too."""
     async with running(tmp_path) as node:
         sent: list[tuple[str, list[bytes]]] = []
         decoded: list[str] = []
@@ -297,7 +297,7 @@ def test_a_name_server_that_does_not_answer_delays_neither_other_peers_nor_the_e
 
 
 class OneDead:
-    """Stands in for a socket that reaches one interface whose queue is never emptied, and others that work."""
+    """Replaces a socket that reaches one interface whose queue is never emptied, and others that work."""
 
     def __init__(self, dead: Target) -> None:
         self.dead = dead.address

@@ -1,4 +1,4 @@
-"""A node's life in one process: what it gives back, what it warns of, what it keeps."""
+"""The life of a node in one process: released resources, warnings, and kept state."""
 
 from __future__ import annotations
 

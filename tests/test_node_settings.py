@@ -1,4 +1,4 @@
-"""Settings of a real node: file, environment and keywords, and what mistakes are told."""
+"""Settings of a real node: file, environment and keywords, and the errors about mistakes."""
 
 from __future__ import annotations
 

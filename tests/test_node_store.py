@@ -1,4 +1,4 @@
-"""The store of a real node: what is readable, what is durable, what is lost."""
+"""The store of a real node: readable, durable and lost rows."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_somebody_waits_for_the_disk_with_is_written_while_the_writer_rests
 
 
 def test_the_writer_rests_while_more_than_one_batch_gathers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that come one at a time would only wait for it."""
+    """Check that messages that come one at a time do not wait for it."""
     rested: list[int] = []
     monkeypatch.setattr(writer, "_REST_S_MAX", WAIT_S)
     monkeypatch.setattr(writer.Writer, "_rest", lambda _, group, __: rested.append(len(group)))

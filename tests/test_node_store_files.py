@@ -103,7 +103,7 @@ def filled(path: Path, count: int = 300) -> None:
 
 
 def refusal(path: Path) -> str:
-    """Return the error that the user reads; the file is as it was."""
+    """Return the error that the user reads; the file must be unchanged."""
     before = path.read_bytes()
     with pytest.raises(NodeError) as caught:
         Store.open(path, lambda: None)
@@ -187,7 +187,7 @@ def test_a_log_without_its_store_is_refused_and_not_read_into_another_one(path: 
 
 @pytest.mark.parametrize("statement", [1, 6, 11, *soaked(range(2, 11))])
 def test_a_store_that_was_cut_off_while_it_was_made_is_made_again(path: Path, statement: int) -> None:
-    """An empty file is damage; so nobody may ever be left with one who did nothing but start a node."""
+    """An empty file counts as damage, so merely starting a node must never leave one behind."""
     with subprocess.Popen([sys.executable, "-c", _KILLED, str(path), str(statement)]) as child:  # noqa: S603 - our own
         assert child.wait() == -signal.SIGKILL
     assert not path.exists()
@@ -398,7 +398,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def small(small_disk: Callable[[int], Path]) -> Path:
-    """A disk of 8 MiB for one test."""
+    """Return a disk of 8 MiB for one test."""
     return small_disk(8 << 20)
 
 
@@ -410,7 +410,7 @@ def take_all(folder: Path, name: str = "other") -> None:
 
 
 def fill_up(disk: Disk, first: int = 1) -> int:
-    """Put messages until one is lost; returns its number."""
+    """Put messages until one is lost; return its number."""
     for n in range(first, 10_000):
         if disk.outcome(message(n, random.Random(n).randbytes(10_000))) is not None:
             return n
@@ -465,7 +465,7 @@ def test_freed_room_is_used_again_although_the_disk_stays_full(small: Path) -> N
 def test_what_is_deleted_on_a_full_disk_makes_room_at_once_though_the_log_was_longer_before(
     small: Path, commits: int
 ) -> None:
-    """At the end of a long log there is room for deletions, and none for what is to have the room that they make."""
+    """At the end of a long log there is room for deletions, but none for messages that could use the freed room."""
     chance = random.Random(commits)
     with opened(small / "store.db") as disk:
         for number in range(commits):

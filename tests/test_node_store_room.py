@@ -31,7 +31,7 @@ def payload(size: int = SIZE) -> bytes:
 
 
 def fill(disk: Disk, first: int) -> int:
-    """Put messages from this number on until one is refused; returns its number."""
+    """Put messages from this number on until one is refused; return its number."""
     for number in range(first, first + 1_000):
         if disk.outcome(message(number, payload())) is not None:
             return number
@@ -39,7 +39,7 @@ def fill(disk: Disk, first: int) -> int:
 
 
 def take_all(path: Path) -> None:
-    """Let somebody else take what room there is."""
+    """Let another program use all free room."""
     with path.with_name("other").open("ab", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4_096)) == 4_096:
             pass
@@ -70,7 +70,7 @@ def acknowledged(number: int) -> tuple[dict[Key, Value], tuple[Key, ...]]:
 
 
 def consume(disk: Disk, first: int, end: int) -> None:
-    """Hand over and acknowledge messages, as a queue does: some of the notes go with what it says to others."""
+    """Hand over and acknowledge messages, as a queue does: some notes are written with control messages."""
     for number in range(first, end):
         said = control(10_000 + number) if number % 5 == 0 else {}
         assert disk.outcome(handed_over(*range(number, min(number + 5, end))) | said) is None, number

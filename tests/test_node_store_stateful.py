@@ -1,7 +1,7 @@
-"""The store against a dictionary: whatever is submitted, answered, lost, closed or cut off.
+"""The store against a dictionary: any sequence of submitting, answering, losing, closing and cutting off.
 
-The account is a list of what the store would hold after each batch. Reads see the last of them; a store that was cut
-off holds one of them, and none older than the last answer; a lost batch, and those not answered by then, never were.
+The model is a list of the contents after each batch. Reads see the last of them. A store that was cut off holds one of
+them, none older than the last answer. A lost batch, and all that were not answered by then, never existed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Contents after each batch since the last that was answered, which comes first."""
         self.away = False
         self.bodies: dict[Key, Value] = {}
-        """The bytes of each piece that ever was. They never change, since the id of a message stands for them."""
+        """The bytes of each piece that ever existed. They never change, since the id of a message stands for them."""
         self.open()
 
     def open(self) -> None:
@@ -170,7 +170,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.away and not self.away_since)
     def cut_off(self) -> None:
-        """Cut the node off: what is on disk at this moment is all that there is, in the middle of a write or not."""
+        """Cut the node off: only what is on disk at this moment remains, even in the middle of a write."""
         cut = Path(tempfile.mkdtemp()) / "store.db"
         while True:
             before = os.stat(self.path)  # noqa: PTH116 - mtime in ns

@@ -1,4 +1,4 @@
-"""Real sockets: on loopback, and in network namespaces where there are other machines and links that come and go."""
+"""Real sockets: on loopback, and in network namespaces with other machines and changing links."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def free_port() -> int:
 
 
 class Node(Udp):
-    """Sockets on loopback, and what came."""
+    """Sockets on loopback, and the datagrams that arrived."""
 
     def __init__(self, **settings: object) -> None:
         self.came: list[tuple[str, bytes]] = []

@@ -26,7 +26,7 @@ ME = node_prefix(NodeId("a"))
 
 
 class Scene:
-    """A host that pushes nothing, with one neighbour, `b`, who wants news and says what it is told to say."""
+    """A host that pushes nothing, with one neighbour, `b`, which wants news and sends what a test asks for."""
 
     def __init__(self, **settings: object) -> None:
         self.now = 0
@@ -48,7 +48,7 @@ class Scene:
         return self.host.receive(frames, "b", self.now)
 
     def passes(self, seconds: float) -> list[Frame]:
-        """Time passes as for a driver; what was sent to the neighbour, or to all."""
+        """Let time pass as a driver does; return the frames that were sent to the neighbour, or to all."""
         end = self.now + round(seconds * SECOND)
         sent = self.settle()
         while (due := self.host.next_deadline()) is not None and due <= end:

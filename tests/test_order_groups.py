@@ -1,4 +1,4 @@
-"""Numbers of order groups: what one author may open, which ones make room, and that order outlives them."""
+"""Numbers of order groups: how many one author may open, which ones make room, and that order outlives them."""
 
 from __future__ import annotations
 

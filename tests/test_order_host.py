@@ -58,7 +58,7 @@ def forum() -> Iterator[testing.Network]:
 
 
 def half_a_contact(net: testing.Network, **changes: object) -> None:
-    """Let b's answer to a's large message come to c, and end the contact before the large one does."""
+    """Let b's answer to a's large message reach c, and end the contact before the large message does."""
     say(net, "a", "large", payload=bytes(LARGE), **changes)
     net.advance(30)
     say(net, "b", "answer", priority=9, **changes | {"lifetime_s": 600})

@@ -115,7 +115,7 @@ def test_what_was_waited_for_and_came_leaves_no_timer_behind() -> None:
 
 
 class Alone:
-    """A host that nobody visits; its disk answers at once, but for what is held."""
+    """A host without neighbours; its disk answers at once, except for held batches."""
 
     def __init__(self, **settings: object) -> None:
         self.host = Host(Identity.plain(NodeId("v")), Settings.emulated(**settings), Random(1))

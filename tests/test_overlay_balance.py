@@ -39,7 +39,7 @@ def balanced(name: str, seed: int, begin_s: float = 60, more: Mapping[str, objec
 
 
 def allowed(percent: int) -> float:
-    """Return the load that a broker may have: as much as it should, or as all have, and one client more."""
+    """Return the load that a broker may have: the limit, or the mean of all, plus one client."""
     mean = percent / 100
     return max(LOAD_MAX, mean) + mean / CLIENTS_PER_BROKER
 

@@ -80,7 +80,7 @@ def test_producers_that_say_where_their_events_begin_fill_a_seat_and_no_more() -
 
 
 class _Copy:
-    """As much of a copy as lanes see."""
+    """The part of a copy that lanes use."""
 
     def __init__(self, name: int, length: int) -> None:
         self.id = name.to_bytes(8, "big")

@@ -1,4 +1,4 @@
-"""Channels: events go from producers over home brokers to consumers, once and in order, whatever fails."""
+"""Channels: events go from producers over home brokers to consumers, once and in order, despite all failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detours at the home of producers: the same question gets the same answer, within bounds that finished ones leave."""
+"""Detours at the home of producers: the same question gets the same answer, within bounds that finished ones free."""
 
 from __future__ import annotations
 

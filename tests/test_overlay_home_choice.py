@@ -57,7 +57,7 @@ def test_figure_4() -> None:
 
 
 def at(**hops: int) -> dict[NodeId, Distance]:
-    """Distances: positive ones are those of routes."""
+    """Return distances; positive ones are those of routes."""
     return {NodeId(name): Distance(value < 0, abs(value)) for name, value in hops.items()}
 
 

@@ -1,4 +1,4 @@
-"""Homes of clients: programs are told which broker works for them, and why."""
+"""Homes of clients: programs learn which broker works for them, and why."""
 
 from __future__ import annotations
 

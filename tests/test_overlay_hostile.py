@@ -216,7 +216,7 @@ def test_a_leg_whose_origin_does_not_fit_is_dropped(how: str) -> None:
 
 @pytest.mark.parametrize("change", [{"root": bytes(32)}, {"length": 5}, {"size": 5}, {"codec": PayloadCodec.ZSTD}])
 def test_a_leg_of_another_root_length_size_or_codec_than_its_origin_is_dropped(change: dict[str, object]) -> None:
-    """The author of the origin signed what does not fit: nobody else could."""
+    """Check a leg whose origin is signed by its author with values that do not match."""
     with line("signed") as net:
         sound = published(net, "B", b"rain")
         origin = Identity.derived(1, "B").sign(msgspec.structs.replace(sound, **change))

@@ -1,4 +1,4 @@
-"""Items of relocations: what travels is what was said, anything else is not read, and the table says who may say it."""
+"""Items of relocations: decoded items equal encoded ones, anything else is refused, and a table lists the senders."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ wasm = pytest.mark.skipif(not programs.is_installed(), reason="needs the extra: 
 
 @modulator("recent-count")
 class RecentCount:
-    """Number all events; keep results that are younger than so many seconds."""
+    """A modulator that numbers all events, and keeps results that are younger than this many seconds."""
 
     asked: ClassVar[Counter[bytes]] = Counter()
     refused: ClassVar[set[bytes]] = set()

@@ -187,7 +187,7 @@ def test_an_author_hears_in_a_later_contact_that_a_leg_came() -> None:
 
 
 def test_offers_of_legs_that_came_bring_each_record_once_and_few_in_all() -> None:
-    """One record names many messages, and one offer all of them."""
+    """Check that one record names many messages, and one offer all of them."""
     with scene("AB", "AB") as play:
         for _ in range(40):
             play.send("A", ["B"])

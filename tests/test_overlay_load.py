@@ -1,4 +1,4 @@
-"""Loads of brokers: what is counted, what others are told, work that takes its time, clients that leave."""
+"""Loads of brokers: what is counted, what other brokers learn, work that takes time, and clients that leave."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_the_next_nearest_broker_is_the_home_at_once_if_the_nearest_one_has_too_
 
 
 def test_work_takes_its_declared_time_in_emulation() -> None:
-    """Results leave when they are worked off, one after the other; a faster processor takes less."""
+    """Check that results leave one after the other when their work is done; a faster processor takes less time."""
     for speed, expected in ((1.0, 0.1), (2.0, 0.05)):
         with scene(capacity=1.0, speed=speed) as net:
             for node in "xy":

@@ -1,4 +1,4 @@
-"""Events that were gone before a seat first heard of their producer: a consumer is told how many it did not get."""
+"""Events that were gone before a seat first heard of their producer: the consumer learns how many it missed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from carrypost.overlay.registry import Result, modulator
 
 @modulator("by-number")
 class ByNumber:
-    """Make nothing of every third event, three results of the next, and one of the third, which is the event itself."""
+    """A modulator that gives, in turn, no result, three results, and the event itself."""
 
     def process(self, event: Input) -> list[Input | Result]:
         number = event.attributes["n"]
@@ -75,7 +75,7 @@ class Modulated(World):
         return {number: self.stored[each][0] for each, number in self.numbers.items() if each in self.stored}
 
     def wrong(self, node: str, destination: str) -> list[str]:
-        """Return what is missing, repeated, torn or out of order among the results of `by-number`."""
+        """Return the missing, repeated, torn and misplaced results of `by-number`."""
         results = [each.decode() for each in self.results(node, destination)]
         events = [int(number) for number, _ in groupby(results, key=lambda each: each.split("/")[0])]
         found = [f"repeated: {events}"] if len(set(events)) < len(events) else []
@@ -86,7 +86,7 @@ class Modulated(World):
         return found + self.displaced(destination, events, {each for each in self.producers if each % 3})
 
     def displaced(self, destination: str, events: list[int], expected: set[int]) -> list[str]:
-        """Return what is missing or out of order among the numbers of events, by producer."""
+        """Return the missing and misplaced numbers of events, by producer."""
         found = []
         for producer in set(self.producers.values()):
             own = {number for number, of in self.producers.items() if of == producer}

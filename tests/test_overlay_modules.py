@@ -55,7 +55,7 @@ class Modular(Modulated):
         return destination
 
     def counted(self, destination: str) -> int:
-        """Return how many events the module counted, and told in order and once each."""
+        """Return the number of events that the module counted, and reported in order and once each."""
         counts = [int(each) for each in self.results("y", destination)[1::2]]
         assert counts == list(range(1, len(counts) + 1))
         return len(counts)
@@ -333,13 +333,13 @@ def test_another_home_adopts_the_seat_of_a_module_with_its_state() -> None:
 
 
 class Hoarding(Modular):
-    """A world whose consumers have the module `hoard`: each result tells all events that its state is of."""
+    """A world whose consumers have the module `hoard`: each result lists all events of its state."""
 
     def emit(self, node: str, payload: bytes | None = None) -> None:
         super().emit(node, payload or f"{self.emitted + 1};".encode())
 
     def wrong(self, node: str, destination: str) -> list[str]:
-        """Return what is missing, repeated or out of order, and where the state is not that of the results before."""
+        """Return the missing, repeated and misplaced results, and states that differ from the results before."""
         histories = [each.decode() for each in self.results(node, destination)]
         found = [f"{each!r} after {before!r}" for before, each in pairwise(histories) if not each.startswith(before)]
         events = [int(each) for each in histories[-1].split(";")[:-1]] if histories else []

@@ -1,4 +1,4 @@
-"""Hostile clients of a broker that runs modules of any node: what they can take from it, and from others."""
+"""Hostile clients of a broker that runs modules of any node: the resources that they can use up."""
 
 from __future__ import annotations
 

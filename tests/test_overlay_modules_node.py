@@ -23,12 +23,12 @@ pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: p
 
 CHANNEL, EVENTS, PAUSE_S = "flood", 40, 0.05
 TURN_S_MAX = 0.05
-"""Of processor time: that the machine has other things to do is no fault of the broker."""
+"""Longest turn in processor time: other work of the machine is not the broker's fault."""
 GROWTH_BYTES_MAX = 96 * 1024 * 1024
 
 
 def waited_s(pid: int) -> float:
-    """Return how long the main thread of a process waited for a processor so far."""
+    """Return the time for which the main thread of a process has waited for a processor so far."""
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 

@@ -89,7 +89,7 @@ def scene(**options: object) -> Iterator[Scene]:
 
 
 def forgeries(scene: Scene, author: str) -> list[tuple[str, Item]]:
-    """Return items about the seat at B, and for whom they are."""
+    """Return items about the seat at B, with their receivers."""
     h, y = scene.h(author), scene.node("y")
     return [
         ("y", Moving("flood", 1, 1, scene.node(author))),

@@ -26,7 +26,7 @@ SHOWN = 2
 
 
 class Hoarding(Relocating):
-    """A world in which one consumer has the module `hoard`: each result tells all events that its state is of."""
+    """A world in which one consumer has the module `hoard`: each result lists all events of its state."""
 
     def __init__(self, names: str, **options: object) -> None:
         super().__init__(names, overlay={"modulators": "any"}, **options)
@@ -44,7 +44,7 @@ class Hoarding(Relocating):
         return destination
 
     def results(self, destination: str) -> list[tuple[bytes, list[str]]]:
-        """Return the results as those of `chain`: the hash of all events, and those that the one before lacked."""
+        """Return the results as those of `chain`: the hash of all events, and those that the previous result lacked."""
         payloads: dict[MessageId, bytes] = {}
         for each in self.net.deliveries(self.since[destination][0]):
             if each.descriptor.destination == destination:

@@ -1,4 +1,4 @@
-"""The pause of a relocation: what the worst event loses against the same run without one, in one-way delays."""
+"""The pause of a relocation: the delay of the slowest event beside the same run without one, in one-way delays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DELAY_S = 0.2
 
 
 def delays(seed: int, loss: float, *, moves: bool) -> list[float]:
-    """Return the delays of the events of one producer, whose consumer's seat moves from B to C in the meantime."""
+    """Return the delays of the events of one producer, while its consumer's seat moves from B to C."""
     world = Relocating("ABCp", seed=seed, loss=loss, delay_s=DELAY_S)
     with world.net as net:
         net.add("y", overlay=OVERLAY | {"homing": "static"})

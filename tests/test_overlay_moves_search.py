@@ -1,4 +1,4 @@
-"""Seats that move while everything fails: each result has to fit all events before it, of all producers.
+"""Seats that move while everything fails: each result must match all events before it, of all producers.
 
 Crashes at every batch are tried around one relocation, of its source, its destination, both homes of producers and the
 consumer. The search moves seats all the time, among losses, duplicates, reordering, slow and full disks, crashes, and
@@ -39,7 +39,7 @@ class Search:
         """A broker that will not return."""
 
     def run(self, moves: int) -> list[str]:
-        """Play; returns what is wrong in the end."""
+        """Play the search; return the faults at its end."""
         world = self.world
         world.begin(LINKS)
         results = world.chain("y")

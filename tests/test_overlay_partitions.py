@@ -41,7 +41,7 @@ def test_with_the_island_and_homes_that_change_order_and_state_hold(tmp_path: Pa
 
 
 def torn(found: list[Delivery], sizes: list[int]) -> list[str]:
-    """Return what is repeated, missing or out of order among what a consumer was given, and states that are wrong."""
+    """Return the repeated, missing and misplaced results of a consumer, and wrong states."""
     numbers: dict[str, list[int]] = {}
     for each in found:
         numbers.setdefault(each.producer, []).append(each.event)
@@ -54,7 +54,7 @@ def torn(found: list[Delivery], sizes: list[int]) -> list[str]:
 
 
 class Parts(Story):
-    """Parts that merge and are torn again: m carries what has no path. A node that crashes is back a little later."""
+    """Parts that merge and split again: m carries messages without a path. A crashed node is back a little later."""
 
     roles: ClassVar[dict[str, str]] = {"producer": "p", "producer's home": "A", "consumer's home": "B", "consumer": "y"}
     producers, links = "p", "pA AB By"

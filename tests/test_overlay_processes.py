@@ -94,7 +94,7 @@ async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path
 CHANNELS: dict[str, object] = {
     "neighbours_max": 3, "update_s": 1.0, "discovery_s": 0.5, "orphan_s": 2.0, "handoff_s": 2.0, "gap_s": 600.0,
 }  # fmt: skip
-"""Settings of overlays with clients. Nothing is given up: what is missing is waited for."""
+"""Settings of overlays with clients. No event is given up: missing ones are waited for."""
 
 
 def with_overlay(**settings: object) -> dict[str, object]:
@@ -108,7 +108,7 @@ def with_overlay(**settings: object) -> dict[str, object]:
 async def test_events_come_once_and_in_order_while_links_move_and_homes_are_killed(
     tmp_path: Path, events: int, moves: str
 ) -> None:
-    """The only link of the consumer moves from broker to broker, and its seat is to follow.
+    """Move the only link of the consumer from broker to broker, so that its seat follows.
 
     Each home is killed as soon as the next one expects the seat: links between brokers are slow, so that it has yet to
     get its state. All brokers have links to each other, and `a` is the home of the producer.
@@ -168,10 +168,10 @@ async def test_events_come_once_and_in_order_while_links_move_and_homes_are_kill
 async def test_parts_that_merge_and_are_torn_lose_nothing_when_a_role_is_killed(
     tmp_path: Path, line: str, killed: str
 ) -> None:
-    """A line of the producer, its home a, the consumer's home b, and the consumer c: a and b lose each other.
+    """Use a line of the producer, its home a, the consumer's home b, and the consumer c: a and b lose each other.
 
-    In each part of the story events are sent while there is no path, one role is killed, and all have to come when the
-    parts merge again.
+    In each part of the story events are sent while there is no path, one role is killed, and all events must arrive
+    when the parts merge again.
     """
     flood = ChannelTopic("flood")
     with Net() as net:

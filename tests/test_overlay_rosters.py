@@ -67,7 +67,7 @@ class Scene:
 
 @contextmanager
 def scene(links: str, *, seed: int = 1, loss: float = 0.0, security: str = "off", **options: object) -> Iterator[Scene]:
-    """Nodes that are linked as written; each broker has the nearest one as its neighbour."""
+    """Yield nodes that are linked as written; each broker has the nearest one as its neighbour."""
     limits = options.pop("limits", {})
     overlay = {"enabled": True, "neighbours_max": 1, "update_s": 4.0, **options}
     net = network(seed=seed, loss=loss, island=True, island_s_min=0.2, security=security)

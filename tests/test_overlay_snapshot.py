@@ -1,4 +1,4 @@
-"""Snapshots of seats: what is packed is read again; whatever breaks a bound or contradicts itself is refused."""
+"""Snapshots of seats: unpacking reverses packing; bounds that are exceeded and contradictions are refused."""
 
 from __future__ import annotations
 

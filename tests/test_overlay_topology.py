@@ -24,7 +24,7 @@ def broker(**settings: object) -> dict[str, object]:
 
 
 def hops_from(graph: Graph, start: str) -> dict[str, int]:
-    """Return the nodes that are connected with one, and over how many hops."""
+    """Return the nodes that are connected with one, and the number of hops to each."""
     found, edge = {start: 0}, [start]
     while edge:
         edge = sorted({other for node in edge for other in graph[node]} - found.keys())
@@ -53,7 +53,7 @@ def figure_3(topology: str, seed: int) -> Network:
 
 
 def path_hops(net: Network, one: str, other: str) -> int:
-    """Return the hops between nodes along a broker's own path to another, as the network is now."""
+    """Return the hops between nodes along a broker's own path to another, in the present network."""
     graph = graph_of(net, "ABCD1235")
     path = net.overlay(one).path(other)
     assert path is not None
@@ -104,7 +104,7 @@ class Looks:
 def wait_for_the_order_of_the_text(net: Network) -> None:
     """Wait until C will look before B, and B before D.
 
-    B looks every 60 s and D every 90 s: one in three looks of B comes 40 to 70 s after one of D, whatever their phases.
+    B looks every 60 s and D every 90 s: one in three looks of B comes 40 to 70 s after one of D, for any phases.
     """
     looks = {name: Looks() for name in "BD"}
     for name, adaptor in looks.items():
@@ -337,7 +337,7 @@ def test_what_brokers_tell_each_other_is_acknowledged_to_them_alone(seed: int, l
 
 
 class Watching:
-    """An adaptor that notes what it is told, and fails."""
+    """An adaptor that notes its notices, and fails."""
 
     def __init__(self) -> None:
         self.noticed: list[Notice] = []

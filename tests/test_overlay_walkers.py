@@ -27,7 +27,7 @@ SEEDS = range(1, 11)
 
 
 class Found(NamedTuple):
-    """Means of one run: hops between brokers, and kbit/s that each sends to keep the overlay."""
+    """Means of one run: hops between brokers, and kbit/s that each sends to maintain the overlay."""
 
     network: float
     overlay: float

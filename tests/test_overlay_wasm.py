@@ -169,12 +169,12 @@ FAULTS = {
         module(f'(func (export "keep") (param i32 i32 i32) (result i32) {ENDLESS} (unreachable))'),
         r"keep\(\) " + FUEL),
 }  # fmt: skip
-"""Modules that start, or not, and what is told of the first thing that they do wrong."""
+"""Modules that start, or not, and the text of their first fault."""
 LARGE = Event(bytes(130_000), {"a": 1})
 
 
 def faults_of(text: str) -> str:
-    """Return what is told of a module that starts, is given a large event, saves, loads, and is asked what to keep."""
+    """Return the fault of a module that starts, gets a large event, saves, loads, and decides which results to keep."""
     try:
         at_work = instance(Modulator.wat(text))
     except LocalError as error:

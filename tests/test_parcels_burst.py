@@ -13,7 +13,7 @@ from carrypost.gossip.wire.frames import Frame
 from carrypost.security.identity import Identity
 
 Maker = Callable[[Identity, Identity], Message]
-"""Of an author, and of the victim."""
+"""Function of an author and of the victim."""
 SORTS: dict[str, tuple[Maker, str]] = {
     "wanted": (lambda author, _: message(author, b"one"), ""),
     "wanted, too": (lambda author, _: message(author, b"two"), ""),

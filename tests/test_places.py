@@ -52,7 +52,7 @@ class Crowded:
             self.host.receive([said], name, self.now)
 
     def run(self, seconds: float) -> list[Announce]:
-        """Time passes; what was announced to everybody."""
+        """Let time pass; return the announcements that were broadcast."""
         end = self.now + round(seconds * SECOND)
         announced = self._announced()
         while (due := self.host.next_deadline()) is not None and due <= end:
@@ -190,14 +190,14 @@ def test_who_exchanged_a_message_keeps_its_place_and_who_did_not_has_turns(
 
 
 def stays(stage: Scene) -> Iterator[list[Attacker]]:
-    """Strangers who announce themselves every second."""
+    """Yield strangers that announce themselves every second."""
     crowd = [Attacker(stage.net, f"crowd-{number}") for number in range(CROWD)]
     while True:
         yield crowd
 
 
 def earns(stage: Scene) -> Iterator[list[Attacker]]:
-    """Yield the same, where those who find a place at first earn it by a message."""
+    """Yield strangers, of which those that find a place at first earn it by a message."""
     crowd = [gives(stage, f"crowd-{number}") for number in range(PLACES - 1)]
     crowd += [Attacker(stage.net, f"crowd-{number}") for number in range(PLACES - 1, CROWD)]
     while True:

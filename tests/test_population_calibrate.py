@@ -51,7 +51,7 @@ def record_of(*contacts: tuple[str, str, float, float, float | None]) -> list[Co
 
 
 def passed(message: str, t: float, *path: tuple[str, float]) -> list[Columns]:
-    """Rows of a message that lives for 9 s: one node publishes it, and each other gets it from the one before."""
+    """Return rows of a message that lives for 9 s: one node publishes it, each other gets it from the one before."""
     author = path[0][0]
     said = {"message": message, "source": author, "size": 70}
     rows = [row_of("publish", t, author, attrs=[("deadline", repr(t + 9))], **said)]

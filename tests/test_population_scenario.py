@@ -1,4 +1,4 @@
-"""Population mode: what it refuses, what its first row says, and the files of delays."""
+"""Population mode: refused keys, the first row, and the files of delays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of profiles: what matches, what is known of it, and the XORs over that."""
+"""Views of profiles: matches, knowledge of them, and the XORs over both."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_dropping_what_was_not_kept_is_a_mistake(digest: bytes) -> None:
 
 
 class Book(RuleBasedStateMachine):
-    """A machine that compares views with a full scan, whatever comes, goes and is learnt."""
+    """A machine that compares views with a full scan, after any change."""
 
     slots = st.integers(0, 200)
 

@@ -59,7 +59,7 @@ def test_learning_in_parts_while_messages_come_and_go_is_learning_at_once() -> N
 
 
 def test_a_profile_that_takes_a_minute_does_not_keep_a_host_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cost is counted, not timed: what is spent on selectors in one step of the host is bounded."""
+    """Count costs instead of time: the cost of selectors in one step of the host is bounded."""
     spent: list[int] = []
     admits = guards.Guards.admits
 
@@ -99,7 +99,7 @@ def test_a_neighbour_that_leaves_takes_its_profile_along() -> None:
 
 
 def test_the_own_profile_may_become_one_that_is_still_being_learnt_from_a_neighbour() -> None:
-    """The same program on two nodes: the second one subscribes while it learns what the first one wants."""
+    """Check with the same program on two nodes: the second subscribes while it learns the interests of the first."""
     selectors = [each.selector for each in heavy()]
     with testing.network("a", "b", seed=1) as net:
         for number in range(120):

@@ -1,4 +1,4 @@
-"""`Published`: told once of every message of this host, before anything that follows from it; and its row."""
+"""`Published`: emitted once for every message of this host, before any event that follows from it; and its row."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ DELTA = Ordering.DELTA_CAUSAL
 
 
 def ordered(*topics: str) -> tuple[Draft, ...]:
-    """Messages each of which dies before those that it depends on: then it does not stand for them."""
+    """Return messages each of which dies before those that it depends on: a barrier then names these, too."""
     return tuple(
         Draft(topic, b"x", ordering=DELTA, lifetime_us=(100 - number) * 1_000_000)
         for number, topic in enumerate(topics)

@@ -1,4 +1,4 @@
-"""Fresh messages go out unasked: to whom, within which bounds, how they are confirmed, and what is lost."""
+"""Fresh messages are sent without a request: to which neighbours, within which bounds; confirmations and losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PERIOD_MS = 60_000
 
 
 class Scene:
-    """A host, `a`, and neighbours that want news, have finished reconciliation, and send what a test tells them to."""
+    """A host, `a`, and neighbours that want news, have finished reconciliation, and send what a test asks for."""
 
     def __init__(self, *names: str, **settings: object) -> None:
         self.now = 0

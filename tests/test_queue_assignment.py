@@ -1,4 +1,4 @@
-"""Assignments of a manager, message by message, beside a plain search through all that waits."""
+"""Assignments of a manager, message by message, beside a plain search through all waiting messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLENTY = 2**40
 
 
 class Manager:
-    """A host with one queue, and what should wait in it."""
+    """A host with one queue, and the messages that should wait in it."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
@@ -63,7 +63,7 @@ class Manager:
         return number
 
     def give(self, consumer: int, *, back: bool) -> int | None:
-        """Grant one credit; acknowledge the message that comes or, once in a while, give it back."""
+        """Grant one credit; acknowledge the message that comes or, once in a while, return it."""
         self.host.messaging.credit(consumer, 1, PLENTY, 0)
         handed = self.handed()
         for each in handed:

@@ -118,7 +118,7 @@ def test_that_a_message_of_this_node_was_consumed_is_written_once_and_told_with_
 
 
 def commit(node: Node, number: int, now: int, body: bytes = b"") -> int:
-    """Acknowledge a message and send another one to a topic; the batches that this takes."""
+    """Acknowledge a message and send another one to a topic; return the number of batches."""
     sends = (Draft("topic", body),)
     node.host.perform(UnitOfWork(next(node.numbers), sends=sends, acks=(Ack(node.session, (number,)),)), now)
     return len(node.settle(now)[0])

@@ -26,7 +26,7 @@ def net() -> Iterator[Net]:
 
 
 class Worker:
-    """Programs that work a queue off on one node, one after the other, and what they were promised in all."""
+    """Programs that consume a queue on one node, one after the other, and all promises to them."""
 
     def __init__(self, net: Net, name: str, folder: Path, queue: str) -> None:
         self._net, self._name, self._folder, self._queue = net, name, folder, queue

@@ -1,4 +1,4 @@
-"""The bounds of queues: what one node's queues hold, in all, for each queue and for each author."""
+"""The bounds of queues: what the queues of one node hold, in all, for each queue and for each author."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues on hosts, in virtual time: who is handed what, and what becomes of the rest."""
+"""Queues on hosts, in virtual time: the receivers of messages, and the fate of the others."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def send(here: Scene, text: str, life_s: float = LIFE_S) -> None:
 
 
 def lose_an_assignment(here: Scene, life_s: float = SHORT_S) -> Program:
-    """Give one message to a consumer of r that takes one at a time, and evict everywhere what tells of it."""
+    """Assign one message to a consumer of r that takes one at a time, and evict all control messages about it."""
     reader = Program(here.net, "r", here.queue, prefetch=1)
     here.net.advance(30)
     here.part()

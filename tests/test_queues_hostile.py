@@ -1,4 +1,4 @@
-"""Queues among strangers: who says what is not its to say changes nothing, and is counted."""
+"""Queues among strangers: items from a node that may not send them change nothing, and are counted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_US = 86_400_000_000
 
 
 class Scene:
-    """A manager with a queue, a receiver, and somebody who says whatever it likes; all in reach of each other."""
+    """A manager with a queue, a receiver, and a node that sends anything; all in reach of each other."""
 
     def __init__(self, net: testing.Network, **options: object) -> None:
         self.net = net

@@ -289,7 +289,7 @@ def test_what_a_commit_consumed_just_before_a_crash_is_neither_kept_nor_carried_
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_plain_subscription_of_the_host_takes_nothing_from_a_consumer_of_a_queue(late: bool) -> None:
-    """Whoever listens to everything has had the message, and confirmed it, before it was assigned to the consumer."""
+    """Check with a subscription that had the message, and confirmed it, before it was assigned to the consumer."""
     with network("m", "r") as net:
         net.subscribe("r", ".*")
         queue = declare(net, "m", "jobs")

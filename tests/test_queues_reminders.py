@@ -22,7 +22,7 @@ ROOM = 8
 
 
 class Scene:
-    """A manager, two receivers, and a queue; everybody has a small cache."""
+    """A manager, two receivers, and a queue; all nodes have small caches."""
 
     def __init__(self, net: testing.Network, **options: object) -> None:
         self.net = net
@@ -62,7 +62,7 @@ class Scene:
         self.net.advance(5)
 
     def press(self, node: str) -> None:
-        """Publish so much that matters as much, and is newer, that all control messages of a node are evicted."""
+        """Publish so many newer messages of the same privilege that all control messages of a node are evicted."""
         before, began = len(self.evicted), self.net.now
         while self._said(node):
             assert self.net.now < began + 5, "there is no end of them"
@@ -78,7 +78,7 @@ class Scene:
         return any(each.here for each in control)
 
     def assign_in_vain(self) -> Program:
-        """A consumer of r asks, m gives it a message when they have parted, and what tells so is evicted everywhere."""
+        """Let a consumer of r ask, m assign it a message after they have parted, and all nodes evict the assignment."""
         reader = Program(self.net, "r", self.queue)
         self.net.advance(30)
         self.part()
@@ -137,7 +137,7 @@ def test_an_assignment_that_was_evicted_everywhere_comes_to_its_receiver_all_the
 @RESTARTS
 @pytest.mark.parametrize("closed", [False, True])
 def test_an_acknowledgement_that_was_evicted_everywhere_is_said_again(restarted: str, closed: bool) -> None:
-    """The copy is gone where it was consumed, and only the note is left that it was; and nobody may consume there."""
+    """Check a copy that is gone where it was consumed: only the note of it is left, and no consumer is there."""
     with scene() as here:
         reader = Program(here.net, "r", here.queue, acknowledges=False)
         here.send("one")
