@@ -1,4 +1,4 @@
-"""Programs on a node in their own process, and the same attached to a `carrypost node`: what a message costs.
+"""Programs on a node in their own process, and the same attached to a `carrypost node`: the cost of a message.
 
 CPU time is that of all processes: the node's, and that of every program. In the end of every measurement a PERSISTENT
 message is sent: when that is on disk, so is everything before it.
@@ -176,7 +176,7 @@ async def receive(folder: str, messages: int) -> None:
 
 
 async def _beside_films(films: Context, small: Context, seconds: float) -> float:
-    """Return the small messages that one program sends per second while another sends long ones without pause."""
+    """Return the small messages that one program sends per second while another sends long ones continuously."""
 
     async def send_films() -> None:
         body = bytes(FILM_BYTES)

@@ -9,7 +9,7 @@ from carrypost import testing
 from carrypost.events import Event, Published
 
 LINEAR_GOAL = 1.1
-"""Bytes that one client more costs, by what it costs where there are fewer."""
+"""Largest ratio of the cost of one more client to that cost with fewer clients."""
 CLIENTS = {"one": (1, 50, 100, 500), "a tenth": (1, 50, 100)}
 """Numbers of clients, by how many of them are producers."""
 _BROKERS = "ABCD"
@@ -17,7 +17,7 @@ _HOUR_S = 3_600
 
 
 def rows(seconds: int, producers: str, counts: Sequence[int]) -> list[dict[str, object]]:
-    """Rows of the table: bytes per broker and hour, and what one client more costs, which must not rise."""
+    """Return the rows of the table: bytes per broker and hour, and the cost of one more client, which must not rise."""
     found: list[dict[str, object]] = []
     fewer, less, before = 0, 0.0, 0.0
     for clients in counts:
@@ -33,7 +33,7 @@ def rows(seconds: int, producers: str, counts: Sequence[int]) -> list[dict[str, 
 
 
 def _bytes_per_hour(clients: int, every: int, seconds: int) -> float:
-    """Give four brokers in a line clients, one in so `every` a producer, and let an event be sent every minute."""
+    """Give four brokers in a line clients, every `every`-th a producer, and let an event be sent every minute."""
     overlay = {"enabled": True}
     names = [f"c{number}" for number in range(clients)]
     producers = names[::every]

@@ -65,7 +65,7 @@ def backlog(size: int) -> Work:
 
 
 def post(size: int) -> Work:
-    """Owe a note to each of as many nodes, while the disk is slow; then let batches become durable one by one."""
+    """Owe a note to each of this many nodes, while the disk is slow; then let batches become durable one by one."""
     settings = Settings.emulated()
     outputs = Outputs(settings.limits)
     holdings = Holdings(settings, outputs.journal, privilege, random.Random(1), _HERE, ranking=INTEREST_FIRST)
@@ -135,7 +135,7 @@ def _drain(host: Host, take: Callable[[Event], None] = lambda _: None) -> None:
 
 
 def replies(size: int) -> Work:
-    """Keep as many requests open, each of which waits for its reply, until all replies come."""
+    """Keep this many requests open, each of which waits for its reply, until all replies come."""
     host = _host(size)
     messaging = host.messaging
     queue = messaging.declare(next(_numbers), Declare(REPLIES), 0)

@@ -1,8 +1,8 @@
-"""Histories of an order group: what sources that hear of each other late publish, and replays of it at one host.
+"""Histories of an order group: publications of sources that learn of each other late, and replays at one host.
 
-A history is made once, by two hosts at every source that are given the same: one whose registries are ours, and one
-that follows the codes of the paper to the letter. So every message is there twice, each with the barrier that its
-version gives it. An oracle that knows who published and delivered what, and no barrier, tells whether order was kept.
+A history is made once, by two hosts at every source that get the same messages: one with our registries, and one that
+follows the codes of the paper to the letter. So every message exists twice, each with the barrier of its version. An
+oracle that knows all publications and deliveries, and no barrier, decides whether order was kept.
 """
 
 from __future__ import annotations

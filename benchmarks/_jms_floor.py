@@ -1,8 +1,8 @@
 """The floor: the host's own publication of the same messages, and the bare commit of the same rows.
 
-A host has neither disk nor sockets. After as many publications as there were messages in a commit of the node it is
-drained, which is when a driver would take its changes and its events. A bare commit is SQL alone, in one thread: rows
-that a node wrote, read from its store before the clock runs.
+A host has neither disk nor sockets. It is drained after as many publications as a commit of the node has messages, as a
+driver would drain it. A bare commit is SQL alone, in one thread, of rows that a node wrote and that are read before
+timing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _host(settings: Settings) -> Host:
 
 
 def _drain(host: Host, now: int) -> list[Delivered]:
-    """Process everything as if the disk took no time; return what was delivered."""
+    """Process everything as if the disk took no time; return the deliveries."""
     found = []
     while host.busy:
         while (batch := host.changes()) is not None:

@@ -1,4 +1,4 @@
-"""Programs of the Context API on a real node, in this process: what they cost it, with its disk and all its threads.
+"""Programs of the Context API on a real node, in this process: their cost, with its disk and all its threads.
 
 CPU time is that of the whole process, so the store's writer is in it. In the end of every measurement a PERSISTENT
 message is sent: when that is on disk, so is everything before it.
@@ -73,7 +73,7 @@ class Meter:
 
 
 def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
-    """Return the factory of a node that nobody hears, with room for this many messages."""
+    """Return the factory of a node that no other node hears, with room for this many messages."""
     return ConnectionFactory(
         data=str(folder), security=security, cache_messages_max=2 * messages + 1_000, udp={"interfaces": ["lo"]},
         limits={"unconfirmed_max": 2 * messages, "share_queues": 1.0},
@@ -121,7 +121,7 @@ async def sending(made: ConnectionFactory, messages: int, tasks: int, mode: Deli
 
 
 async def fan_out(made: ConnectionFactory, messages: int, consumers: int, *, together: bool) -> Cost:
-    """Return the cost if one program sends, and each consumer gets every message, in one context or in one each."""
+    """Return the cost if one program sends, and each consumer gets every message, in one context or one each."""
     async with opened(made) as (ctx, node), AsyncExitStack() as stack:
         contexts = [await stack.enter_async_context(ctx.create_context()) for _ in range(1 if together else consumers)]
 

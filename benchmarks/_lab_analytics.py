@@ -1,10 +1,10 @@
 """Metrics of records by the functions of `lab metrics`, on Spark and in one process, beside SQL in duckdb.
 
-All read the same Parquet files (`_lab_records`), put together the copies of messages, and answer five questions: Table
-V (processing), Table VI (delays), 99 percentiles of transmission delay and of latency, the median transmission delay of
-every node, and deliveries and the last of them of every message. What they find is compared, and must be equal: numbers
-exactly, means and deviations to a millionth of a second. Then all families are made, of which these are a part. Spark
-is measured in a session whose workers have started, duckdb in a program of its own, the second time too.
+All read the same Parquet files (`_lab_records`), assemble the copies of messages, and answer five questions: Table V
+(processing), Table VI (delays), 99 percentiles of transmission delay and of latency, the median transmission delay of
+every node, and the number and last time of deliveries of every message. The answers must be equal: numbers exactly,
+means and deviations to a millionth of a second. Then all families are made, of which these are a part. Spark is
+measured in a session whose workers have started, duckdb in its own process, from the second time on.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def compare(ours: Mapping[str, Answer], duckdb: Found) -> None:
 
 
 def _same(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Return True if whole numbers are equal, and others are to a microsecond."""
+    """Return True if whole numbers are equal, and others differ by less than a microsecond."""
     return len(one) == len(other) and all(
         mine == yours or (isinstance(mine, float) and yours is not None and abs(mine - yours) < _CLOSE_US)
         for mine, yours in zip(one, other, strict=True)

@@ -1,7 +1,8 @@
-"""Whole commands of the laboratory, from the prompt and back: what people wait for, the start of Spark included.
+"""Whole commands of the laboratory, from the prompt and back: the time that users wait, including the start of Spark.
 
-An experiment of the papers in its small form, its metrics by both engines, what contacts of a million places tell, and
-one run of a hundred million rows. Each command is a program of its own, whose processes are all counted.
+The commands are an experiment of the papers in its small form, its metrics by both engines, statistics of contacts of a
+million places, and one run of a hundred million rows. Each command is a separate program, whose processes are all
+counted.
 """
 
 from __future__ import annotations

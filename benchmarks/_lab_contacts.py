@@ -1,9 +1,10 @@
 """Contacts of walkers: the kernel in one process, SQL in duckdb, and the same kernel on Spark.
 
-A made trace that is like the paper's city quarter: walkers that wander for about five minutes each, sampled every 0.6 s
-by clocks of their own, with a range of 50 m; ten times the walkers on ten times the area for the large case. Every
-engine reads the same Parquet file and writes the table of contacts. Those of Spark and of one process must be equal to
-the last bit, duckdb's, which works in floats, in number. Spark is measured in a session that has done it before.
+The artificial trace is like the paper's city quarter: walkers that wander for about five minutes each, sampled every
+0.6 s by clocks of their own, with a range of 50 m; the large case has ten times the walkers on ten times the area.
+Every engine reads the same Parquet file and writes the table of contacts. Those of Spark and of one process must be
+equal to the last bit; duckdb works in floats, and must find the same number. Spark is measured in a session that has
+done the work before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Records like those of a campaign over the paper's city quarter, of any length, made without running anything.
 
-Four runs, one for each lifetime of CAUSAL, Table V, one Parquet file each, as `lab campaign` writes them: row groups of
-100,000 rows in order of time, texts dictionary-encoded, zstd. Messages reach as many nodes as in the paper's runs,
-after delays that are about as long; a twentieth wait for their turn, some expire, some are left. Nearly all rows are
+There are four runs, one for each lifetime of CAUSAL, Table V, one Parquet file each, as `lab campaign` writes them: row
+groups of 100,000 rows in order of time, texts dictionary-encoded, zstd. Messages reach as many nodes as in the paper's
+runs, after similar delays; a twentieth wait for their predecessors, some expire, some are left. Nearly all rows are
 receptions and deliveries, as in real records.
 """
 
@@ -80,7 +80,7 @@ def _run(messages: int, copies: int, lifetime_s: int, seed: int) -> dict[str, In
 
 
 def one(rows: int, folder: Path) -> Path:
-    """Write about this many rows of a single run, as `records` in a folder of its own; once, in portions."""
+    """Write about this many rows of a single run, as `records` in its own folder; once, in portions."""
     home = folder / f"one-{rows}"
     path = home / "records" / "ostermalm.parquet"
     if not path.exists():
@@ -93,7 +93,7 @@ def one(rows: int, folder: Path) -> Path:
 
 
 def _write(path: Path, run: str, chunks: Iterable[dict[str, Ints]]) -> None:
-    """Write columns chunk by chunk; each begins when all messages of the one before are over."""
+    """Write columns chunk by chunk; each begins when all messages of the previous one are over."""
     nodes = pa.array([f"walker{number:04}" for number in range(NODES)])
     kinds, runs, details = pa.array(_KINDS), pa.array([run]), pa.array(["2"])
     partial = path.with_name(f".{path.name}.partial")

@@ -1,10 +1,10 @@
-"""Time and memory of a piece of work: of this process and all that it started, including the JVM and its workers.
+"""Time and memory of a piece of work: of this process and all its descendants, including the JVM and its workers.
 
-CPU time of a process that ended is with whoever waited for it, and that one is in the tree; so the sum over the tree
-loses nothing that ended, and never goes back. Memory is PSS (what processes share counts once), looked at again and
-again by a program of its own while the work goes on: that one disturbs little and counts for nothing, but may miss a
-short peak. A tree may hold a lot before the work begins, such as an idle JVM: `before_bytes` tells, and what has no
-business with Spark is better weighed by `weigh_apart`, in a program of its own.
+The CPU time of an ended process is counted by the process that waited for it, which is in the tree; so the sum over the
+tree includes ended processes, and never decreases. Memory is PSS (shared memory counts once). A separate program
+samples it while the work goes on. That program disturbs little and is not counted, but may miss a short peak. A tree
+may hold much memory before the work begins, such as an idle JVM: `before_bytes` has it. Work without Spark is better
+measured by `weigh_apart`, in its own program.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Weighed(Generic[T_co]):
 
 
 def weigh(run: Callable[[], T], *, tree: bool = True) -> Weighed[T]:
-    """Run it and measure it; not `tree`: this process alone, whatever its children do."""
+    """Run it and measure it; not `tree`: only this process, without its children."""
     with _Scales(tree=tree) as scales:
         began_s = time.perf_counter()
         result = run()
@@ -65,9 +65,9 @@ def weigh(run: Callable[[], T], *, tree: bool = True) -> Weighed[T]:
 
 
 def weigh_apart(run: Callable[..., T], *args: object) -> Weighed[T]:
-    """Weigh `run(*args)` in a new program: `run` is a function of a module, what goes in and out can be pickled.
+    """Weigh `run(*args)` in a new program: `run` is a function of a module; arguments and result can be pickled.
 
-    Time is counted from when that module is imported; memory includes Python and all that was imported.
+    Time is counted from the import of that module; memory includes Python and all imported modules.
     """
     with _program("serve()") as program:
         try:
@@ -82,9 +82,9 @@ def weigh_apart(run: Callable[..., T], *args: object) -> Weighed[T]:
 
 
 def weigh_command(command: Sequence[str]) -> Weighed[int]:
-    """A command in a program of its own, with its exit code; memory is the most that one Python process of it had.
+    """Weigh a command in its own program, with its exit code; memory is the maximum of one of its Python processes.
 
-    Executors and their workers are nobody's children any more when they end, so all processes are looked at meanwhile.
+    Executors and their workers have no parent any more when they end, so all processes are sampled meanwhile.
     """
     began_s = time.perf_counter()
     cpu_s: dict[tuple[int, float], float] = {}

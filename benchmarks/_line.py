@@ -55,7 +55,7 @@ class Line:
         self.first, self.last = sides[0], sides[-1]
 
     def run(self, seconds: float, *, until: int | None = None) -> None:
-        """Let the hosts talk for this long, or until the last one has this many messages."""
+        """Let the hosts exchange datagrams for this long, or until the last one has this many messages."""
         end = self.now + round(seconds * 1e6)
         while self.now < end and (until is None or self.last.delivered < until):
             moved = False
@@ -86,7 +86,7 @@ Publish = Callable[[bytes], object]
 
 
 def _gossip(line: Line) -> Publish:
-    """Let the last host subscribe to a topic, whose messages everybody carries."""
+    """Let the last host subscribe to a topic, whose messages all hosts carry."""
     line.last.host.subscribe(DESTINATION, now=0)
     line.run(_KNOWN_S)
     return lambda payload: line.first.host.publish(DESTINATION, payload, lifetime_us=_LIFETIME_US, now=line.now)
@@ -106,7 +106,7 @@ def _leg(line: Line) -> Publish:
 
 
 def _event(line: Line) -> Publish:
-    """Let the last host consume a channel that the first one produces for, each with its neighbour as its home."""
+    """Let the last host consume a channel of which the first one is a producer; the home of each is its neighbour."""
     first, last = line.first.host, line.last.host
     line.run(_KNOWN_S)
     last.subscribe(last.overlay.consume(CHANNEL, line.now), now=line.now)
@@ -124,7 +124,7 @@ _KINDS: Mapping[str, Callable[[Line], Publish]] = {"gossip": _gossip, "leg": _le
 def message_us(kind: str, payloads: Sequence[bytes], security: str, *, together: int, hops: int = 2) -> float:
     """Return the CPU microseconds that all hosts together need for one message.
 
-    `kind`: `leg`, `event` or `gossip`. So many messages are published `together`; the next ones when the last host has
+    `kind`: `leg`, `event` or `gossip`. `together` messages are published at once; the next ones when the last host has
     them. The first message is not counted: with it the producer of events finds its home.
     """
     names = "abcdefgh"[: hops + 1]
@@ -164,7 +164,7 @@ def _migrate(source: Host, consumer: NodeId, destination: NodeId, now: int) -> N
 def relocation_us(security: str, count: int, modulator: Modulator) -> float:
     """Return the CPU microseconds that all hosts together need to move a seat from one broker to another.
 
-    It goes to and fro between the homes of the producer and of the consumer, which each have one event before it.
+    It moves back and forth between the homes of the producer and of the consumer, with one event before each move.
     """
     line = Line({
         name: Settings.emulated(

@@ -1,7 +1,7 @@
-"""Two hosts joined by nothing: frames go from one to the other by reference, and batches are durable at once.
+"""Two hosts without a network: frames are passed by reference, and batches are durable at once.
 
-This is the cheapest possible driver, so that the core is what is measured. Time advances by a millisecond per round, or
-to the next timer if nothing is in flight.
+This is the cheapest possible driver, so that only the core is measured. Time advances by a millisecond per round, or to
+the next timer if nothing is in flight.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Watch = Callable[[str, tuple[Frame, ...]], None]
 
 
 class Meter:
-    """Datagrams of a contact by what is in them, and bytes of frames by kind."""
+    """Datagrams of a contact by content, and bytes of frames by kind."""
 
     def __init__(self) -> None:
         self.without_announcement = 0
@@ -136,7 +136,7 @@ class Pair:
             self._pass(moved=moved)
 
     def meet(self, seconds: float, watch: Watch = lambda _sender, _frames: None) -> Meter:
-        """Let the two talk for this long, a round each way; return what they sent."""
+        """Let the two exchange datagrams for this long, a round each way; return their traffic."""
         return self._spend(seconds, apart=False, watch=watch)
 
     def part(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Programs under measurement: started in a namespace or beside this one, given orders, weighed, and always ended.
+"""Programs under measurement: started in a namespace or beside this one, controlled, measured, and always ended.
 
 Orders are lines of JSON on a program's standard input; it answers each by one line. CPU time and memory are read from
-outside, so that a program at rest is not woken to be weighed.
+outside, so that an idle program is not woken to be measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE_S: Final = 60.0
 _NICENESS: Final = -10
 _READ_BYTES: Final = 1 << 20
 _CPU_CLOCK: Final = 2
-"""The one of Linux's clocks of each process that counts the time its threads ran."""
+"""Linux's per-process clock that counts the time its threads ran."""
 
 Row = Mapping[str, object]
 
@@ -121,10 +121,10 @@ class Worker:
 
 
 def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, namespace: str = "") -> Worker:
-    """Start a program of this folder; its first argument is its file. Its first answer says that it is ready.
+    """Start a program of this folder; its first argument is its file. Its first answer means that it is ready.
 
-    It finds the modules of this folder as `benchmarks.NAME`, not by their own names: one of them is `queue`, as one of
-    Python's is.
+    It finds the modules of this folder as `benchmarks.NAME`, not by their own names, because one of them, `queue`, has
+    the name of a module of Python.
     """
     command = [sys.executable, "-P", str(FOLDER / arguments[0]), *arguments[1:]]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
@@ -160,7 +160,7 @@ def _toml(settings: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a folder that is removed in the end, also when this program is told to end.
+    """Yield a folder that is removed in the end, even if this program is terminated.
 
     Meanwhile this program and its children have a higher priority, as far as that is allowed, so that others disturb
     less.

@@ -1,10 +1,10 @@
-"""Bytes on a hop by which nodes tell each other of queues: all frames, or parts, about control messages and purges.
+"""Bytes of control messages of queues on one hop: all frames, or parts, about control messages and purges.
 
-Two signed hosts in contact. One manages a queue; on the other a program sends PERSISTENT messages to it, and another
-program there consumes them. So every control message crosses the hop: assignment, acknowledgement and receipt; and so
-do the records that purge copies. Descriptors, offers, requests and Acks count; of an offer or a request that is about
-other messages as well, what it is longer for those of control. What is said while the consumer opens (its standing
-request) does not count, what its credit is renewed by does.
+Two signed hosts are in contact. One manages a queue; on the other a program sends PERSISTENT messages to it, and
+another program there consumes them. So every control message crosses the hop: assignment, acknowledgement and receipt;
+and so do the records that purge copies. Descriptors, offers, requests and Acks count; of an offer or a request that
+also lists other messages, only the bytes for control messages count. The request that opens the consumer does not
+count; renewals of its credit do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from carrypost.mom.control import items_of
 
 SIZE_BYTES: Final = 100
 APART_S: Final = 100.0
-"""Between messages that go one at a time: everything was said by then."""
+"""Seconds between messages that are sent one at a time: all control messages were sent by then."""
 _PLENTY: Final = 2**40
 _numbers = count(1)
 
@@ -72,7 +72,7 @@ class Member(Side):
             self.host.perform(UnitOfWork(next(_numbers), acks=(Ack(self._session, (event.number,)),)), now)
 
     def descriptor(self, message: MessageId) -> Descriptor:
-        """Of a message that this host has."""
+        """Return the descriptor of a message that this host has."""
         copy = self.host._holdings.cache.get(message)  # noqa: SLF001 - what is offered is there
         assert copy is not None
         return copy.descriptor
@@ -130,7 +130,7 @@ class Account:
         return codec.wire_size(frame)
 
     def _know(self, descriptor: Descriptor, handle: int, sender: _Sender) -> bool:
-        """Note what a message says, if it is one of control; returns False for others."""
+        """Note the items of a control message; return False for other messages."""
         if not descriptor.destination.startswith("control/"):
             return False
         sender.handles.add(handle)
@@ -174,7 +174,7 @@ class Spoken:
     """The control traffic about messages, per message."""
 
     together: int
-    """So many at once."""
+    """Number of messages that are sent at once."""
     nbytes: float
     control_messages: float
     frame_bytes: dict[str, float]
@@ -182,17 +182,17 @@ class Spoken:
 
     @property
     def carrying_bytes(self) -> float:
-        """Of frames that carry messages: of those of control, their descriptors."""
+        """Bytes of frames that carry messages, for control messages: their descriptors."""
         return sum(self.frame_bytes.get(each.__name__, 0.0) for each in CARRYING)
 
     @property
     def acknowledging_bytes(self) -> float:
-        """Of the records that purge copies, and of comparing lists of them."""
+        """Bytes of the records that purge copies, and of comparing lists of them."""
         return sum(self.frame_bytes.get(each.__name__, 0.0) for each in (AckRecord, AckList))
 
 
 def spoken(messages: int, together: int) -> Spoken:
-    """Send so many messages, so many of them at once."""
+    """Send this many messages, `together` of them at once."""
     pair = Pair(Settings.emulated(security="signed"), side=Member)
     manager, other = pair.a, pair.b
     assert isinstance(manager, Member)

@@ -1,7 +1,8 @@
 """Work of a queue's manager per message, in CPU time of a host without disk and network.
 
-*Assignment*: so much waits, and so many consumers ask, each with a selector for messages of one kind, of which there
-are as many. Each is granted one message, in turn; timed is all from the credit until the message is handed out.
+*Assignment*: messages wait, and consumers ask, each with a selector for one kind of message, of which there are equally
+many. Each consumer is granted one message, in turn; the time from the credit until the message is handed over is
+measured.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MANY: Final = (10_000, 100)
 """Numbers of waiting messages, and of requests."""
 FEW: Final = (100, 1)
 _STEP: Final = 100
-"""Number of messages that are sent in one work."""
+"""Number of messages that are sent in one unit of work."""
 _TIMED: Final = 50
 """Assignments, while about as much waits as in the beginning."""
 _PLENTY: Final = 2**40

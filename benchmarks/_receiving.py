@@ -1,9 +1,9 @@
-"""CPU time that a host needs to take a message in, without the verification of its signature.
+"""CPU time that a host needs to receive a message, without the verification of its signature.
 
 Messages go from one host to another, both in one process. *Burst*: the sender has all of them when the two meet.
-*Alone*: they are published one by one, half a second apart; what else the receiver does meanwhile, such as
-announcements, counts with them. All that the receiver is told is kept, then a second receiver is told the same: so the
-clock, which is slow to read, is read twice in all. Frames are decoded before, as a node does it.
+*Alone*: they are published one by one, half a second apart; other work of the receiver meanwhile, such as
+announcements, is included. All calls of the receiver are kept, then repeated with a second receiver: so the clock,
+which is slow to read, is read only twice. Frames are decoded before, as in a node.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def receive_us(count: int, settings: Settings, size_bytes: int, *, alone: bool) 
 
 
 def rows(count: int, repeats: int) -> list[Mapping[str, object]]:
-    """Return one row for each level of security, size and way to come."""
+    """Return one row for each level of security, size and way of arrival."""
     found: list[Mapping[str, object]] = []
     for security in ("off", "signed"):
         settings = Settings.emulated(security=security, mtu_bytes=_MTU_BYTES)

@@ -1,9 +1,9 @@
-"""The best that a chain could do: a program that relays whole messages over UDP, and nothing else.
+"""The best that a chain could do: a program that only relays whole messages over UDP.
 
-It knows its next hop, keeps messages in memory, signs, verifies and stores nothing, and finds nobody by itself: the
+It knows its next hop, keeps messages in memory, signs, verifies and stores nothing, and does not discover nodes: the
 reference application of JOMS-15 §3.2. Messages are cut into datagrams as long as carrypost's. Each hop has a window of
-datagrams, acknowledged cumulatively; what is not acknowledged in time goes out again from the first one missing. The
-window is smaller than the queue in front of a link, so nothing is lost there.
+datagrams, acknowledged cumulatively; after a timeout everything is sent again from the first missing one. The window is
+smaller than the queue in front of a link, so nothing is lost there.
 
 Run by benchmarks/chain.py: orders come as lines of JSON on standard input, and each is answered by one line.
 """
@@ -49,7 +49,7 @@ class Sender:
         """Datagrams that are not acknowledged, the oldest first; its serial is `_base`."""
         self._base = 0
         self._next = 0
-        """Serial of the next datagram to send: one of those above, or a new one."""
+        """Serial of the next datagram to send: a repeated one, or a new one."""
         self.resend_s = float("inf")
         self.blocked = False
 
@@ -84,7 +84,7 @@ class Sender:
                 self.resend_s = time.monotonic() + _RESEND_S
 
     def _cut(self) -> bool:
-        """Send one more datagram, if there is something left to send."""
+        """Send one more datagram, if anything is left to send; return False otherwise."""
         found = next(self._fragments, None)
         while found is None:
             if not self._messages:

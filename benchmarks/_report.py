@@ -1,8 +1,7 @@
 """Tables of results, the same for every benchmark.
 
-People get a table on their terminal; programs, which read from a pipe or asked for `--json`, get one object per line
-and row: `table` is the table's name (what stands before the colon of its title), the rest are its columns. Figures are
-rounded for people only.
+On a terminal, a table is printed. In a pipe or with `--json`, one object per row is printed: `table` is the table's
+name (its title up to the colon), the rest are its columns. Only figures of printed tables are rounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scenarios that the emulator is measured on: shipped ones, workloads given as files, random waypoint.
 
-Whatever is made here is made from the seed, as files in a folder that is removed afterwards. Random waypoint has 100
-nodes per square kilometre, so that a larger number of them is a larger area and as many neighbours.
+Everything is made from the seed, as files in a folder that is removed afterwards. Random waypoint has 100 nodes per
+square kilometre, so that more nodes mean a larger area and the same number of neighbours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CASES: Final = (
 MESSAGE_BYTES: Final = 1_000
 WAYPOINT_S: Final = 600
 EVERY_S: Final = 5
-"""Random waypoint: time from one message to the next."""
+"""Random waypoint: interval between messages."""
 _OSTERMALM_LIFETIME_S: Final = 1_200
 _QUICK_S: Final = {
     "city_bus": 3_600,
@@ -85,7 +85,7 @@ def scene(
 
 
 def missing(case: str, workloads: Path | None) -> str:
-    """Return the reason why a case has to be left out; empty: it can be measured."""
+    """Return the reason why a case must be left out; empty if it can be measured."""
     if not case.startswith(NEUTRAL):
         return ""
     if workloads is None:
@@ -96,7 +96,7 @@ def missing(case: str, workloads: Path | None) -> str:
 
 
 def _waypoint(folder: Path, count: int, seed: int) -> Path:
-    """Write a scenario of walking nodes, one of which, chosen at random, publishes something every few seconds."""
+    """Write a scenario of walking nodes, one of which, chosen at random, publishes a message every few seconds."""
     chance = stream(seed, "bench", "waypoint", count)
     nodes = names(count)
     rows = [(t, chance.choice(nodes), f"m{t}", MESSAGE_BYTES) for t in range(EVERY_S, WAYPOINT_S, EVERY_S)]

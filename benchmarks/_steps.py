@@ -1,7 +1,7 @@
-"""Costs of an emulated run by kind of step: what a host takes from a neighbour, and its timers.
+"""Costs of an emulated run by kind of step: input from neighbours, and timers.
 
-Clocks stand around the two methods of the emulator's driver through which a host is given anything, with all that
-follows from it: what it sends, stores and tells. What the clocks themselves take is subtracted from the rest.
+The clocks are around the two methods of the emulator's driver through which a host gets all input, and include
+everything that follows: sending, storing and events. The time of reading the clocks is subtracted from the rest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Steps:
 
 
 def _received(burst: Burst) -> tuple[str, int]:
-    """Return the kind and the number of what came."""
+    """Return the kind and the number of received frames."""
     kinds = [type(frame) for datagram in burst for frame in datagram.frames]
     messages = kinds.count(OpenParcel)
     if messages == 1:

@@ -1,7 +1,7 @@
-"""STOMP clients that only write and read bytes, at a node of their own: what they cost that node.
+"""STOMP clients that only write and read bytes, at a separate node: their cost for that node.
 
-The clients are in this process and the node is in another, so its CPU time is that of serving them. They look at no
-header: of what comes they count the frames, whose bodies have no NUL.
+The clients are in this process and the node is in another, so its CPU time is the cost of serving them. They ignore
+headers, and only count frames, whose bodies contain no NUL.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Served:
 
 @asynccontextmanager
 async def served(folder: Path, messages: int) -> AsyncIterator[Served]:
-    """Run a node with room for so many messages."""
+    """Run a node with room for this many messages."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -178,7 +178,7 @@ async def _settle(client: Client) -> None:
 
 
 async def sending(folder: Path, messages: int, clients: int, *, persistent: bool) -> float:
-    """Return the node's CPU time for a SEND with receipt, where each client waits for one before the next."""
+    """Return the node's CPU time for a SEND with receipt, if each client waits for the receipt before the next one."""
     frame = send_frame(persistent=persistent, receipt=True)
     async with served(folder, messages) as place:
         made = await place.connect(clients)
@@ -198,7 +198,7 @@ async def sending(folder: Path, messages: int, clients: int, *, persistent: bool
 
 
 async def receiving(folder: Path, messages: int, clients: int) -> float:
-    """Return the node's CPU time for a copy, where one client sends and so many others receive each message."""
+    """Return the node's CPU time for a copy, if one client sends and this many others receive each message."""
     async with served(folder, messages * clients) as place:
         made = await place.connect(clients, _SUBSCRIBE)
         (author,) = await place.connect(1)
@@ -220,7 +220,7 @@ async def _send(author: Client, messages: int) -> None:
 
 
 async def beside_slow(folder: Path, messages: int, healthy: int, slow: int) -> float:
-    """Return the copies that healthy clients get in a CPU second of the node, beside slow ones, which are full."""
+    """Return the copies that healthy clients get per CPU second of the node, beside slow ones with full buffers."""
     async with served(folder, (messages + _FILLING) * healthy) as place:
         made = await place.connect(healthy, _SUBSCRIBE)
         for client in await place.connect(slow, _SUBSCRIBE):

@@ -1,9 +1,9 @@
-"""Datagrams that lead to nothing, each as dear as a stranger can make it: what `bench hostile` throws at a node.
+"""Useless datagrams, each as expensive as a stranger can make it: the input of `bench hostile`.
 
 A stranger is linked: it announces itself, lists its victim as heard, and wants everything, so it learns handles and the
-victim's profile. For every kind of frame, `ATTACKS` has a maker of datagrams, each of at most `mtu_bytes`, full of what
-costs the victim most and helps nobody. Numbers and ids are drawn anew for every datagram, so that nothing is saved by
-remembering the last one.
+victim's profile. For every kind of frame, `ATTACKS` has a maker of datagrams, each of at most `mtu_bytes`, filled with
+the frames that cost the victim most. Numbers and ids are drawn anew for every datagram, so that remembering the last
+one saves nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EVERYTHING: Final = encode_entries([entry(".*")])
 
 @dataclass
 class Stranger:
-    """One linked stranger: its identity, and what it has learnt of its victim."""
+    """One linked stranger: its identity, and its knowledge of the victim."""
 
     number: int
     victim: NodeId
@@ -133,7 +133,7 @@ def _for_another(_: Stranger) -> f.Frame:
 
 
 def _new_offer(stranger: Stranger) -> f.Frame:
-    """Offer messages that nobody has."""
+    """Offer messages that no node has."""
     chance = stranger.chance
     entries = (f.OfferEntry(stranger.some_id(), chance.randrange(2**24), 100, 4) for _ in range(40))
     return f.Offer(chance.randrange(2**24), tuple(entries))
@@ -162,7 +162,7 @@ def _new_run(stranger: Stranger) -> f.Frame:
 
 
 def _listing(stranger: Stranger) -> f.Frame:
-    """Reconcile with a list of messages that nobody has."""
+    """Reconcile with a list of messages that no node has."""
     chance = stranger.chance
     members = tuple(chance.getrandbits(64) for _ in range(900))
     number = chance.randrange(1, 2**40)
@@ -213,7 +213,7 @@ def _profiles(stranger: Stranger) -> bytes:
 
 
 def _selectors(stranger: Stranger) -> bytes:
-    """A new profile of long selectors, announced and told: each is read, and evaluated in vain for every message."""
+    """Announce and send a new profile of long selectors: each is read, and evaluated in vain for every message."""
     sums = "+".join(["-n"] * 330)
     count = (stranger.mtu_bytes - 256) // (len(sums) + 32)
     found = [entry("news", f"{sums} = {stranger.chance.randrange(10**6)}.{number}") for number in range(count)]
@@ -414,7 +414,7 @@ def _forged_links(stranger: Stranger) -> f.Frame:
 
 
 def _old_links(stranger: Stranger) -> f.Frame:
-    """Repeat links that were told before."""
+    """Repeat link records that were sent before."""
     return signed.sign(stranger.identity, f.LinkRecord(signed.author(stranger.identity), 0, 0))
 
 

@@ -1,10 +1,11 @@
-"""Many subscriptions: what selectors among them cost a matcher, and what each one more costs a host that holds much.
+"""Many subscriptions: the cost of selectors for a matcher, and of one more subscription for a host with many messages.
 
 *Matching*: 1,000 subscriptions to whole destinations, and the same with a selector on 15 % of them; descriptors never
-seen before go to both in turn. *Subscribing*: a host that holds 5,000 messages makes so many subscriptions one by one,
-each a step of its own with all that a driver does after it, a millisecond of virtual time after the last; meanwhile
-the profile is announced, five times a second at most, and matched against everything. Twice as many have to take about
-twice as long: `growth` is the time of all by that of the first half, and would be four if each cost all before it.
+seen before go to both in turn. *Subscribing*: a host that holds 5,000 messages makes subscriptions one by one, each in
+a separate step with everything that a driver does after it, a millisecond of virtual time after the last. Meanwhile the
+profile is announced, at most five times a second, and matched against everything. Twice as many must take about twice
+as long: `growth` is the time of all divided by that of the first half, and would be four if the cost of each rose with
+all before it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ GROWTH_GOAL: Final = 2.5
 SUBSCRIPTIONS: Final = 1_000
 TOPICS: Final = 2_000
 GUARDED: Final = 3
-"""Of twenty subscriptions, so many have a selector."""
+"""Number of subscriptions out of twenty that have a selector."""
 SAMPLES: Final = 20_000
 HELD: Final = 5_000
 MADE: Final = 600

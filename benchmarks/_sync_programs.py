@@ -1,8 +1,8 @@
 """The same small programs twice: awaited, on a node in their process, and blocking, by `carrypost.sync`.
 
-CPU time is that of the whole process: the program's thread, that of the loop, and the store's. Each program sends or
-takes messages one after the other. At the end of every measurement a PERSISTENT message is sent, so that everything
-before it is on disk.
+CPU time is that of the whole process: the program's thread, the loop's, and the store's. Each program sends or receives
+messages one after the other. At the end of every measurement a PERSISTENT message is sent, so that everything before it
+is on disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def weighed(messages: int) -> Iterator[list[float]]:
 
 
 def _blocking(folder: Path, messages: int) -> sync.ConnectionFactory:
-    """Return a factory with the settings of `factory`, whose node nobody hears."""
+    """Return a factory with the settings of `factory`, whose node no other node hears."""
     return sync.ConnectionFactory(
         data=str(folder), cache_messages_max=2 * messages + 1_000, udp={"interfaces": ["lo"]},
         limits={"unconfirmed_max": 2 * messages, "share_queues": 1.0},
@@ -114,7 +114,7 @@ class Case(NamedTuple):
     what: str
     goal: float
     share: int
-    """Of the messages of a round, one in so many is sent: where each waits for the disk, fewer are enough."""
+    """One out of this many messages of a round is sent: where each waits for the disk, fewer are enough."""
     awaited: Callable[[Path, int], float]
     blocking: Callable[[Path, int], float]
 

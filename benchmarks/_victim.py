@@ -1,6 +1,6 @@
-"""A host that strangers talk to, driven by nothing but their datagrams: no sockets, no disk, no clock of its own.
+"""A host driven only by datagrams of strangers: without sockets, disk and a clock of its own.
 
-Used by `bench hostile` to weigh single datagrams, and by the tests of the accounts to count what is read.
+Used by `bench hostile` to measure single datagrams, and by the tests of the accounts to count what is read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SECOND_US: Final = 1_000_000
 PEER: Final = "stranger"
 _BEGIN_US: Final = 1_700_000_000 * SECOND_US
 _ROUNDS: Final = 15
-"""Of talk until a stranger is a neighbour and has been offered something."""
+"""Rounds of exchange until a stranger is a neighbour and has been offered something."""
 _ROUND_S: Final = 0.2
 
 
 class Victim:
-    """A signed, altruistic host with so many messages of its own, which wants news."""
+    """A signed, altruistic host with this many own messages, which wants news."""
 
     def __init__(self, held: int, *, message_bytes: int = 100, **limits: object) -> None:
         self.settings = Settings(altruistic=True).replace(limits=limits)
@@ -42,7 +42,7 @@ class Victim:
         self.drain()
 
     def drain(self) -> dict[str | None, list[Frame]]:
-        """Take everything that the host wants; what it sends, by address."""
+        """Process all requests of the host; return the frames that it sends, by address."""
         sent: dict[str | None, list[Frame]] = {}
         busy = True
         while busy:
@@ -56,7 +56,7 @@ class Victim:
         return sent
 
     def take(self, datagram: bytes, peer: str = PEER) -> list[Frame]:
-        """A datagram comes, as a driver would take it; what is sent to that address, and to everybody."""
+        """Receive a datagram as a driver would; return the frames that are sent to its address, and to all."""
         if not self.host.listens(peer, self.now):
             return []
         self.read[peer] += 1

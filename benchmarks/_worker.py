@@ -1,11 +1,10 @@
-"""A real node in a program that takes orders: it publishes, subscribes, confirms, and tells when messages arrived.
+"""A real node in a program that executes orders: it publishes, subscribes, confirms, and reports arrivals of messages.
 
 It does so as a driver of the host does (`_direct`) or, with the orders `deposit` and `receive`, by the Context API: to
 a topic, or to a queue that it declares (`_worker_programs`).
 
-Run by the benchmarks of this folder, with a settings file as its argument; with `--profile` after it, it also counts
-where its time goes. Orders come as lines of JSON on standard
-input, and each is answered by one line. It ends with its input.
+Run by the benchmarks of this folder, with a settings file as its argument; with `--profile` after it, it also profiles
+itself. Orders come as lines of JSON on standard input, and each is answered by one line. It ends with its input.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PROFILE = "--profile"
 PROGRAMS = ("declare", "deposit", "receive")
 """Orders for programs of the Context API."""
 PUBLISH_STEP = 32
-"""So many messages are handed to the node at once; then it may do something else."""
+"""Number of messages that are given to the node at once, before it may do something else."""
 SENDING_BYTES = 1_000
 """More than this within a moment is more than announcements."""
 _POLL_S = 0.005
@@ -46,7 +45,7 @@ Order = dict[str, Any]
 
 
 class Reader:
-    """The application: reads every payload and confirms it, what came together in one go."""
+    """The application: reads every payload and confirms it; deliveries of one event are confirmed together."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -136,7 +135,7 @@ class Worker:
         return {}
 
     async def _await(self, order: Order) -> Answer:
-        """So many deliveries since the last time, confirmed."""
+        """Wait until this many deliveries since the last call are confirmed."""
         reader = self._reader
         while len(reader.arrivals) < order["count"]:
             reader.came.clear()
@@ -147,20 +146,20 @@ class Worker:
         return {"arrivals": arrivals}
 
     async def _held(self, order: Order) -> Answer:
-        """So many messages in the cache, and on disk."""
+        """Wait until this many messages are in the cache, and on disk."""
         node = self._node
         while node.host.overview().messages < order["count"] or node.store.unanswered_bytes:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SLOW_S)
         return {"held_s": time.monotonic()}
 
     async def _linked(self, order: Order) -> Answer:
-        """So many neighbours with whom messages can be exchanged."""
+        """Wait for this many neighbours with which messages can be exchanged."""
         while self._neighbours() != order["count"]:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(_POLL_S)
         return {"linked_s": time.monotonic()}
 
     async def _reached(self, order: Order) -> Answer:
-        """So many hosts that can be reached, over any number of hops."""
+        """Wait until this many hosts can be reached, over any number of hops."""
         while len(self._node.host.reach()) != order["count"]:  # noqa: ASYNC110 - there may be no event any more
             await asyncio.sleep(_POLL_S)
         return {"reached_s": time.monotonic()}

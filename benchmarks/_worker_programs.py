@@ -20,7 +20,7 @@ from carrypost.node.runtime import Node
 SEND_STEP = 32
 """Number of messages that are sent at the same time."""
 PREFETCH = 4_000
-"""Of programs that receive: a queue elsewhere gives no more before it hears what became of them."""
+"""Prefetch of receiving programs: a remote queue assigns no more before it has their answers."""
 
 Order = dict[str, Any]
 
@@ -53,7 +53,7 @@ class Programs:
 
     @property
     def handlers(self) -> dict[type[Event], Callable[[Any], None]]:
-        """The events that they have to be told."""
+        """Handlers of the events that programs need."""
         return dict(self._provider.handlers)
 
     async def _opened(self) -> Context:
@@ -75,7 +75,7 @@ class Programs:
         return {"began_s": began_s, "stored_s": time.monotonic()}
 
     async def receive(self, order: Order) -> dict[str, Any]:
-        """Let a program have all that comes to a topic or a queue."""
+        """Let a program receive everything from a topic or a queue."""
         consumer = await (await self._opened()).create_consumer(_destination(order), prefetch=PREFETCH)
         self._receiving = asyncio.get_running_loop().create_task(self._take_all(consumer))
         return {}

@@ -1,8 +1,9 @@
-"""The worst profiles that a stranger can tell, of patterns and of selectors: what each costs to read, and per message.
+"""The worst profiles that a stranger can send, of patterns and of selectors: cost of reading, and cost per message.
 
-Whatever they ask for, a node reads them once and then holds every message against them. The messages have a text as
-long as `attribute_bytes_max` lets it be, no two the same, which is what patterns are worst at; selectors mind neither.
-Few of these entries count as matching for want of evaluation: what counts as matching has not to be evaluated.
+A node reads a profile once, and then matches every message against it. The messages have texts as long as
+`attribute_bytes_max` allows, all different, which is the worst case for patterns; selectors do not depend on that. Few
+of these entries count as matching because their evaluation was cut short: an entry that counts as matching costs
+nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _READ: Final = 3
 
 
 def patterns() -> list[Entry]:
-    """Automata with a new state for every character of a value, as many as are run over a long one."""
+    """Return automata with a new state for every character of a value, as many as are run over a long one."""
     return [Entry((("text", f"[ab]*a[ab]{{{60 + number}}}"),)) for number in range(5)]
 
 
@@ -37,7 +38,7 @@ def many_patterns() -> list[Entry]:
 
 
 def selectors() -> list[Entry]:
-    """As many steps as a profile may take for one message, all of them taken."""
+    """Return selectors with as many steps as a profile may use for one message, all of them used."""
     found, steps = list[Entry](), 0
     while True:
         text = f"{'+'.join(['-n'] * 330)} = {len(found)}"
@@ -48,7 +49,7 @@ def selectors() -> list[Entry]:
 
 
 def many_selectors() -> list[Entry]:
-    """As many short ones as a profile holds."""
+    """Return as many short selectors as a profile holds."""
     return [Entry((("destination", "news"),), f"n=m{number}") for number in range(2_000)]
 
 
@@ -71,7 +72,7 @@ def rows() -> list[Row]:
 
 
 def _salted(entries: list[Entry]) -> list[list[Entry]]:
-    """Return the same again, with texts that nobody has read before."""
+    """Return the same entries again, with texts that were never read before."""
     return [
         [
             Entry(

@@ -1,10 +1,11 @@
-"""Programs that are not one asyncio program with its node: what they cost beyond the same program embedded.
+"""Programs that are not one asyncio program with its node: their cost beyond the same program embedded.
 
-CPU time per message of 1,000 bytes, of all threads and processes that take part, in turn with the same program awaited
-on a node in its own process. Of every figure the least of several rounds counts: what else the machine does only adds.
+The unit is CPU time per message of 1,000 bytes, of all threads and processes that take part, measured in turn with the
+same program awaited on a node in its own process. Of every figure the least of several rounds counts, because other
+load only adds.
 
 The table Attached has programs in other processes than their node (programs in `_attached_programs`): a call is a round
-trip over its socket. Long bodies has small sends of one program beside another that sends bodies of 10 MB all the time.
+trip over its socket. Long bodies has small sends of one program beside another that sends bodies of 10 MB continuously.
 The table Sync has blocking programs (`carrypost.sync`, programs in `_sync_programs`): a call is a hop between two
 threads. A further kind of program is a further table, with the same columns.
 

@@ -2,9 +2,11 @@
 
 *Deliveries*: one order group at one host, no network. 50 sources, each of which has heard of all but the last few
 messages, published a history in Δ-causal order. All of it comes to a host, one message after the other, and the one
-that all depend on comes last: so many wait, then all are delivered. Beside it, on the same history, the codes of the
-paper to the letter (tests/literal_causal.py). Both have to deliver everything, in causal order.
-*Barriers*: entries that messages carry, in either version, where lifetimes are the same, and where they are not.
+that all depend on comes last: the others wait, then all are delivered. Beside it, on the same history, run the codes of
+the paper to the letter (tests/literal_causal.py). Both must deliver everything, in causal order.
+
+*Barriers*: entries that messages carry, in either version, with equal and with different lifetimes.
+
 *Runs*: the scenario ostermalm with lifetimes of 20 minutes, faithful, without order and in Δ-causal order, in turn.
 
 Run: carrypost bench causal [--only layer|runs] [--seed N] [--repeats N] [--quick] [--json]
@@ -30,7 +32,7 @@ PENDING_QUICK: Final = (20, 100)
 ARRIVALS: Final = ("in order", "shuffled", "newest first")
 REPEATS: Final = 5
 LITERAL_ONCE: Final = 10_000
-"""With so many pending the codes of the paper take a millisecond and more for each: once has to be enough."""
+"""Number of pending messages from which on the codes of the paper, which take a millisecond for each, run only once."""
 CASE: Final = "ostermalm"
 ORDERINGS: Final = (Ordering.NONE, Ordering.DELTA_CAUSAL)
 GOAL_US: Final = 10

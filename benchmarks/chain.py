@@ -1,21 +1,21 @@
 """Throughput along a chain of nodes, beside a program that only relays (JOMS-15 figure 5).
 
-Nodes A, B, C and D stand in a line, each in a network namespace of its own; messages are deposited at B, C or D, and an
-application at A receives them. Every interface sends at most so many bits per second (tbf at its root, as a radio
-limits its sender), both ways. Beside carrypost, and in turn with it on the same links, runs a reference application
-that relays whole messages over UDP with the same length of datagrams, without security and without a disk.
+Nodes A, B, C and D are in a line, each in its own network namespace; messages are deposited at B, C or D, and an
+application at A receives them. Every interface has a limited bit rate (tbf at its root, as a radio limits its sender),
+both ways. Beside carrypost, and in turn with it on the same links, runs a reference application that relays whole
+messages over UDP with the same length of datagrams, without security and without a disk.
 
-With `--queue` it is programs of the Context API that send and receive, PERSISTENT messages on signed nodes: once to a
-topic, and once to a queue of the node at which they are deposited, as in the paper; whose curves of the two coincide.
-The paper does not tell the rate of its links. Here five programs share the processors that the paper's netbooks had
-for themselves; with a queue they are given links of half the rate, so that it is links that are compared.
+With `--queue`, programs of the Context API send and receive PERSISTENT messages on signed nodes: once to a topic, and
+once to a queue of the node at which they are deposited, as in the paper, whose curves of the two coincide. The paper
+does not state the rate of its links. Here five programs share the processors, while each netbook of the paper had its
+own; with a queue they get links of half the rate, so that links are compared.
 
-With `--island` messages list A as their recipient, and go to it straight through the island, along relays that neither
-store nor check them; beside them stand the reference, and signed nodes that hand messages on.
+With `--island`, messages list A as their recipient, and are sent straight through the island, along relays that neither
+store nor check them; beside them run the reference, and signed nodes that pass messages from hand to hand.
 
-*Saturated*: a batch is deposited while its source hears nobody, then it does; payload by time between the first and
-the last arrival, and the whole batch by time since its source began to send. *One at a time*: payload by time from
-deposit to arrival, everybody in contact, as in the paper.
+*Saturated*: a batch is deposited while its source hears no node, and the contact begins afterwards; payload by time
+between the first and the last arrival, and the whole batch by time since its source began to send. *One at a time*:
+payload by time from deposit to arrival, all nodes in contact, as in the paper.
 
 Run: carrypost bench chain [--quick] [--queue] [--island] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
 """
@@ -58,7 +58,7 @@ ISLAND_GOALS: Final = (("large", 90.0), ("small", 70.0))
 """Percent of the reference's throughput, by length."""
 ISLAND_TIME_MAX: Final = 0.6
 ISLAND_CPU_MAX: Final = 0.5
-"""Times of what messages take that are handed on: one of 1,000 bytes, and the CPU of relays."""
+"""Largest ratio to messages that are passed from hand to hand: time of one of 1,000 bytes, and CPU time of relays."""
 QUEUE_GOAL: Final = 90.0
 """Percent of a topic's throughput that a queue is to have."""
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000, 2_500_000)
@@ -90,13 +90,13 @@ class Options:
     sizes: Sequence[int] = SIZES
     rounds: int = 3
     singles: int = 5
-    """Messages one at a time, per round."""
+    """Number of messages sent one at a time, per round."""
     batch_s: float = 3.0
-    """For so long a batch fills the link."""
+    """Time for which a batch fills the link."""
     bits_per_s: int = RATE
     kinds: Sequence[str] = KINDS
     announce_s: float = 0.3
-    """Longest period of announcements: three of them, and a source that hears nobody is alone."""
+    """Longest period of announcements; after three of them a source that hears no node is alone."""
 
     def count(self, size: int) -> int:
         """Messages in a batch."""
@@ -110,14 +110,14 @@ class Batch:
     kilobytes_per_s: float
     """Between the first and the last arrival."""
     whole_kilobytes_per_s: float
-    """From the first byte that its source sent to the last arrival."""
+    """Rate from the first byte that its source sent to the last arrival."""
     ahead: float
     """Bytes on a link for each 1,000 of payload, toward A."""
     back: float
-    """And from A."""
+    """Bytes sent by A."""
     cpu_ms_per_megabyte: float
     relays_ms_per_megabyte: float
-    """Of it those between A and the source."""
+    """Part of it that relays between A and the source take."""
     cores: float
     """Cores that all programs kept busy meanwhile."""
     busiest: float
@@ -134,7 +134,7 @@ class Chain:
     """By kind, A first."""
     batches: int = 0
     queue: str = ""
-    """Of the source."""
+    """Name of the queue of the source."""
     recipient: str = ""
     """The node id of A, if messages go straight to it."""
 
@@ -163,12 +163,12 @@ class Chain:
         return source.ask("publish", size=size, count=count, destination=f"chain/{place}", recipients=recipients)
 
     def counters(self) -> tuple[int, int]:
-        """Bytes sent so far on all links: toward A, and from it."""
+        """Return the bytes sent so far on all links: toward A, and from it."""
         ahead = sum(interface_counters(self.net, cable.ends[1])["tx_bytes"] for cable in self.cables)
         return ahead, sum(interface_counters(self.net, cable.ends[0])["tx_bytes"] for cable in self.cables)
 
     def close_gate(self, kind: str) -> None:
-        """The source hears nobody any more, and nobody takes it for a neighbour."""
+        """Isolate the source: it hears no node, and is no node's neighbour."""
         programs = self.programs[kind]
         if kind != "reference":
             programs[-1].ask("gate", hear=[])
@@ -176,7 +176,7 @@ class Chain:
             programs[-2].ask("linked", count=min(1, len(programs) - 2))
 
     def join(self, kind: str) -> None:
-        """Wait until everybody is in contact with the next."""
+        """Wait until each node is in contact with the next."""
         programs = self.programs[kind]
         if kind != "reference":
             for place, program in enumerate(programs):
@@ -185,7 +185,7 @@ class Chain:
             programs[-1].ask("reached", count=len(programs) - 1)
 
     def batch(self, kind: str, size: int, count: int) -> Batch:
-        """Let A receive so many messages that were deposited before, and weigh everything."""
+        """Let A receive this many messages that were deposited before, and measure everything."""
         programs = self.programs[kind]
         first, source = programs[0], programs[-1]
         self.close_gate(kind)
@@ -214,7 +214,7 @@ class Chain:
         )  # fmt: skip
 
     def single(self, kind: str, size: int) -> float:
-        """Kilobytes per second of one message, from its deposit to its arrival."""
+        """Return the kilobytes per second of one message, from its deposit to its arrival."""
         first, source = self.programs[kind][0], self.programs[kind][-1]
         first.order("await", count=1)
         if kind == "reference":
@@ -234,7 +234,7 @@ def _checked(answer: dict[str, Any], size: int, count: int) -> list[tuple[float,
 
 @contextlib.contextmanager
 def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
-    """Yield the links and programs of so many hops."""
+    """Yield the links and programs of this many hops."""
     names = NAMES[: hops + 1]
     with netns.Net() as net, contextlib.ExitStack() as exits:
         net.add(*names)
@@ -399,10 +399,10 @@ def goal_rows(saturated: Sequence[Row]) -> list[Row]:
 
 
 def _share(row: Row, kind: str) -> float:
-    """Percent of what it stands beside, between the first and the last arrival.
+    """Return the rate as a percentage of the reference, between the first and the last arrival.
 
-    Relays hand on what they have of a large message, so that several may arrive side by side and close together. Where
-    that makes more of it than the link can carry, the whole batch counts.
+    Relays forward the received part of a large message, so that several may arrive close together. Where that gives
+    more than the link can carry, the whole batch counts.
     """
     share = float(str(row[f"{kind} %"]))
     return share if share <= 100 else min(share, float(str(row[f"{kind} whole %"])))

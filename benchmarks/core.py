@@ -1,10 +1,10 @@
 """The core of the network layer: exchange, control traffic, matching.
 
-*Exchange*: messages that go from one host to another per CPU second, both hosts in one process, bytes by reference,
-beside what cannot be avoided (the floor: encode, decode and, if signed, sign and verify each descriptor once).
+*Exchange*: messages transferred from one host to another per CPU second, both hosts in one process, bytes by reference,
+beside the unavoidable work (the floor: encode, decode and, if signed, sign and verify each descriptor once).
 *Receiving*: CPU time of the receiving host alone, without the verification of signatures. *Contacts*: datagrams and
-bytes of a contact between two hosts that share so many messages while one of them has so many new ones. *Cliques*: a
-message for everybody in reach of everybody. *Matching*: see benchmarks/match.py.
+bytes of a contact between two hosts that have many messages in common, and some new ones. *Cliques*: a message for all
+hosts, which are all in reach of each other. *Matching*: see benchmarks/match.py.
 
 Run: carrypost bench core [--quick] [--json]
 """
@@ -59,7 +59,7 @@ def exchange_us(count: int, settings: Settings, payload: bytes | Blank) -> float
 
 
 def floor_us(count: int, *, signed: bool) -> float:
-    """CPU microseconds to encode, sign, decode and verify one descriptor."""
+    """Return the CPU microseconds to encode, sign, decode and verify one descriptor."""
     identity = Identity.derived(1, "a") if signed else Identity.plain("a")
     root = bytes(32) if signed else b""
     began = time.process_time()

@@ -1,12 +1,12 @@
 """Cost of EMMA's parts: bytes of a contact under its strategy and ours, and of acknowledgements; how long copies stay.
 
-Both hosts hold so many messages, and one of them has some that are new. They meet under either strategy: ours compares
-digests of the sets and offers what is new, EMMA's lists what is here. All frames between the two count that carry no
-message; announcements and profiles, which are the same under both, do not. With many messages held and few new ones
-lists are longer; *crossings* are the numbers of new messages from which on they are not.
+Both hosts hold the same messages, and one of them some new ones. They meet under either strategy: ours compares digests
+of the sets and offers new messages, EMMA's lists all. All frames between the two count that carry no message;
+announcements and profiles, which are the same under both, do not. With many held messages and few new ones lists are
+longer; *crossings* are the numbers of new messages from which on they are not.
 
-Hosts that meet compare their acknowledgements, too. The next table has the bytes of that if neither has anything new.
-The last one has the time for which copies stay after the last recipient was given a message
+Hosts that meet compare their acknowledgements, too. The next table has the bytes of that comparison if neither has
+anything new. The last one has the time for which copies stay after the message was delivered to its last recipient
 (`benchmarks._copy_seconds`).
 
 Run: carrypost bench emma [--quick] [--strict] [--json]
@@ -57,7 +57,7 @@ class Cost:
 
 @cache
 def contact(strategy: str, held: int, new: int) -> Cost:
-    """Let two hosts meet that both hold so many messages, and one of them some that are new."""
+    """Let two hosts meet that both hold `held` messages, and one of them `new` ones."""
     settings = Settings.emulated(strategy=strategy, altruistic=True, cache_messages_max=4 * (held + new) + 1_000)
     pair = Pair(settings)
     for side in (pair.a, pair.b):
@@ -109,7 +109,7 @@ def _is_cheaper(held: int, new: int) -> bool:
 
 
 def acknowledgements(messages: int) -> int:
-    """Return the bytes of acknowledgements in a contact of hosts that know the same ones, of so many messages."""
+    """Return the bytes of acknowledgements in a contact of hosts that know the same ones, of this many messages."""
     pair = Pair(Settings.emulated(cache_messages_max=messages + 1_000))
     pair.b.host.subscribe("news", now=0)
     pair.meet(1)

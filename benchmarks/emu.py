@@ -45,7 +45,7 @@ Cases = Mapping[str, Found]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure of one case, and how large or small it should be."""
+    """A figure of one case, and its bound."""
 
     case: str
     what: str
@@ -74,7 +74,7 @@ def _megabytes(found: Found) -> float:
 
 
 def cpu_s(found: Found) -> float:
-    """Of the whole run."""
+    """Return the CPU time of the whole run."""
     return float(found["cpu_s"])
 
 
@@ -93,7 +93,7 @@ RATIOS: Final = (("CPU s", "CPU a reception", 0.70, False), ("MB sent", "MB sent
 
 
 def measure(case: str, options: argparse.Namespace) -> Found:
-    """Run a case so often, each time in a program of its own; the one of median CPU time."""
+    """Run a case several times, each in its own program; return the result of median CPU time."""
     found: list[Found] = []
     for number in range(options.repeats):
         say(f"{case}, {number + 1} of {options.repeats}")

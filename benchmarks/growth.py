@@ -36,7 +36,7 @@ class Load:
 
     what: str
     size: int
-    """Of the smaller load: large enough to be timed, and to show what is quadratic."""
+    """Size of the smaller load: large enough to be timed, and to show quadratic growth."""
     make: Callable[[int], Work]
 
 
@@ -103,7 +103,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table; 1 if the goals are to be met and one is missed."""
+    """Print the table; return 1 if goals must be met and one is missed."""
     options = _options(argv)
     rows: list[Row] = []
     for load in LOADS:

@@ -1,13 +1,12 @@
 """Work that strangers can cause for nothing: CPU time, and the delay of honest messages meanwhile.
 
-*Datagrams*: for every kind of frame, the dearest datagram of at most `datagram_bytes_max` that leads to nothing, and
-the CPU time that a host needs for it when nobody is muted (no sockets, one process). *Profiles*: the worst of patterns
-and the worst of selectors, what it takes to read each and to match one message. *Floods*: two real nodes in
-processes of their own on loopback; one publishes a message at a time, the other, the victim, delivers it. Beside them
-one process is one linked stranger, then ten, and sends these datagrams as fast as it can. CPU time is what the victim's
-process took more than without strangers, all threads, in user and kernel mode; latency is that of the honest messages,
-beside its value while the same flood goes to somebody else on this machine, so that a busy machine is not taken for a
-fault.
+*Datagrams*: for every kind of frame, the most expensive useless datagram of at most `datagram_bytes_max`, and the CPU
+time that a host needs for it if no address is muted (no sockets, one process). *Profiles*: the worst patterns and the
+worst selectors, the time to read each and to match one message. *Floods*: two real nodes in their own processes on
+loopback; one publishes a message at a time, the other, the victim, delivers it. Beside them one process is one linked
+stranger, then ten, and sends these datagrams as fast as it can. CPU time is the additional time of the victim's
+process, all threads, in user and kernel mode. Latency is that of the honest messages, beside its value while the same
+flood goes to another port on this machine, so that a busy machine is not taken for a fault.
 
 Run: carrypost bench hostile [--quick] [--json] [--seconds 3] [--attack "Request: unknown handles"]
 """
@@ -34,7 +33,7 @@ from carrypost.config import UNBOUNDED
 from carrypost.gossip.wire import codec
 
 GOAL_CPU: Final = 10.0
-"""Per cent of one core, all strangers together."""
+"""Percentage of one core, for all strangers together."""
 GOAL_LATENCY: Final = 2.0
 CROWDS: Final = (1, 10)
 NAMES: Final = ("victim", "friend")
@@ -105,7 +104,7 @@ class Scene:
         self._address = {"host": host, "port": int(port)}
 
     def talk(self, for_s: float, strangers: int = 0, attack: str | None = None, *, sink: bool = False) -> Talk:
-        """Honest messages, one at a time, while so many strangers flood the victim, or somebody else (`sink`)."""
+        """Send honest messages one at a time while strangers flood the victim, or another port (`sink`)."""
         if strangers:
             self._flood.order("flood", node=self._node, strangers=strangers, attack=attack, s=for_s, sink=sink,
                               **self._address)  # fmt: skip

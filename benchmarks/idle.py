@@ -1,12 +1,12 @@
 """Cost of a node that has little to do: alone, and with neighbours and a message every three minutes (JOMS-15 §3.1).
 
-Nodes have all settings at their defaults, and nobody uses messaging on them. Each is in a process (`_worker`) and a
-network namespace of its own, on one link. *Alone*: CPU share and memory of a node that hears nobody. *Neighbours*: what
-goes over the interface of one node and the CPU time it takes, per hour, in reach of so many others that want what it
-publishes. Per hour is computed, not waited for: what an interval without messages costs per second, and what a message
-costs beyond that, measured at a shorter interval. With `--full` messages come at their real interval, and the whole is
-measured at once. *Island*: CPU time of nodes that are all in reach of each other and have nothing to do, with `island`
-and without. Both groups run at the same time, each on a link of its own.
+Nodes have all settings at their defaults, and no program uses messaging. Each is in its own process (`_worker`) and
+network namespace, on one link. *Alone*: CPU share and memory of a node that hears no other. *Neighbours*: traffic of
+the interface of one node and its CPU time, per hour, in reach of others that want its messages. The hour is computed:
+the cost of an interval without messages per second, and the additional cost of a message, measured at a shorter
+interval. With `--full` messages come at their real interval, and the whole is measured at once. *Island*: CPU time of
+idle nodes that are all in reach of each other, with `island` and without. Both groups run at the same time, each on its
+own link.
 
 Run: carrypost bench idle [--quick] [--json] [--seconds 60] [--full] [--only alone island]
 """
@@ -41,9 +41,9 @@ from tools import netns
 NAMES: Final = ("a", "b", "c", "d", "e")
 PARTS: Final = ("alone", "island")
 ISLAND_CPU_MAX: Final = 1.1
-"""With an island, times what it is without."""
+"""Largest ratio of the CPU time with an island to that without."""
 CPU_US_PER_S_MAX: Final = 1_000
-"""A tenth of a per cent of one core."""
+"""CPU microseconds per second: a tenth of a per cent of one core."""
 MEMORY_BYTES_MAX: Final = 45_000_000
 EVERY_S: Final = 180.0
 HOUR_S: Final = 3_600.0
@@ -70,7 +70,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a node so far, or in a time."""
+    """The cost of a node so far, or in an interval."""
 
     seconds: float
     cpu_s: float
@@ -86,7 +86,7 @@ class Cost:
         return Cost(*(mine + its for mine, its in zip(self.values, other.values, strict=True)))
 
     def times(self, factor: float) -> Cost:
-        """So many times as much."""
+        """Return the cost multiplied by this factor."""
         return Cost(*(value * factor for value in self.values))
 
     @property
@@ -105,7 +105,7 @@ class Scene:
         self._nodes: list[Worker] = []
 
     def grow(self, neighbours: int) -> None:
-        """Start nodes until there are so many neighbours, which want what is published and confirm all that comes."""
+        """Start nodes until there are this many neighbours, which subscribe, and confirm all deliveries."""
         while len(self._nodes) <= neighbours:
             name = self._names[len(self._nodes)]
             file = settings_file(self._folder / name, **self._settings)
@@ -135,13 +135,13 @@ class Scene:
         )  # fmt: skip
 
     def rest(self, seconds: float) -> Cost:
-        """Return the cost of doing nothing for so long."""
+        """Return the cost of doing nothing for this long."""
         before = self.cost()
         time.sleep(seconds)
         return self.cost() - before
 
     def publish(self, messages: int, every_s: float) -> Cost:
-        """Return the cost of publishing so many messages at that interval, one interval after the last included."""
+        """Return the cost of publishing messages at an interval, including the interval after the last one."""
         before = self.cost()
         for _ in range(messages):
             self._nodes[0].ask("publish", size=SIZE_BYTES, count=1, destination=DESTINATION)
@@ -156,7 +156,7 @@ class Scene:
 
 @contextlib.contextmanager
 def scene(folder: Path) -> Iterator[Scene]:
-    """Yield a link with nobody on it yet."""
+    """Yield a link without nodes."""
     with netns.Net() as net:
         made = Scene(net, folder)
         try:
@@ -166,7 +166,7 @@ def scene(folder: Path) -> Iterator[Scene]:
 
 
 def alone_row(cost: Cost, pid: int) -> Row:
-    """Return the cost of a node that hears nobody."""
+    """Return the cost of a node that hears no other."""
     share = cost.cpu_s / cost.seconds * 1e6
     memory, own = memory_bytes(pid)
     return {

@@ -1,14 +1,13 @@
-"""The price of knowing the island, beside OLSR over the same contacts, and the time until everybody knows of a change.
+"""The price of knowing the island, beside OLSR over the same contacts, and the time until all hosts know of a change.
 
-Hosts stand still, or walk at 1.5 m/s in straight lines between points drawn at random. They hear each other within
-100 m, and have about nine neighbours. *island* are the bytes of link states and records that a host sends in a second;
-*announcements* those of the beacons, which carry the heard-lists and are sent in any case. Beside them stands what OLSR
-would send over the same contacts (RFC 3626: HELLO every 2 s, TC every 5 s by those who were chosen, passed on by
-relays), with the sizes of that document and nothing signed. Headers of IP and UDP count for neither.
+Hosts stand still, or walk at 1.5 m/s in straight lines between random points. They hear each other within 100 m, and
+have about nine neighbours. *island* are the bytes of link states and records that a host sends per second;
+*announcements* those of the beacons, which carry the heard-lists and are sent in any case. Beside them is the traffic
+of OLSR over the same contacts (RFC 3626: HELLO every 2 s, TC every 5 s by selected hosts, forwarded by relays), with
+the sizes of that document and without signatures. Headers of IP and UDP are not included.
 
-*changes*: a link begins or ends. Time runs from the moment in which an end notices until the last host of the island
-has the record by which that end says so, or a later one of it; changes after which no end has anything to say do not
-count.
+*changes*: a link begins or ends. Time runs from the moment at which an end notices the change until the last host of
+the island has the record in which that end reports it, or a later one. Changes that no end has to report do not count.
 
 Run: carrypost bench island [--hosts N …] [--seconds S] [--quick] [--strict] [--json]
 """
@@ -35,13 +34,13 @@ HOSTS = (32, 100, 200)
 GOALS = {("still", "off"): 0.1, ("still", "signed"): 0.1, ("moving", "off"): 1.2, ("moving", "signed"): 3.0}
 """Bytes of the island by those of OLSR."""
 CHANGE_GOALS_S = {0.0: 1.0, 0.1: 6.0}
-"""95 of 100 changes are known to all within so long, by the loss of datagrams."""
+"""Time within which 95 of 100 changes must be known to all hosts, by the loss of datagrams."""
 _RANGE_M, _SPEED_M, _DEGREE = 100.0, 1.5, 9.0
 _WARM_S, _STEP_S = 40, 1.0
 _LOOK_S = 0.25
 _SILENT_S = 6.0
-"""Ends that both noticed a change, and said nothing of it for so long, need not: at the latest after `island_s_min` (5)
-a host says what it has to say."""
+"""Time after which a change that both ends noticed and did not report needs no report: a host reports after
+`island_s_min` (5) at the latest."""
 _HELLO_S, _TC_S = 2.0, 5.0
 _PACKET, _MESSAGE, _HELLO, _LINKS, _TC, _ADDRESS = 4, 12, 4, 4, 4, 4
 """Bytes of headers: of a packet, a message, a HELLO, one list of neighbours in it, a TC; and of an address."""
@@ -72,7 +71,7 @@ class Walkers:
                 self._places[name] = place + way / abs(way) * self._speed_m
 
     def edges(self) -> set[tuple[str, str]]:
-        """Return who hears whom."""
+        """Return the pairs of hosts that hear each other."""
         places = list(self._places.items())
         return {
             (one, other)
@@ -118,7 +117,7 @@ def _relays(neighbours: Graph) -> Graph:
 
 
 def _sent_by(origin: str, neighbours: Graph, relays: Graph) -> int:
-    """Return how often a message is sent until all have it: by its origin, and by relays of those who sent it first."""
+    """Return how often a message is sent until all have it: by its origin, and by the relays of its senders."""
     known, border, sent = {origin}, [origin], 0
     while border:
         beyond: list[str] = []

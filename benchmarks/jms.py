@@ -1,8 +1,8 @@
-"""The Context API: what it costs beyond what cannot be avoided, in CPU time of the process per message.
+"""The Context API: its cost beyond the unavoidable, in CPU time of the process per message.
 
 A real node in this process, with its sockets, its disk and the store's thread, and programs on it that send, receive
 and acknowledge messages of 1,000 bytes; in turn with these, in the same run, the host's own work alone and the bare
-commit of the same rows. Of every figure the least of several rounds counts: what else the machine does only adds.
+commit of the same rows. Of every figure the least of several rounds counts, because other load only adds.
 
 Run: carrypost bench jms [--quick] [--json] [--strict] [--messages 2000] [--repeats 5] [--only NAME ...]
 """
@@ -31,7 +31,7 @@ SEND_GOALS: Final = {"signed": 2.0, "off": 3.0}
 FAN_OUT_GOAL: Final = 25.0
 RECEIVE_GOAL: Final = 3.0
 _ALONE_SHARE: Final = 8
-"""One sender waits for the disk with every message: so much fewer are enough."""
+"""Divisor of the number of messages: one sender waits for the disk with every message, so fewer are enough."""
 _FAN_OUT_SHARE: Final = 10
 
 
@@ -53,7 +53,7 @@ class Bench(Rounds):
     # --- the tables ----------------------------------------------------------------------------------------
 
     def persistent(self, security: str, senders: int) -> Row:
-        """PERSISTENT sends of so many coroutines."""
+        """Measure PERSISTENT sends of several coroutines."""
         messages = max(senders, self.messages // _ALONE_SHARE if senders == 1 else self.messages)
         costs, bare = [], []
         for _ in range(self.repeats):
@@ -73,7 +73,7 @@ class Bench(Rounds):
         }  # fmt: skip
 
     def non_persistent(self, security: str, senders: int) -> Row:
-        """NON_PERSISTENT sends of so many coroutines."""
+        """Measure NON_PERSISTENT sends of several coroutines."""
         costs, bare = [], []
         for _ in range(self.repeats):
             factory, _ = self.node(security, self.messages)

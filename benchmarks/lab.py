@@ -58,7 +58,7 @@ def _part(name: str) -> Part:
 
 
 def start(part: str, stack: ExitStack) -> tuple[SparkSession, list[Row]]:
-    """Spark, and what it took to start it; one that is there already is used, and took nothing."""
+    """Start Spark, and return its cost; a running one is used, and costs nothing."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded where Spark is
 
     if SparkSession.getActiveSession() is not None:

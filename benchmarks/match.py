@@ -33,7 +33,7 @@ TOPICS = 2_000
 SAMPLES = {"carrypost": 20_000, "re, compiled once": 100, "re.fullmatch each time": 4}
 LOADS = ("language", "both", "re2")
 QUICK = 20
-"""By this everything is divided in the small version."""
+"""Divisor of all sizes in the small version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Reception by a real node: signed messages that are verified and stored, per CPU second of the receiver.
 
-Two nodes in processes of their own, on loopback, with their sockets and disks. One has published messages of 1,000
-bytes; the other hears nobody until all is ready, then the two meet. *consumer*: a program that holds the node reads
-every payload and confirms it. *carrier*: nobody there asked for them, the node carries them for others. CPU time is
-that of the receiver's process, all threads, in user and kernel mode. The floor is what cannot be avoided: to verify
-one signature and to commit the same rows to SQLite, measured in the same run.
+Two nodes run in their own processes, on loopback, with their sockets and disks. One has published messages of 1,000
+bytes; the other hears no node until all is ready, then the two meet. *consumer*: a program that owns the node reads
+every payload and confirms it. *carrier*: the node carries the messages for others. CPU time is that of the receiver's
+process, all threads, in user and kernel mode. The floor is the unavoidable work: verifying one signature and committing
+the same rows to SQLite, measured in the same run.
 
 Run: carrypost bench node [--quick] [--json] [--profile] [--trace] [--messages 12000] [--repeats 3]
 """
@@ -107,7 +107,7 @@ class Meeting:
 
 
 def verify_us() -> float:
-    """CPU microseconds of one verification."""
+    """Return the CPU microseconds of one verification."""
     identity = Identity.derived(1, "a")
     made = Descriptor(
         identity.author, 1, 1, 0, None, DESTINATION, SIZE_BYTES, SIZE_BYTES, PayloadCodec.PLAIN, bytes(32), 1024
@@ -120,7 +120,7 @@ def verify_us() -> float:
 
 
 def commit_us(path: Path, messages: int, per_commit: int) -> float:
-    """CPU microseconds per message to commit its rows, so many messages in one transaction."""
+    """Return the CPU microseconds per message to commit its rows, with several messages in one transaction."""
     connection = schema.open_writer(path)
     body, value, name = os.urandom(SIZE_BYTES), os.urandom(_ROW_BYTES), os.urandom(16)
     began = time.process_time()

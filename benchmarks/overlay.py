@@ -65,7 +65,7 @@ GOSSIP_GOALS = {"off": 2.0, "signed": 2.5}
 """CPU time of a leg or an event, by that of the same message by gossip over as many hops."""
 HOPS = {"leg": 2, "event": 3}
 RELOCATION_GOAL = 15.0
-"""CPU time of a relocation, by that of one leg."""
+"""Largest CPU time of a relocation, in units of one leg."""
 MODULATOR_GOAL_US = 10.0
 """Time that a named modulator takes above its function."""
 WALKERS_GOALS = {"overlay.toml": 1.5, "overlay_clients.toml": 2.5}

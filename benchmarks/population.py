@@ -69,7 +69,7 @@ file = "publish.csv"
 
 
 def beside_rows(delays: Path, duration_s: float, seed: int) -> Iterator[Row]:
-    """Both modes, and ideal mode, on one seed."""
+    """Yield rows of both modes, and of ideal mode, on one seed."""
     found = list(compared(OSTERMALM, seed, delays, {**NO_ORDER, "duration_s": duration_s}, ideal=True))
     for each in found:
         row = each.beside(found[0])
@@ -105,7 +105,7 @@ def limit_rows(duration_s: float, seed: int) -> Iterator[Row]:
 
 
 def scale_rows(delays: Path, nodes: int, duration_s: float, seed: int) -> Iterator[Row]:
-    """Processor time of one large run, by what it is for; all have the same contacts, which are found once."""
+    """Yield the processor time of one large run, by purpose; all have the same contacts, which are found once."""
     folder, most = delays.parent, max(GOAL_US)
     (folder / "publish.csv").write_text(_script(nodes, most, duration_s, seed))
     scenario = Scenario.parse(CITY.format(nodes=nodes, duration_s=duration_s), folder)
@@ -158,7 +158,7 @@ def _received(model: Model, plan: Plan) -> int:
 
 
 def _thinned(plan: Plan, step: int) -> Plan:
-    """Return the same run, with one message out of so many."""
+    """Return the same run, with one message out of this many."""
     fields = dataclasses.fields(plan.messages)
     kept = {each.name: getattr(plan.messages, each.name)[::step] for each in fields}
     return dataclasses.replace(plan, messages=Messages(**kept))

@@ -1,8 +1,8 @@
-"""Queues: what they cost beside topics, beside plain sends, and on the air; every goal is a ratio within one run.
+"""Queues: their cost beside topics, beside plain sends, and on the air; every goal is a ratio within one run.
 
-*Hand-outs*, *Receipts* and *Commits* are of real nodes in this process, with their sockets, disks and threads; the
-others of hosts alone, without either. Where CPU time is meant the least of several rounds counts, as what else the
-machine does only adds; the two sides of a ratio are measured in turn.
+*Hand-outs*, *Receipts* and *Commits* use real nodes in this process, with their sockets, disks and threads; the others
+use hosts alone. For CPU time the least of several rounds counts, because other load only adds; the two sides of a ratio
+are measured in turn.
 
 Run: carrypost bench queue [--quick] [--json] [--strict] [--messages 1000] [--repeats 5] [--only NAME ...]
 """
@@ -68,7 +68,7 @@ class Bench(Rounds):
         return rows
 
     def receipts(self) -> list[Row]:
-        """From send to receipt over one hop, and from send to delivery."""
+        """Measure the time from send to receipt over one hop, and from send to delivery."""
         receipts, deliveries = asyncio.run(programs.Hop(self.next_folder(), free_port()).latencies_s(self._few))
         row: dict[str, object] = {"messages": len(receipts)}
         for name, times_s in (("receipt", receipts), ("delivery", deliveries)):
@@ -76,7 +76,7 @@ class Bench(Rounds):
         return [{**row, **at_most(statistics.median(receipts) / statistics.median(deliveries), RECEIPT_GOAL)}]
 
     def commits(self) -> list[Row]:
-        """Commits of one send and one acknowledgement, and PERSISTENT sends of one producer."""
+        """Measure commits of one send and one acknowledgement, and PERSISTENT sends of one producer."""
         kinds = {"commits": programs.committing, "sends": programs.sending}
         costs: dict[str, list[Cost]] = {name: [] for name in kinds}
         for _ in range(self.repeats):
@@ -109,7 +109,7 @@ class Bench(Rounds):
         return rows
 
     def assignments(self) -> list[Row]:
-        """Measure an assignment where much waits and many ask, and where little waits and one asks."""
+        """Measure an assignment with many waiting messages and requests, and with few messages and one request."""
         cases = (engine.MANY, engine.FEW)
         rounds = [[engine.assigning(*case).cpu_us for case in cases] for _ in range(self.repeats)]
         many_us, few_us = (min(each) for each in zip(*rounds, strict=True))

@@ -1,12 +1,12 @@
-"""STOMP clients: what they cost their node, beside programs that have the node inside.
+"""STOMP clients: their cost for the node, beside programs that have the node inside.
 
-Clients in this process only write and read bytes, and the CPU time is that of the node, in another process. It stands
-beside the CPU time of a program of the API with its node inside that does the same, in turn. Of every figure the best
-of several rounds counts: what else the machine does only adds.
+Clients in this process only write and read bytes, and the CPU time is that of the node, in another process. It is
+compared with the CPU time of a program of the API with its node inside that does the same, in turn. Of every figure the
+best of several rounds counts, because other load only adds.
 
-The table Frames has what decoding a SEND costs, beside cutting bytes into lines and dictionaries without any check.
+The table Frames has the cost of decoding a SEND, beside cutting bytes into lines and dictionaries without any check.
 Sending has 10 clients, each of which waits for a receipt before it sends again. Receiving has one client that sends to
-1 and to 20 others, a copy each. Slow has the copies that 150 clients get in a CPU second of the node while 50 others
+1 and to 20 others, a copy each. Slow has the copies that 150 clients get per CPU second of the node while 50 others
 read nothing: the rate that the node can keep up.
 
 Run: carrypost bench stomp [--quick] [--json] [--strict] [--messages 2000] [--repeats 5] [--only NAME ...]
@@ -51,7 +51,7 @@ class Bench(Rounds):
         return judged(f"{mode.name}, {SENDERS} clients", min(beside), min(inside))
 
     def receiving(self, count: int) -> Row:
-        """Measure copies for so many clients beside so many embedded consumers, in turn."""
+        """Measure copies for this many clients beside as many embedded consumers, in turn."""
         messages = max(1, self.messages // min(count, 4))
         inside, beside = [], []
         for _ in range(self.repeats):

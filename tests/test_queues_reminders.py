@@ -334,7 +334,7 @@ def test_an_acknowledgement_that_could_not_be_written_and_is_said_again_leaves_n
 
 
 def test_who_forgot_for_which_request_it_was_given_a_message_takes_it_all_the_same() -> None:
-    """A program opened other consumers since, one after the other."""
+    """Let a program open other consumers meanwhile, one after the other."""
     with scene() as here:
         reader = here.assign_in_vain()
         reader.close()

@@ -1,4 +1,4 @@
-"""Queues over carriers and long disconnections, in virtual time: who is off, who competes, what there is room for."""
+"""Queues over carriers and long disconnections, in virtual time: absent nodes, competing receivers, and full caches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def network(*names: str, seed: int = 1, **settings: object) -> Iterator[testing.
 
 
 def meet(net: testing.Network, *nodes: str, after_s: float = HOUR_S, for_s: float = 120.0) -> None:
-    """After a long time alone each of these meets the next one for a short time, one pair after the other."""
+    """Let each node meet the next one for a short time, one pair after the other, after a long time alone."""
     for a, b in pairwise(nodes):
         net.advance(after_s)
         net.link(a, b)

@@ -67,7 +67,7 @@ class Scene:
         return round(self.net.now * US)
 
     def say(self, to: str, *items: Item, author: str = "evil", apart_s: float = 0.2) -> None:
-        """Give a node control messages by whomever, with so many items each as fit."""
+        """Give a node control messages of any author, each with as many items as fit."""
         for some in pages(items, AT_ONCE):
             given = message(
                 Identity.plain(NodeId(author)), b"", destination=address.control(NodeId(to)), created_us=self.now,
@@ -84,7 +84,7 @@ class Scene:
         return sum(1 for (kind, name, _), _ in stored if kind == MOM and name[:1] == family.encode())
 
     def sleep(self, node: str, seconds: float) -> None:
-        """Turn all nodes off for so long; then start one again."""
+        """Turn all nodes off for this time; then start one again."""
         for each in ("m", "r"):
             self.net.kill(each)
         self.net.advance(seconds)

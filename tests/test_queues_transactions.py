@@ -1,9 +1,9 @@
-"""Transactions over queues and topics, here and elsewhere: the power fails at every batch of every node in them.
+"""Transactions over queues and topics, local and remote: the power fails at every batch of every node in them.
 
-A worker takes one message each of a queue of its own, of a queue of the shop and of a topic, and in one work
-acknowledges all three and sends one message to each kind of destination. It is played once to count the batches; then
-once for every batch of both nodes, with the crash right before or right after it is durable. Whenever that is: what was
-taken comes again as a whole, or is gone as a whole; and each result is there once.
+A worker receives one message each from a queue of its own, a queue of the shop and a topic. In one unit of work it
+acknowledges all three and sends one message to each kind of destination. The scene is played once to count the batches;
+then once for every batch of both nodes, with the crash right before or right after it is durable. In every case the
+received messages are redelivered as a whole, or consumed as a whole, and each result exists once.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Shop:
             pass
 
     def work(self, wait_s: float) -> int:
-        """Receive what there is; answer all three in one unit of work. Returns how many there were."""
+        """Receive the waiting messages; answer all three in one unit of work. Return their number."""
         crashes = self.crashed.count("worker")
         inputs = (self.queues["shop", "in"], self.queues["worker", "desk"])
         programs = [Program(self.net, "worker", queue, acknowledges=False) for queue in inputs]
@@ -97,7 +97,7 @@ class Shop:
         return taken
 
     def _numbered(self, programs: list[Program]) -> list[tuple[int, Program]]:
-        """Return the programs with the numbers under which they got what they have: numbers rise over all of them."""
+        """Return the programs with the numbers under which they got their messages: numbers rise over all of them."""
         ordered = sorted(programs, key=lambda program: program.numbers[0])
         return [(program.numbers[0], program) for program in ordered]
 

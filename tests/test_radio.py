@@ -1,4 +1,4 @@
-"""The emulated radio: reach, delay, loss, duplication, order, rate, and what is counted."""
+"""The emulated radio: reach, delay, loss, duplication, order, rate, and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that list their recipients: who wants them, who is given them, and which lists are refused."""
+"""Messages that list their recipients: which hosts want and get them, and which lists are refused."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_recipient_that_does_not_subscribe_gets_it_and_gives_it_to_who_subscri
 
 
 def test_what_comes_to_a_host_while_it_does_not_want_it_is_wanted_as_soon_as_its_list_says_so() -> None:
-    """A host that carries all of a topic favours what lists it over what it only carries."""
+    """Check that a host that carries all of a topic prefers messages that list it to messages that it only carries."""
     with testing.network("a", "b", seed=1, altruistic=True, cache_messages_max=4) as net:
         net.link("a", "b")
         net.advance(10)

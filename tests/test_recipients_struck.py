@@ -1,4 +1,4 @@
-"""Recipients that are struck off: for good, whatever becomes of the copy; with the last one the copy goes."""
+"""Recipients that are struck off, permanently and independently of the copy; with the last one the copy is dropped."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class Striking(RuleBasedStateMachine):
 
     @rule()
     def lose(self) -> None:
-        """Lose what is here, as if the disk had: then it is not remembered, and comes again."""
+        """Lose the copies, as if the disk had lost them: then they are not remembered, and come again."""
         host = self.net.host("h")
         for message in self.messages:
             host.payload_gone(message, round(self.net.now * S))

@@ -1,4 +1,4 @@
-"""Reconciliation by examples: what it finds, what it costs, what it refuses."""
+"""Reconciliation by examples: its results, its costs, and refused frames."""
 
 from __future__ import annotations
 

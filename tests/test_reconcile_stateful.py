@@ -30,7 +30,7 @@ class Held(NamedTuple):
 
 
 class Side:
-    """A host's set of fingerprints, and what it has learnt that the other side lacks."""
+    """A host's set of fingerprints, and those that the other side is known to lack."""
 
     def __init__(self, chance: random.Random) -> None:
         self.book = ProfileIndex(Limits())
@@ -109,9 +109,9 @@ class Sets(NamedTuple):
 
 @st.composite
 def two_sets(draw: st.DrawFn) -> Sets:
-    """Evenly spread, or in clusters that share a long prefix; Hypothesis picks sizes, a seed the numbers.
+    """Draw sets, evenly spread or in clusters with a long common prefix; Hypothesis picks sizes, a seed the numbers.
 
-    Numbers that are small or in a row would add up to one another, which hashes do not.
+    Small or consecutive numbers would add up to one another, which hashes do not.
     """
     seed = draw(st.integers(0, 2**32))
     chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Virtual time: order at one instant, and instants without end."""
+"""Virtual time: order at one instant, and endless instants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of strangers' selectors: time that is linear in what they send, and a weight that tells it beforehand."""
+"""Costs of strangers' selectors: time linear in their length, and a weight that predicts it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from carrypost import CarrypostError, InvalidSelectorException, JMSException, Pa
 from carrypost.model.selector import DEPTH_MAX, STEPS_MAX, TEXT_MAX
 
 Row = tuple[str, int, str]
-"""A text, the character at which it goes wrong, counted from 1, and part of what is said of it."""
+"""A text, the character of its fault, counted from 1, and part of the error."""
 
 OTHER_HEADERS = ("JMSDestination", "JMSReplyTo", "JMSExpiration", "JMSRedelivered", "JMSDeliveryTime")
 SYNTAX: list[Row] = [

@@ -1,7 +1,7 @@
 """The language of selectors as tables, written from the specification (Jakarta Messaging 3.1, §3.8.1).
 
-Every row is an expression and what it is for one message: true (T), false (F) or unknown (U). What the test suite of
-Jakarta asks for is among them. Where the specification leaves a choice, `docs/selectors.md` says so.
+Every row is an expression and its value for one message: true (T), false (F) or unknown (U). The cases of the test
+suite of Jakarta are among them. Where the specification leaves a choice, `docs/selectors.md` documents it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Selectors between hosts: who evaluates, what that saves, and that both sides of a contact come to the same answer."""
+"""Selectors between hosts: where they are evaluated, what that saves, and that both sides of a contact agree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def publish_forty(net: testing.Network) -> None:
 
 
 def over_a_carrier(selector: str | None) -> tuple[list[int], testing.Traffic]:
-    """Forty messages go from a to c by b, which meets one at a time: what came, and the traffic of the last hop."""
+    """Send forty messages from a to c by b, which meets one at a time; return those that came, and the last traffic."""
     with testing.network("a", "c") as net:
         net.add("b", altruistic=True)
         net.subscribe("c", "news", selector)

@@ -1,4 +1,4 @@
-"""A node as a service: its log, settings that are read again by SIGHUP, what a manager of services is told."""
+"""A node as a service: its log, settings that SIGHUP reads again, and notifications of the service manager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that are slow, busy, lossy, narrow or half forgotten: the exchange goes on, and costs what it should."""
+"""Links that are slow, busy, lossy, narrow or half forgotten: the exchange goes on, at the expected cost."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Told:
             host.start(0)
 
     def pump(self, now: int, *, but: str = "") -> None:
-        """Let them talk until nobody has anything left; `but`: this one's disk does not answer."""
+        """Let them exchange datagrams until there are no more; `but`: the disk of this one does not answer."""
         busy = True
         while busy:
             busy = False

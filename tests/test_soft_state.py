@@ -1,4 +1,4 @@
-"""No lost frame blocks a host for good: all that hosts know of each other is soft state (N6)."""
+"""No lost frame blocks a host permanently: everything that hosts know of each other is soft state (N6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Loses = Callable[[str, Frame], bool]
 
 
 class LosingRadio(Radio):
-    """A radio that loses the frames that it is told to lose."""
+    """A radio that loses chosen frames."""
 
     loses: Loses = staticmethod(lambda _sender, _frame: False)
 

@@ -246,7 +246,7 @@ def test_what_are_no_heart_beats_is_told(text: str) -> None:
 
 
 def outcome(data: bytes, cuts: list[int], version: Version | None) -> tuple[list[Frame], str | None]:
-    """Return what is read of bytes that come in pieces: frames, and the fault that ended it."""
+    """Return the frames of bytes that arrive in pieces, and the fault that ended decoding."""
     decoder, found = Decoder(BODY_MAX, version=version), list[Frame]()
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for begin, end in pairwise(edges):
@@ -259,7 +259,7 @@ def outcome(data: bytes, cuts: list[int], version: Version | None) -> tuple[list
 
 
 def taken_with(decoder: Decoder, found: list[Frame]) -> list[Frame]:
-    """Take frames one by one, so that those before a fault are kept."""
+    """Return the frames, read one by one, so that those before a fault are kept."""
     while (frame := decoder.next()) is not None:
         found.append(frame)
     return []

@@ -39,7 +39,7 @@ def send(body: bytes = b"", **headers: str) -> mapping.Sent:
 
 
 def travelled(draft: Draft, **changes: object) -> Frame:
-    """Return the MESSAGE that comes of what was sent as this draft."""
+    """Return the MESSAGE frame for a message that was sent as this draft."""
     payload = draft.payload
     assert isinstance(payload, bytes)
     fields: dict[str, object] = {

@@ -108,7 +108,7 @@ class Ledger:
         self._came: set[str] = set()
 
     def begin(self) -> None:
-        """Begin one more life of the node."""
+        """Start the node's next life."""
         self._came.clear()
 
     def take(self, client: Raw, frame: Frame) -> None:

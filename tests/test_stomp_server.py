@@ -1,4 +1,4 @@
-"""The port for STOMP clients: who is let in, heart-beats, clients that do not read, bad bytes, the end of a node."""
+"""The port for STOMP clients: authentication, heart-beats, clients that do not read, bad bytes, the end of a node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from carrypost.node.settings import parse
 
 
 async def clients(server: Server, count: int) -> None:
-    """Wait until the node has so many clients."""
+    """Wait until the node has this many clients."""
 
     async def there() -> bool:
         return server.status()["clients"] == count
@@ -267,7 +267,7 @@ LEGAL = (
 
 @st.composite
 def faulty(draw: st.DrawFn) -> bytes:
-    """Bytes: any, or legal frames of which a few bytes are others."""
+    """Draw bytes: any, or valid frames with a few bytes changed."""
     if draw(st.booleans()):
         return LEGAL[0] * draw(st.integers(0, 1)) + draw(st.binary(max_size=200))
     frames = bytearray(b"".join(LEGAL))

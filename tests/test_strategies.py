@@ -1,4 +1,4 @@
-"""Strategies behind one seam: a flood of about fifty lines beside ours and the papers', in one network."""
+"""Strategies behind one interface: a flood of about fifty lines beside ours and the papers', in one network."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PAGE = 20
 
 
 class Flood(Strategy[Contact]):
-    """Offers everything that matches, to everybody, whenever there is anything new, and with every announcement.
+    """Offers everything that matches to all neighbours, whenever there is anything new, and with every announcement.
 
-    It compares nothing by itself, and answers neighbours that do: for that nothing has to be remembered.
+    It does not compare sets by itself, and answers neighbours that do: that requires no memory.
     """
 
     contact = Contact
@@ -109,7 +109,7 @@ def delivered(net: testing.Network) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("relay", ["ours", "other"])
 def test_hosts_with_another_strategy_pass_on_what_ours_publish_and_the_other_way_round(relay: str) -> None:
-    """A chain: what each end publishes reaches the other, whoever stands in the middle."""
+    """Check a chain: messages of each end reach the other, with any host in the middle."""
     with testing.network("a", seed=1, loss=0.1, altruistic=True) as net:
         net.add("b", paper_mode=relay == "other")
         net.add("c", paper_mode=relay == "ours")

@@ -1,4 +1,4 @@
-"""Many subscriptions: who asks for what stays right while they come and go, and what that costs does not explode."""
+"""Many subscriptions: interests stay right while subscriptions are added and removed, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def counted() -> Iterator[Work]:
 
 
 class Anna:
-    """A host whose every step is taken by itself, with all that a driver does after it; a millisecond each."""
+    """A host whose steps are called one by one, with everything that a driver does after each; a millisecond apart."""
 
     def __init__(self, **settings: object) -> None:
         self.host = Host(Identity.plain("anna"), Settings.emulated(**settings), random.Random(1))
@@ -198,7 +198,7 @@ class Anna:
 
 
 def made_and_dropped(count: int, *, published: bool = False) -> int:
-    """Return the entries compiled while this many subscriptions are made and dropped, one by one."""
+    """Return the number of entries compiled while this many subscriptions are made and dropped, one by one."""
     anna = Anna()
     with counted() as work:
         numbers = []
@@ -289,7 +289,7 @@ def test_every_subscription_that_is_taken_is_in_the_profile() -> None:
 
 
 class Program:
-    """A consumer that keeps what it gets."""
+    """A consumer that keeps its messages."""
 
     def __init__(self) -> None:
         self.got: list[Delivery] = []

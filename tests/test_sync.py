@@ -135,7 +135,7 @@ def test_what_an_iteration_took_counts_as_received_by_the_next_call(context: Mak
 
 
 def test_what_was_taken_is_acknowledged_soon_also_if_the_program_does_nothing_more(context: Make) -> None:
-    """A call of this context would tell of it, so another connection looks: 50 ms later the queue is empty."""
+    """Look from another connection, since a call of this context would report it: 50 ms later the queue is empty."""
     ctx, name = context(), fresh("queue")
     ctx.declare_queue(name.removeprefix("queue/"))
     ctx.send(name, "x")

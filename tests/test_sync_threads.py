@@ -26,14 +26,14 @@ Make = Callable[..., Context]
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_raises() -> Iterator[None]:
-    """Let Ctrl-C raise, also if it was ignored when the tests began, as it is in what a shell starts by `&`."""
+    """Let Ctrl-C raise, even if the tests were started with it ignored, as by `&` in a shell."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def program(text: str, folder: Path, *, limit_s: float = WITHIN_S) -> str:
-    """Run a program of its own, and return what it printed."""
+    """Run a program in its own process, and return its output."""
     begun = "from carrypost.sync import ConnectionFactory\n"
     text = begun + text.replace("FACTORY", node_folder(folder))
     done = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=limit_s)  # noqa: S603, PLW1510 - our own, seen below
@@ -45,7 +45,7 @@ def program(text: str, folder: Path, *, limit_s: float = WITHIN_S) -> str:
 
 
 def interrupted(context: Make, count: int, chance: random.Random, *, iterates: bool) -> tuple[list[int], int]:
-    """Receive numbers until all have come, while Ctrl-C comes at random moments: what came, and how often it hit."""
+    """Receive all numbers while Ctrl-C comes at random moments; return the numbers, and how often it interrupted."""
     ctx, sender, topic, hits = context(), context(), fresh(), 0
     inbox = ctx.create_consumer(topic)
     ends = threading.Event()

@@ -1,4 +1,4 @@
-"""The timers of a host's links: what is armed is what is due, and the host is never told to wake too late."""
+"""The timers of a host's links: armed timers are due, and the host never asks to be woken too late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMES = st.integers(0, 40)
 
 
 class Tables(RuleBasedStateMachine):
-    """Several tables beside an oracle that has every armed timer in one dictionary, and looks at all of them."""
+    """Several tables beside an oracle that has every armed timer in one dictionary, and checks all of them."""
 
     def __init__(self) -> None:
         super().__init__()

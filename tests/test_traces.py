@@ -189,7 +189,7 @@ class Commands:
         self._folder = folder
 
     async def run(self, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
-        """Run one apart from the node's loop: its exit code, its lines and what it says on stderr."""
+        """Run a command outside of the node's loop; return its exit code, its lines and its output on stderr."""
         with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
             code = await asyncio.to_thread(run, [*arguments, "--data", str(self._folder)])
         return code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()

@@ -48,7 +48,7 @@ class Shelf(Layer):
 
 
 def shelf_at(net: testing.Network, node: str) -> Shelf:
-    """Return a host that wants what is addressed to it, as far as its shelf has room."""
+    """Return a host that wants messages addressed to it, as far as its shelf has room."""
     host = net.host(node)
     shelf = Shelf(host._host_context)  # noqa: SLF001 - messaging joins a host in this way
     host._layers.insert(shelf)  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""The undo log by itself: commands, what they noted, and the answers of the disk."""
+"""The undo log alone: commands, their noted changes, and the answers of the disk."""
 
 from __future__ import annotations
 

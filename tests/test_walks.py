@@ -38,7 +38,7 @@ class Trace:
 
     @contextmanager
     def walk(self, *names: str) -> Iterator[None]:
-        """Note what is called within the block as part of these walks."""
+        """Note calls within the block as part of these walks."""
         noted: list[str] = []
 
         def note(frame: FrameType, event: str, _: object) -> None:

@@ -1,7 +1,7 @@
-"""A link of a layer, which wraps each datagram in a frame of its own and crosses one relay.
+"""A link of a layer, which wraps each datagram in its own frame and crosses one relay.
 
-Its ends are not neighbours. Nothing in gossip or in the host knows of it: it is derived from `Link`, its own size cuts
-what goes over it, and what comes out of its frames takes the way of all other frames.
+Its ends are not neighbours. Nothing in gossip or in the host knows of it: it is derived from `Link`, its own size
+limits the frames that it carries, and unwrapped frames are handled as all others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Tunnel(Link):
 
 
 class Tunnels(Layer):
-    """Opens a tunnel to another node and offers there what is published here; passes on what is for others."""
+    """Opens a tunnel to another node and offers published messages there; forwards wrapped datagrams for others."""
 
     def __init__(self, context: HostContext, target: str | None, via: str) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class Tunnels(Layer):
 
 
 class Chain:
-    """Hosts a, b and c. Each hears its next ones alone, and nothing but announcements and wrapped frames travels."""
+    """Hosts a, b and c. Each hears only the next one, and only announcements and wrapped frames are sent."""
 
     def __init__(self, *, security: str = "off", encoded: bool = False, **limits: int) -> None:
         self.now = 0

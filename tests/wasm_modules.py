@@ -30,7 +30,7 @@ STATE = SAVE + LOAD
 
 
 def module(*parts: str) -> str:
-    """Return a module of these parts, and of those of a good one in place of what they do not export."""
+    """Return a module of these parts, completed by those of a good module."""
     own = "".join(parts)
     rest = [each for each in (MEMORY, ABI, ALLOC, OPEN, PROCESS) if each.split('"')[1] not in own.split('"')[1::2]]
     return f"(module {' '.join(rest)} {own})"

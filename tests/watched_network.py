@@ -1,12 +1,12 @@
 """A network of hosts beside an independent account of it, for the tests that search for rare faults.
 
-`Watched` drives `testing.network` and checks, at every event that a host tells, what must hold whatever happens:
-only what was published is received and delivered, unchanged and before its deadline; nothing is delivered twice in
-one life of a host, nor ever after it was confirmed; what comes again after a crash says so; nothing leaves without a
-reason; ids are never used twice; that a message was published is told once, before anything else of it. The account is
-kept from what the public interface shows and from nothing else.
+`Watched` drives `testing.network` and checks, at every event that a host emits, what must always hold. Only published
+messages are received and delivered, unchanged and before their deadline. Nothing is delivered twice in one life of a
+host, nor ever after it was confirmed. Redeliveries after a crash are flagged. Nothing leaves without a reason. Ids are
+never used twice. `Published` is emitted once, before any other event of its message. The account uses only the public
+interface.
 
-Every message carries its number as attribute `n`: so it is known also where a crash kept `publish` from returning.
+Every message carries its number as attribute `n`, so that it is known even if a crash kept `publish` from returning.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAULTS = {
     "security-level", "digest", "digest-root", "id", "forgery", "signature", "fragment", "hash-list", "message-size",
     "descriptor-size", "profile-digest", "parts", "link-budget", "deadline",
 }  # fmt: skip
-"""Reasons for which honest hosts never refuse each other's frames, whatever the links do."""
+"""Reasons for which honest hosts never refuse each other's frames, however bad the links are."""
 
 
 class CrashError(Exception):
@@ -131,7 +131,7 @@ class Message:
     published: bool = False
     """True if its author's host reported it."""
     seen: bool = False
-    """Anybody was told of it: before that it may vanish in a crash without a trace, its id included."""
+    """True if an event reported it: before that it may vanish in a crash without a trace, its id included."""
     stored: bool = False
     failed: bool = False
     sure: bool = True
@@ -153,7 +153,7 @@ class Node:
     subscriptions: dict[int, Pattern] = field(default_factory=dict)
     numbers: int = 0
     wanted: list[Pattern] = field(default_factory=list)
-    """Everything subscribed to in this life: an ended subscription may still get what was on its way."""
+    """Everything subscribed to in this life: an ended subscription may still get messages that were on their way."""
     held: dict[int, int] = field(default_factory=dict)
     """Bytes of the messages that became whole here in this life and have not left."""
     delivered: dict[int, int] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """Random programs of the API, which give the same answers in every way that a program can reach a node.
 
-A program is text: `drawn` makes it of a seed. `played` runs it by awaiting every call; blocking programs run the same
-function, as their calls are wrapped so that they can be awaited (`Awaited`). A way is a function that takes a program
-and returns its answers. One more way is one more entry of `ways`.
+A program is text, which `drawn` makes from a seed. `played` runs it by awaiting every call; blocking programs run the
+same function, as their calls are wrapped so that they can be awaited (`Awaited`). A way is a function that takes a
+program and returns its answers. A further way is a further entry of `ways`.
 
-Nothing in a program waits for time to pass. Before it receives or browses, the program sends a PERSISTENT message to
-nobody: when that is on disk, its context has been handed all that came before.
+Nothing in a program waits for time to pass. Before it receives or browses, the program sends a PERSISTENT message
+without receivers: when that is on disk, its context has been handed all earlier messages.
 """
 
 from __future__ import annotations
@@ -172,7 +172,10 @@ def _told(message: Any) -> object:  # noqa: ANN401 - of either API
 
 
 async def played(program: Program, opened: Open, name: str) -> list[object]:
-    """Run a program, and return the answers of its calls. `name` tells its destinations from those of others."""
+    """Run a program, and return the answers of its calls.
+
+    `name` distinguishes its destinations from those of others.
+    """
     queues = [f"{name}.{kind}.{at}" for at in range(len(MODES)) for kind in ("queue", "shelf")]
     async with opened(SessionMode.AUTO_ACKNOWLEDGE) as spare:
         for queue in queues:

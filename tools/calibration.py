@@ -25,7 +25,7 @@ SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS = range(1, 11)
 TOLERANCE = 0.10
 HELD = ("nodes", "activity mean", "contacts", "contact mean", "broadcasts")
-"""Counts and means, which calibration keeps; the most at one time is an extreme, and is not compared."""
+"""Counts and means, which calibration keeps; the maximum at one time is an extreme value, and is not compared."""
 
 PUBLISHED: dict[str, dict[str, float]] = {
     "city_bus": {

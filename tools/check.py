@@ -112,7 +112,7 @@ class Progress:
         return LIVE_S if self._live else TELL_S
 
     def line(self) -> str:
-        """Return one line: how long it has been, how many tests are done, what runs and how much waits."""
+        """Return one line: elapsed time, finished tests, running checks, and the number that wait."""
         tests = sum(len(meter.read(job.costs)) for job in self._todo if job.costs is not None)
         running = ", ".join(job.part for job in self._todo if job.runs) or "nothing"
         waiting = sum(job.waits for job in self._todo)

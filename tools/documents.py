@@ -59,7 +59,7 @@ def frame_tables() -> str:
 
 
 def descriptor_table() -> str:
-    """Return the fields of a descriptor, in the order in which they are encoded, and those of what it is made of."""
+    """Return the fields of a descriptor, in the order of their encoding, and those of its parts."""
     parts = (descriptor.Predecessor, headers.Headers, headers.Covers)
     return "\n\n".join([_fields(descriptor.Descriptor), *(_section(part) for part in parts)])
 
@@ -157,7 +157,7 @@ def _class(module: ModuleType, kind: type) -> ast.ClassDef:
 
 
 def _docstrings(source: ast.Module | ast.ClassDef) -> dict[str, str]:
-    """Names that are given a value or a type, with the text that stands under them."""
+    """Return names that are assigned or annotated, with the docstring below them."""
     found = {}
     for above, below in pairwise(source.body):
         target = above.targets[0] if isinstance(above, ast.Assign) else getattr(above, "target", None)
@@ -237,7 +237,7 @@ def destination_machine() -> str:
 def _steps(
     kind: type[Enum], table: Mapping[tuple[Any, Any], relocation.Step[Any]], repeats: Mapping[Any, relocation.Action]
 ) -> str:
-    """Return a machine that does something: its diagram, what it does, and what its states mean."""
+    """Return a machine with outputs: its diagram, its actions, and the meanings of its states."""
     rows = [
         (before.value, what.value, ", ".join(action.value for action in step.actions) or "–", step.after.value)
         for (before, what), step in table.items()

@@ -54,7 +54,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class NetError(RuntimeError):
-    """A namespace, a link or a rule could not be made; says what was tried and what the system answered."""
+    """Raised if a namespace, a link or a rule could not be made; names the attempt and the system's answer."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class End:
         self.net.tc(self.namespace, "qdisc", "replace", "dev", self.interface, "root", "tbf", *limit)
 
     def mtu(self, nbytes: int) -> None:
-        """Set the greatest packet that the interface carries; longer ones from the other end are lost."""
+        """Set the largest packet that the interface carries; longer ones from the other end are lost."""
         self.net.ip(self.namespace, [f"link set {self.interface} mtu {nbytes}"])
 
     def isolate(self, isolated: bool) -> None:
@@ -255,7 +255,7 @@ class Net:
         return program
 
     def entrance(self, namespace: str) -> Callable[[], None]:
-        """Return a function that moves its process inside, which has one thread; it ends with who started it."""
+        """Return a function that moves its process inside, which must have one thread and ends with its parent."""
         users = () if os.geteuid() == 0 else ("user",)
         kinds = [Path(f"/proc/{self._holder.pid}/ns/{kind}") for kind in (*users, "mnt")]
         return functools.partial(_enter, [*kinds, Path("/run/netns", namespace)], Path.cwd())
@@ -277,7 +277,7 @@ class Net:
         return self.call("tc", "-n", namespace, *arguments)
 
     def call(self, *arguments: str, text: str = "") -> str:
-        """Run a program beside the namespaces; returns what it prints."""
+        """Run a program beside the namespaces; return its output."""
         done = subprocess.run(  # noqa: S603 - our own commands
             [*self._enter, *arguments], input=text, capture_output=True, text=True, check=False
         )

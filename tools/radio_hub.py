@@ -1,4 +1,4 @@
-"""A hub that forwards frames between the ports of a switch by rules: a radio, in user land.
+"""A hub that forwards frames between the ports of a switch by rules: a radio, in user space.
 
 For each ordered pair of ports a rule says whether the second hears the first, and what is lost, repeated or late on the
 way; so links can work one way, and chains and cliques need one interface per node. Rules change while it runs. Each

@@ -161,7 +161,7 @@ def _emulated(case: Case, seed: int, folder: Path) -> pa.Table:
 
 
 def _drawn(name: str, seed: int, folder: Path) -> tuple[pa.Table, str]:
-    """Run a drawn scenario; return its record, and the hash of what its programs were told, if there are any."""
+    """Run a drawn scenario; return its record, and the hash of the events of its programs, if there are any."""
     drawn = DRAWS[FAMILIES[name]](seed)
     scenario = drawn.write(folder / str(seed))
     if drawn.family != MESSAGING:
