@@ -75,7 +75,6 @@ async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path
                 assert await path("d", "a")
                 a.ask(send=ids["d"], size=SIZE)
                 await until(lambda: arrived(2))
-
                 radio.link("a", first)
                 radio.link(first, "d")
                 await nodes[other].kill()
