@@ -247,6 +247,17 @@ def test_a_mistake_is_told_in_one_sentence_before_a_node_is_looked_for(
     assert not shell.data.exists()
 
 
+@pytest.mark.parametrize(
+    "arguments", [("sub", "x"), ("pub", "x", "hello"), ("receive", "x"), ("browse", "x")], ids=" ".join
+)
+def test_a_name_without_its_option_is_a_mistake_that_says_which_option(
+    arguments: tuple[str, ...], shell: Shell
+) -> None:
+    code, out, err = shell.run(*arguments)
+    assert (code, out) == (2, "")
+    assert ("Name the topic with -t." if arguments[0] in {"sub", "pub"} else "Name the queue with -q.") in err
+
+
 @pytest.mark.parametrize("text", ["soon", "-3", "3x", "", "1e3"])
 def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) -> None:
     assert [_given.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [90, 1.5, 120, 21_600, 172_800]

@@ -16,6 +16,16 @@ class _Command(TyperCommand):
         """All parameters, as typer asks for them to show help."""
         return _with_plain_flags(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - likewise
+        """Parse arguments; an error about one too many says which option names a topic or a queue."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # Usage errors, which typer does not export.
+            named = [each for each in self.params if not getattr(each, "hidden", False) and {"-t", "-q"} & {*each.opts}]
+            if named and "unexpected extra argument" in str(getattr(error, "message", "")):
+                error.message += f". Name the {named[0].name} with {named[0].opts[-1]}."
+            raise
+
 
 class _Group(TyperGroup):
     """A group of commands."""
