@@ -91,7 +91,7 @@ class NamingContext:
         await self._bind(name, destination, advertise=advertise, replace=False)
 
     async def rebind(self, name: str, destination: Destination | str, *, advertise: bool = True) -> None:
-        """As `bind`, also if the name stands for something else."""
+        """Bind a name as `bind` does, even if it is bound already."""
         await self._bind(name, destination, advertise=advertise, replace=True)
 
     async def _bind(self, name: str, destination: Destination | str, *, advertise: bool, replace: bool) -> None:

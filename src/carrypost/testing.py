@@ -134,7 +134,10 @@ class Network(engine.Network):
         return found
 
     def unhandled(self, error: JMSException) -> None:
-        """A context has a problem, and no exception listener. Listeners that failed, as by an `assert`, are told."""
+        """Note the error of a context without an exception listener.
+
+        Errors of listeners, such as an `assert`, are raised later.
+        """
         if isinstance(error, ListenerException):
             self._unheard += (error,)
 
@@ -149,7 +152,7 @@ class Network(engine.Network):
             found.handle_event(event)
 
     def kill(self, node: str) -> None:
-        """A crash: what was not durable is lost, the store is kept. Links stay, for whoever comes back."""
+        """Crash a node: changes that were not durable are lost, and the store is kept. Links stay for its return."""
         super().kill(node)
         self._end(node, f"the node {node!r} was killed: restart it, and create another context")
 
@@ -178,7 +181,7 @@ class _Seat:
         """Nodes stay while their network does."""
 
     def unhandled(self, error: JMSException) -> None:
-        """The network tells at its end what a program would have found in its log."""
+        """Pass the error on to the network, which raises it at its end."""
         self._network.unhandled(error)
 
 

@@ -13,7 +13,7 @@ class _Command(TyperCommand):
     """A command."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's own, under whatever name typer has it
-        """All parameters, as typer asks for them to show help."""
+        """Return all parameters, as typer needs them to show help."""
         return _with_plain_flags(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - likewise
@@ -31,7 +31,7 @@ class _Group(TyperGroup):
     """A group of commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - likewise
-        """All parameters, as typer asks for them to show help."""
+        """Return all parameters, as typer needs them to show help."""
         return _with_plain_flags(super().get_params(ctx))
 
 
@@ -50,5 +50,5 @@ class Commands(typer.Typer):
         super().__init__(name=name, cls=_Group, no_args_is_help=shows_help, rich_markup_mode="markdown", **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
-        """One more command."""
+        """Add a command."""
         return super().command(name, cls=_Command, **options)

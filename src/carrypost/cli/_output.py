@@ -48,7 +48,7 @@ def say(sentence: str) -> None:
 
 
 def blank(title: str | None, header_style: str = "table.header") -> Table:
-    """A table for people that has no columns yet."""
+    """Return a table for people, without columns yet."""
     from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
 
     return Table(
@@ -102,14 +102,14 @@ def _show(made: Table, rows: Sequence[Sequence[object]]) -> None:
 
 
 def cell(value: object) -> Text:
-    """A value as it is: brackets are part of addresses, and what others chose must not steer the terminal."""
+    """Return a value as plain text, without markup or control characters that others could put into it."""
     from rich.text import Text  # noqa: PLC0415 - loaded only where a table is shown
 
     return Text("".join(each if each.isprintable() else "\ufffd" for each in str(value)))
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it."""
+    """Return a length of time for people."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -122,7 +122,7 @@ def clock(seconds: float) -> str:
 
 
 def size(nbytes: float) -> str:
-    """A number of bytes as people say it."""
+    """Return a number of bytes for people."""
     for unit in ("B", "kB", "MB"):
         if nbytes < 1_000:  # noqa: PLR2004 - decimal units
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

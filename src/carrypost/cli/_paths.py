@@ -19,7 +19,7 @@ _ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/{1,2}(?=[^/])")
 
 
 def path(text: str | Path) -> Path:
-    """The path that a text names; an empty one names none."""
+    """Return the path that a text names; an empty text is an error."""
     if not str(text):
         raise typer.BadParameter("a path must not be empty (the current folder is .)")
     if elsewhere := _ELSEWHERE.match(str(text)):
@@ -31,7 +31,7 @@ def path(text: str | Path) -> Path:
 
 
 def ending_in(*endings: str) -> Parser:
-    """A path of a file whose kind is told by how its name ends."""
+    """Return a parser of paths of files whose kind follows from the ending of their name."""
 
     def checked(text: str | Path) -> Path:
         found = path(text)
@@ -44,12 +44,12 @@ def ending_in(*endings: str) -> Parser:
 
 
 def argument(about: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own type says nothing
-    """A path by its place."""
+    """Return a positional parameter that is a path."""
     return typer.Argument(parser=path, help=about, metavar=metavar)
 
 
 def option(
     names: str, about: str, metavar: str | None = None, *, parser: Parser = path, default: bool | str = False
 ) -> Any:  # noqa: ANN401 - likewise
-    """A path by name, or by either of two, as in ``--out -o``; `default` is what people see as such, if anything."""
+    """Return an option that is a path, with one name or two, as in ``--out -o``; `default` is shown as the default."""
     return typer.Option(*names.split(), parser=parser, help=about, metavar=metavar, show_default=default)

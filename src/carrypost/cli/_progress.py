@@ -19,9 +19,10 @@ _LINE_EVERY_S = 30.0
 
 @contextmanager
 def bar(name: str, *columns: str, total: float | None = None) -> Iterator[Callable[..., None] | None]:
-    """A bar on stderr while the block lasts: what moves it, as `Progress.update`; None where it is no terminal.
+    """Show a bar on stderr while the block lasts; yield the function that moves it, or None without a terminal.
 
-    Columns are texts with fields of the task, or what rich calls them: ``Bar`` for its ``BarColumn``.
+    The function has the parameters of `Progress.update`. Columns are texts with fields of the task, or names of rich's
+    columns: ``Bar`` for ``BarColumn``.
     """
     if not sys.stderr.isatty():
         yield None
@@ -36,7 +37,7 @@ def bar(name: str, *columns: str, total: float | None = None) -> Iterator[Callab
 
 @contextmanager
 def progress(name: str, unit: str, total: int | None = None) -> Iterator[Move]:
-    """Something that shows people how far long work is, while the block lasts; from its beginning of how many."""
+    """Show the progress of long work while the block lasts; `total`: the number of units, if it is known."""
     state = f"{unit}{{task.fields[state]}}"
     columns = (DESCRIPTION, "Bar", "MofNComplete", state, "TimeElapsed", "{task.fields[left]}")
     begun_s = reported_s = time.monotonic()

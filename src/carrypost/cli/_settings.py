@@ -29,13 +29,13 @@ class NodeCommand(msgspec.Struct, frozen=True):
     """The node also ends at the end of stdin, on which nothing comes: whoever started it is gone."""
 
     def settings(self) -> NodeSettings:
-        """The settings that it asks for."""
+        """Return the settings of the command."""
         config, data = (None if text is None else Path(text) for text in (self.config, self.data))
         return settings_of(config, data, (*self.changes, "node.log=info") if self.verbose else self.changes)
 
 
 def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:
-    """Settings from the file, the environment and the command line, the last on top."""
+    """Return settings from the file, the environment and the command line; later ones override earlier ones."""
     keywords = changed(changes)
     if data is not None:
         keywords["node.data"] = absolute(data)
@@ -43,13 +43,13 @@ def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] =
 
 
 def changed(changes: Sequence[str]) -> dict[str, object]:
-    """Settings that ``--set KEY=VALUE`` changes: as in TOML, or as in the environment, where lists have no brackets."""
+    """Return the settings of ``--set KEY=VALUE``, as in TOML, or as in the environment: lists without brackets."""
     pairs = [assigned(change, "udp.port=4000") for change in changes]
     return {key: FIELDS.meant(key, value) if isinstance(value, str) else value for key, value in pairs}
 
 
 def absolute(path: Path) -> str:
-    """The path in full: with what the shell did not expand, and from where the command was given."""
+    """Return the path in full, with `~` expanded, relative to the current folder."""
     try:
         return str(path.expanduser().absolute())
     except RuntimeError:

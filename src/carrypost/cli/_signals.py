@@ -25,7 +25,7 @@ _ENDED_BY = 128
 
 
 def exit_code(number: int) -> int:
-    """As shells have it for who was ended by that signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    """Return the exit code of a process ended by this signal: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
     return _ENDED_BY + number
 
 
@@ -38,7 +38,7 @@ def heeded() -> list[signal.Signals]:
 
 
 def end_at_once() -> None:
-    """From now on, and for what was held back: whoever asks this process to end ends it, without a word."""
+    """Let signals end this process at once from now on, silently, including one that was held back."""
     for number in heeded():
         signal.signal(number, signal.SIG_DFL)
     release()

@@ -42,7 +42,7 @@ def suggest_local(options: SparkOptions | None, *, small: bool) -> None:
 
 
 def spark_options(master: str, memory: str, conf: Sequence[str], what: str = "") -> SparkOptions:
-    """The three options as one value, for a command; raises `LocalError` for a setting that is none of Spark's."""
+    """Return the three options as one value; raises `LocalError` for a setting that is not Spark's."""
     from carrypost.lab.spark.session import SparkOptions  # noqa: PLC0415 - needed by these commands only
 
     settings: dict[str, str] = {}

@@ -32,7 +32,7 @@ SetOption = Annotated[
 
 
 def settings_of(config: Path | None, data: Path | None) -> NodeSettings:
-    """Settings of the node that a command is about."""
+    """Return the settings of the node of a command."""
     from carrypost.cli import _settings  # noqa: PLC0415 - keeps --help quick
 
     return _settings.settings_of(config, data)

@@ -46,7 +46,7 @@ class Rule:
         return f'{self.what}, or "{self.none}"' if self.none else self.what
 
     def convert(self, name: str, value: object) -> object:
-        """The value as it is kept; a wrong one is told by the name of its field."""
+        """Return the value as it is stored; the error about a wrong value names its field."""
         if self.none and (value is None or value == self.none):
             return None
         try:
@@ -111,7 +111,7 @@ def _list(one: Rule, what: str, least: int = 0, none: str = "") -> Rule:
         return tuple(one.kept(each) for each in value)
 
     def meant(text: str) -> object:
-        """As in TOML, or with commas."""
+        """Return the list of a text, as in TOML or separated by commas."""
         if text.startswith("["):
             return tomllib.loads(f"list = {text}")["list"]
         return [one.meant(part.strip()) for part in text.split(",") if part.strip()]
@@ -169,7 +169,10 @@ def choice(default: str, words: tuple[str, ...]) -> Any:  # noqa: ANN401 - the c
 
 
 def patterns() -> bool | tuple[str, ...]:
-    """A field that is a flag, or holds patterns; false by default. Whether they compile is for their layer to say."""
+    """Return a field that is a flag, or holds patterns; false by default.
+
+    Its layer checks that the patterns compile.
+    """
     several = _list(_NAME, "a list of destination patterns (texts that are not empty)")
 
     def kept(value: object) -> object:
@@ -219,7 +222,10 @@ def wholes(what: str) -> tuple[int, ...]:
 
 
 def rows(kind: type[_T]) -> tuple[_T, ...]:
-    """A field that holds tables of one kind; none by default. Its class makes values of them by `tables.made`."""
+    """Return a field that holds tables of one kind; none by default.
+
+    Its class creates the values by `tables.build_tables`.
+    """
     rule = _list(_instance((kind, Mapping), "a table"), "a list of tables")
     return field(default=(), metadata={"rule": rule, "rows": kind})
 

@@ -425,11 +425,11 @@ class Settings:
 
 
 def parse(text: str = "", environment: Mapping[str, str] = {}, **keywords: object) -> Settings:
-    """Settings from TOML text, environment variables over it, keywords over both.
+    """Return settings from TOML text, overridden by environment variables, and those by keywords.
 
-    Top-level keys of the text are fields of `Settings`, the table ``[limits]`` has those of `Limits`.
-    Variables are called ``CARRYPOST_<FIELD>`` and ``CARRYPOST_LIMITS_<FIELD>``; one with that prefix that
-    names no field is an error, others are none of our business.
+    Top-level keys of the text are fields of `Settings`, the table ``[limits]`` has those of `Limits`. Variables are
+    called ``CARRYPOST_<FIELD>`` and ``CARRYPOST_LIMITS_<FIELD>``; one with that prefix that names no field is an error,
+    and all others are ignored.
     """
     # Built once, from all three: only the outcome has to be consistent.
     layers = (FIELDS.read(text), FIELDS.read_environment(environment), FIELDS.check(keywords))

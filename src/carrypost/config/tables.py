@@ -90,7 +90,7 @@ class Fields:
 
 
 def build_tables(kind: type[_T], given: Iterable[_T | Mapping[str, object]]) -> tuple[_T, ...]:
-    """Values of tables of one kind, each called by its name where something is wrong with it."""
+    """Return the values of tables of one kind; errors name the table."""
     fields = Fields({"": kind})
     found: list[_T] = []
     for each in given:
@@ -125,7 +125,7 @@ def written(value: object) -> dict[str, Any]:
 
 
 def differences(value: object, usual: object) -> dict[str, str]:
-    """In what a table differs from another one, as text: for records."""
+    """Return the differences of a table from another one, as text: for records."""
     found = {name: text_form(kept) for name, kept in _values(value).items() if kept != getattr(usual, name)}
     for table in inner_tables(type(value)):
         inner = differences(getattr(value, table), getattr(usual, table))
@@ -134,7 +134,7 @@ def differences(value: object, usual: object) -> dict[str, str]:
 
 
 def text_form(value: object) -> str:
-    """As it would be written in settings, and as patterns see it: true, none, 0.5, text as it is, ['news']."""
+    """Return a value as it is written in settings, and as patterns see it: true, none, 0.5, plain text, ['news']."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else repr(list(value) if isinstance(value, tuple) else value)

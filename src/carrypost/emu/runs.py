@@ -113,11 +113,12 @@ class Prepared:
 
 @contextmanager
 def _collecting_seldom() -> Iterator[None]:
-    """A run makes millions of objects and hardly a cycle: to look for those as often as usual takes a tenth of it.
+    """Collect garbage rarely during a run, which makes millions of objects and hardly a cycle.
 
-    What was there before the run is not looked at during it. A program that froze what it has need not fear for that:
-    thawing is all or nothing, so nothing is frozen or thawed there. A program that collects seldom by itself is left
-    alone: to collect before each of many short runs would take as long as they do.
+    The usual frequency takes a tenth of the run. Objects from before the run are frozen meanwhile, so that they are not
+    examined. If the program has frozen objects itself, nothing is frozen or thawed here, because thawing affects all. A
+    program that already collects rarely is left alone: a collection before each of many short runs would take as long
+    as the runs.
     """
     before = gc.get_threshold()
     if before[0] >= _COLLECT_SELDOM:
@@ -154,5 +155,5 @@ def prepare(
 
 
 def _number(seed: int | str) -> int | str:
-    """A number that is written as text is that number: records and command lines tell the seed as text."""
+    """Return a seed; text that is a number becomes that number, since records and command lines have seeds as text."""
     return int(seed) if isinstance(seed, str) and _WHOLE.fullmatch(seed) else seed

@@ -292,7 +292,7 @@ class AttachedNode:
             raise
 
     def unhandled(self, error: JMSException) -> None:
-        """The log has it."""
+        """Ignore the error, which the log has already."""
 
     async def release(self) -> None:
         """Release the provider; the last user closes the connection."""

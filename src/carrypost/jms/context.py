@@ -226,16 +226,17 @@ class Context(TopicDeclaration):
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
     ) -> Openable[Consumer]:
-        """A consumer of a topic or a queue, for as long as it is open. To be awaited, or entered by ``async with``.
+        """Return a consumer of a topic or a queue, to be awaited or entered by ``async with``; it lasts while open.
 
-        `selector`: only what fulfils it; the rest of a queue waits for others. `no_local`: not what this connection
-        sends. `patterns`: only messages whose attributes match these regular expressions; both are for topics.
-        `prefetch`: how many messages the node hands over ahead of the program; with 1, at most one is in doubt after a
-        crash; with 0, of queues, the node asks for one only while `receive` waits, and leaves the rest to others.
+        `selector`: receive only messages that match it; other messages of a queue wait for other consumers.
+        `no_local`: leave out messages of this connection. `patterns`: receive only messages whose attributes match
+        these regular expressions. Both are for topics. `prefetch`: number of messages that the node hands over ahead of
+        the program. With 1, at most one message is in doubt after a crash. With 0, for queues, the node requests a
+        message only while `receive` waits, and leaves the rest to other consumers.
 
-        Of a channel, the consumer's home broker runs the selector, or the `modulator`, on every event. `relocation` is
-        how its seat moves to another broker: "strict" loses nothing, "stateless", "lossy" and "light" give up the
-        modulator's state, events, or both. Raises `IllegalStateException` where the overlay is off.
+        For a channel, the consumer's home broker runs the selector, or the `modulator`, on every event. `relocation`
+        selects how its seat moves to another broker: "strict" loses nothing; "stateless", "lossy" and "light" give up
+        the modulator's state, events, or both. Raises `IllegalStateException` if the overlay is off.
         """
         wanted = ConsumerOptions(
             destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
@@ -255,10 +256,10 @@ class Context(TopicDeclaration):
         modulator: Modulator | None = None,
         relocation: Relocation | None = None,
     ) -> Openable[Consumer]:
-        """A consumer of a durable subscription, which collects messages while nobody consumes, until `unsubscribe`.
+        """Return a consumer of a durable subscription, which collects messages while it has none, until `unsubscribe`.
 
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
-        selector makes it anew; another modulator, of a channel, replaces the one that it has.
+        selector creates it anew; another modulator, for a channel, replaces its present one.
         """
         wanted = ConsumerOptions(
             destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,

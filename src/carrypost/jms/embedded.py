@@ -65,7 +65,7 @@ class EmbeddedNode:
             raise
 
     def unhandled(self, error: JMSException) -> None:
-        """The log has it."""
+        """Ignore the error, which the log has already."""
 
     async def release(self) -> None:
         """Release the provider; the last user stops the node, and everything sent is on disk by then."""

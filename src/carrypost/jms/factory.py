@@ -197,7 +197,7 @@ class _Joined:
             await node.release()
 
     def unhandled(self, error: JMSException) -> None:
-        """The log has it."""
+        """Ignore the error, which the log has already."""
 
 
 def _check_anonymous(user: object, password: object) -> None:

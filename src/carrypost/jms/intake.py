@@ -204,10 +204,9 @@ class Intake:
             self._batch = None
 
     async def _fetch(self, *, at_once: bool) -> None:
-        """Without prefetch: ask the node for a message; `at_once`: and wait until it has given what is there.
+        """Ask the node for a message, without prefetch; `at_once`: and wait until it has handed over a waiting one.
 
-        This waits until the last message taken is acknowledged, and that is durable: no more than one message is in
-        doubt.
+        Wait first until the last message is acknowledged durably, so that at most one message is in doubt.
         """
         if self._in_doubt is not None:
             await asyncio.wait({self._in_doubt})

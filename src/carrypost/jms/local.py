@@ -260,7 +260,7 @@ class LocalProvider(Provider):
         return consumer
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
-        """A consumer takes so much more."""
+        """Grant a consumer this much more credit."""
         if consumer in self._consumers:
             with self._command():
                 self._messaging.credit(consumer, messages, nbytes, self.now_us())
@@ -300,7 +300,7 @@ class LocalProvider(Provider):
         return await self._answered(lambda command, now: self._messaging.retry(command, session, number, now))
 
     def go_on(self, session: int) -> None:
-        """A session takes more."""
+        """Let a session receive more."""
         if session in self._sessions:
             with self._command():
                 self._messaging.go_on(session, self.now_us())
@@ -352,7 +352,7 @@ class LocalProvider(Provider):
         )
 
     async def forget_request(self, correlation: str) -> None:
-        """A request needs no note any more."""
+        """Forget the note of a request."""
         await self._answered(lambda number, now: self._messaging.forget_request(number, correlation, now))
 
     async def open_requests(self) -> tuple[OpenRequest, ...]:

@@ -140,9 +140,9 @@ def from_handed(
     acknowledger: Acknowledger | None = None,
     wanted: Destination | None = None,
 ) -> Message:
-    """The message that a consumer gets. Whatever a stranger put into it, this does not raise; looking into it may.
+    """Return the message for a consumer. No content of a stranger's message raises here; reading it may raise.
 
-    `wanted`: the destination that the consumer is of. What a modulator made of an event has that one as its own.
+    `wanted`: the destination of the consumer, which becomes the destination of a modulator's result.
     """
     descriptor = handed.descriptor.original
     made = _received(

@@ -95,7 +95,7 @@ class Producer:
     # --- what holds for all its messages -------------------------------------------------------------------
 
     def set_delivery_mode(self, mode: DeliveryMode) -> Self:
-        """PERSISTENT, the default, or NON_PERSISTENT."""
+        """Set the delivery mode: PERSISTENT, the default, or NON_PERSISTENT."""
         self._delivery_mode = headers.mode("the delivery mode", mode)
         return self
 
@@ -105,7 +105,7 @@ class Producer:
         return self._delivery_mode
 
     def set_priority(self, priority: int) -> Self:
-        """0 to 9; 4 is the default, and 9 matters most."""
+        """Set the priority: 0 to 9; 4 is the default, and 9 the highest."""
         self._priority = headers.priority("the priority", priority)
         return self
 
@@ -138,7 +138,7 @@ class Producer:
     def set_delivery_delay(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
-        """Messages travel at once, and are delivered nowhere before this time has passed since they were sent."""
+        """Set the delay of delivery: messages travel at once, and are delivered when it has passed since the send."""
         self._delivery_delay_s = _summed("the delivery delay", duration, seconds, minutes, hours, days)
         return self
 
@@ -154,9 +154,9 @@ class Producer:
     def set_delivery_timeout(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
-        """Messages of which no delivery is heard for so long count as FAILED, where that is asked for; 0: none do.
+        """Set the time without a receipt after which a message that asks for one counts as FAILED; 0: never.
 
-        They travel on as long as they live, and a receipt that comes later counts.
+        It travels on until it expires, and a later receipt still counts.
         """
         self._delivery_timeout_s = _summed("the delivery timeout", duration, seconds, minutes, hours, days)
         return self

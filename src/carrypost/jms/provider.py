@@ -33,10 +33,10 @@ class Program(Protocol):
         """Take a message for one of its consumers, within that one's credit; without a `body`, `payload` has it."""
 
     def gave_up(self, event: GivenUp) -> None:
-        """A message for one of its consumers was handed over too often, and is a dead letter."""
+        """Note that a message for one of its consumers was handed over too often, and is a dead letter."""
 
     def browsed(self, part: Browsed) -> None:
-        """A part of what waits in a queue that it browses."""
+        """Receive a part of the messages in a queue that it browses."""
 
     def receipt(self, receipt: Receipt) -> None:
         """Note how far a message has come that this connection sent, or asked for by `followed`."""
@@ -51,7 +51,7 @@ class Program(Protocol):
         """Take how things stand with one of its consumers of channels."""
 
     def node_ended(self, reason: str) -> None:
-        """The node is gone, and all that was open on it."""
+        """Note that the node is gone, with everything that was open on it."""
 
 
 class Place(NamedTuple):
@@ -125,7 +125,7 @@ class Provider(Protocol):
         """Open a consumer, which has no credit yet; returns its number once what is to be durable is."""
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
-        """A consumer takes so much more. One that is gone takes nothing."""
+        """Grant a consumer this much more credit. Ignored for a consumer that is gone."""
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
@@ -140,7 +140,7 @@ class Provider(Protocol):
         """Return the body of a message that was handed over; None if it is gone."""
 
     async def give_up(self, session: int, numbers: Collection[int]) -> None:
-        """A session gave up on these: they are dead letters from now on. Returns when that is durable."""
+        """Make these messages of a session dead letters. Returns when that is durable."""
 
     async def defer(self, session: int, number: int, delay_us: int) -> None:
         """Let come again, after so long, what a session has under this number; returns when that is durable."""
@@ -152,7 +152,10 @@ class Provider(Protocol):
         """
 
     def go_on(self, session: int) -> None:
-        """A session takes more, though it did not acknowledge what came alone. One that is gone takes nothing."""
+        """Let a session receive more although it did not acknowledge a message that came alone.
+
+        Ignored if it is gone.
+        """
 
     # --- queues --------------------------------------------------------------------------------------------
 
@@ -181,7 +184,7 @@ class Provider(Protocol):
         """Note that a request is about to be sent."""
 
     async def forget_request(self, correlation: str) -> None:
-        """A request has its reply, or was not sent."""
+        """Forget a request that has its reply, or was not sent."""
 
     async def open_requests(self) -> tuple[OpenRequest, ...]:
         """Return the requests of this node that have no reply yet."""
@@ -192,7 +195,7 @@ class Provider(Protocol):
         """Wait while too much waits for the node's disk."""
 
     async def followed(self, session: int, message: MessageId) -> Followed | None:
-        """A message of this node that is followed, None if it is not; its receipts go to this connection, too."""
+        """Return the state of a followed message of this node, or None; this connection then gets its receipts, too."""
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a work: its number as a draft, and, unless it has an order, what it will be sent with."""

@@ -109,7 +109,7 @@ class SocketService:
         task.add_done_callback(tasks.discard)
 
     def left(self, served: SocketProgram) -> None:
-        """A program is gone."""
+        """Forget a program that is gone."""
         self._programs.discard(served)
         if not self._programs and self._looking is not None:
             self._looking.cancel()
@@ -394,7 +394,7 @@ class SocketProgram:
         self.line.read(not full and not unread and not self._native.busy)
 
     def leave(self) -> None:
-        """The program is gone: what was not written it never saw, and what was comes flagged, one at a time."""
+        """Forget the program: it never saw unwritten messages; written ones are redelivered, flagged, one at a time."""
         for task in self._tasks:
             task.cancel()
         self._native.acknowledged.begin(self)

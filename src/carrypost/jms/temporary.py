@@ -91,7 +91,7 @@ class Temporaries:
         self._alive.pop(destination.address, None)
 
     def end_all(self) -> None:
-        """The connection is closed, and with it they are."""
+        """End all of them with their connection."""
         self._alive.clear()
 
     def check_consumer(self, destination: object) -> None:

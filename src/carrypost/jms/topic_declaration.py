@@ -1,4 +1,4 @@
-"""Topics that a program lets its node hold (`mom.holder`)."""
+"""Topics that a program declares on its node (`mom.holder`)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class TopicDeclaration(ValueFactory):
     """The part of a context that makes its node the holder of topics."""
 
     async def declare_topic(self, name: str, *, advertise: bool = True) -> Topic:
-        """Make this node the holder of a topic, ``NAME@NODE``; again, and it finds who subscribed.
+        """Make this node the holder of a topic, ``NAME@NODE``. Repeated, it keeps the topic and its subscribers.
 
-        Whoever subscribes enrols with this node, and publications go to it: it passes each on to the subscribers, in
-        one message that names them. The topic outlives context and program, until `end_topic`. It is bound to its name
-        in the directory, which other nodes hear of unless `advertise` is false.
+        Subscribers enrol with this node, and publications are sent to it. It forwards each to the subscribers, in one
+        message that lists them. The topic outlives context and program, until `end_topic`. It is bound to its name in
+        the directory, which is advertised to other nodes unless `advertise` is false.
         """
         found = named(name, "the name of a topic")
         if "@" in found or found.startswith(RESERVED):
@@ -40,7 +40,7 @@ class TopicDeclaration(ValueFactory):
         return HeldTopic(address.queue_name(found, provider.place.node))
 
     async def end_topic(self, topic: Topic | str) -> None:
-        """Hold a topic of this node no more, with all names that it has here: its subscribers get nothing further.
+        """Stop holding a topic of this node, and unbind its names here: its subscribers get nothing further.
 
         Raises `InvalidDestinationException` if this node does not hold it.
         """

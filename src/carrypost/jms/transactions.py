@@ -101,7 +101,7 @@ class Transaction:
     def _begun(
         self, drafts: list[Drafted], sent: asyncio.Future[tuple[Descriptor, ...]]
     ) -> list[tuple[Drafted, Descriptor | None]]:
-        """The node has it: the next transaction begins. Returns what each was sent with."""
+        """Begin the next transaction, because the node has the last one. Returns the descriptor of each send."""
         made = _made(drafts, sent.result())
         self._received = bool(self._acknowledgement.numbers)
         for each, descriptor in made:

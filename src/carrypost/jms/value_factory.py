@@ -24,22 +24,22 @@ class ValueFactory:
         ordering: Ordering | str = Ordering.NONE,
         model: Literal["epidemic", "holder", "channel"] = "epidemic",
     ) -> Topic:
-        """The topic of this name; it exists by being used. ``a.b.*`` and ``a.>`` stand for many, to consume from.
+        """Return the topic of this name, which need not be declared. ``a.b.*`` and ``a.>`` are patterns for consumers.
 
-        `ordering`: "none", "causal" or "delta-causal"; everybody who uses the topic says the same. Raises
+        `ordering`: "none", "causal" or "delta-causal"; all users of the topic must choose the same. Raises
         `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
 
         `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``; "channel"
-        for an event channel of the overlay, to which brokers pass events on. Neither has an ordering:
-        `IllegalArgumentException`.
+        for an event channel of the overlay, whose events brokers forward. Both raise `IllegalArgumentException` with an
+        ordering.
         """
         self._sessions.check_not_closed()
         return topic_of(name, ordering, model)
 
     def create_queue(self, name: str) -> Queue:
-        """The queue of this name: in full, ``Alan@NODE``, or short, as the directory of this node has it at first use.
+        """Return the queue of this name: in full, ``Alan@NODE``, or short, to be looked up here at its first use.
 
-        It is a name alone: `declare_queue` makes a queue.
+        This does not create a queue on a node: use `declare_queue`.
         """
         self._sessions.check_not_closed()
         return queue_of(name)

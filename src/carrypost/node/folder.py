@@ -236,7 +236,7 @@ class NodeFolder:
 
 
 def read_key(file: Path, remedy: str = "restore it from its backup") -> Identity:
-    """The identity in a key file; raises `NodeError`, which says what is wrong with the file and has the remedy."""
+    """Return the identity in a key file; raises `NodeError` with the fault of the file and the remedy."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:

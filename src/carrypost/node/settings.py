@@ -201,7 +201,7 @@ class NodeSettings:
 
 
 def _utf8(path: Path) -> Path:
-    """The path, which logs, JSON and other programs get as text; raises `ConfigError` for one that is no UTF-8."""
+    """Return the path, which logs, JSON and other programs need as text; raises `ConfigError` if it is not UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -224,7 +224,7 @@ def parse(
     *,
     base: Path | None = None,
 ) -> NodeSettings:
-    """Settings from TOML text, environment variables over it, keywords over both.
+    """Return settings from TOML text, overridden by environment variables, and those by keywords.
 
     Keywords are fields of `Settings`, or of a table: ``{"udp": {"port": 4000}}`` or ``{"udp.port": 4000}``.
     """
@@ -247,7 +247,7 @@ def _build(given: Tables, environment: Mapping[str, str], keywords: Mapping[str,
 def load(
     file: Path | None = None, environment: Mapping[str, str] = {}, keywords: Mapping[str, object] = {}
 ) -> NodeSettings:
-    """Settings from a TOML file, or, without one, from defaults, with environment and keywords over them."""
+    """Return settings from a TOML file or, without one, the defaults, overridden by environment and keywords."""
     if file is None:
         return parse("", environment, keywords)
     content = read_text(file, f"cannot read the settings file {file}", ConfigError)

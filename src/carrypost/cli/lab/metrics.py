@@ -96,7 +96,7 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
 
 
 def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:
-    """For people, short enough for 80 columns as long as names of runs are; both delays together are in the table."""
+    """Print a short table for people, which fits into 80 columns if names of runs are short."""
     from carrypost.lab.report.times import share, shown  # noqa: PLC0415 - needs the extra
 
     def cell(name: str, value: object) -> str:

@@ -52,7 +52,7 @@ def report(
 
 @orderly()
 def write_page(folder: Path, out: Path, options: SparkOptions | None, command: str = "") -> Study:
-    """The page of a campaign, written; what it was made of. Without options of Spark, metrics are made here."""
+    """Write the page of a campaign; return its study. Without options of Spark, metrics are made in this process."""
     needs_reports()
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
 

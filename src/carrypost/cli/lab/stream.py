@@ -77,7 +77,7 @@ def stream(
 
 @contextmanager
 def _shown(*, json: bool) -> Iterator[Callable[[Live], None]]:
-    """Something to call whenever there is news: a table that stays in its place, or lines of JSON."""
+    """Yield a function to call when there is news: it updates a table in place, or prints lines of JSON."""
     if json:
         yield _report
         return

@@ -66,7 +66,7 @@ class InboxApplication:
         self._number = 0
 
     def started(self, driver: EmulatedDriver) -> None:
-        """The host is new: wake messaging, whose durable subscriptions are then announced, and subscribe again."""
+        """Wake messaging on a new host, whose durable subscriptions are then announced, and subscribe again."""
         if self._messaging:
             driver.host.messaging.open(driver.now)
         for number, (pattern, selector, ordered) in self._wanted.items():
@@ -99,7 +99,10 @@ class InboxApplication:
         driver.drain()
 
     def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
-        """Something that the host tells. What has no readable payload is not delivered, whatever the event says."""
+        """Handle an event of the host.
+
+        A message without a readable payload is not delivered, even if the event reports it.
+        """
         if type(event) is Delivered:
             readable = tuple([each for each in event.deliveries if self._got(driver, each)])
             if not readable:

@@ -146,7 +146,7 @@ def _gap(chance: random.Random, per_h: float) -> int:
 def _stays(
     place: str, names: Iterator[str], there: Sequence[tuple[int, int]], faults: Iterable[NodeFault], end_us: int
 ) -> list[Stay]:
-    """One node's stays; `names` has those that it gets later. A fault that strikes who is not there does nothing."""
+    """Return the stays of one node; `names` has its later names. A fault of an absent node has no effect."""
     outages = [fault for fault in faults if fault.kind in {AWAY, SUSPEND, CRASH, CRASH_LOST}]
     found: list[Stay] = []
     name, back_us = place, 0

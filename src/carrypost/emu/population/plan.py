@@ -104,7 +104,7 @@ def _check_scripts(scenario: Scenario, inputs: Inputs) -> None:
 
 
 def _known(columns: Encounters | None, nodes: tuple[str, ...], place: Mapping[str, int]) -> Encounters:
-    """Contacts with the numbers that nodes have in the plan; who is in no list of nodes is never there."""
+    """Return contacts with the numbers of nodes in the plan; a node in no list of nodes is never present."""
     if columns is None:
         nobody, never = np.zeros(0, np.int32), np.zeros(0, np.int64)
         return Encounters(nodes, nobody, nobody, never, never)
@@ -173,7 +173,7 @@ def _broadcasts(scenario: Scenario, index: int, stays: Stays, nodes: Sequence[st
 
 
 def _is_there(each: Publication, there: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
-    """A fault may have taken the node away: then its application cannot publish."""
+    """Return False if a fault has stopped the node: then its application cannot publish."""
     return any(start_us <= each.t_us < end_us for start_us, end_us in there.get(each.node, ()))
 
 

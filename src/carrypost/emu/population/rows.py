@@ -224,13 +224,13 @@ class Batches:
         )  # fmt: skip
 
     def _details(self, rows: Rows) -> dict[int, str]:
-        """By row, why a node leaves, if it has a reason."""
+        """Return the reason for which a node leaves, by row, if it has one."""
         leaves = np.flatnonzero(rows.kind == _PLACE[Kind.LEAVE])
         found = zip(leaves.tolist(), rows.value[leaves].tolist(), strict=True)
         return {place: why for place, stay in found if (why := self._plan.stays.end[stay])}
 
     def _attrs(self, rows: Rows) -> dict[int, dict[str, str]]:
-        """By row, what else there is to say of a contact or a publication."""
+        """Return further attributes of contacts and publications, by row."""
         contacts, publications = (np.flatnonzero(rows.kind == _PLACE[kind]) for kind in (Kind.CONTACT, Kind.PUBLISH))
         ends = zip(contacts.tolist(), rows.value[contacts].tolist(), strict=True)
         published = zip(publications.tolist(), rows.message[publications].tolist(), strict=True)

@@ -123,7 +123,7 @@ class Scenario:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Scenario:
-        """The scenario of a file; overrides are texts KEY=VALUE, or values by key, as ``workload.0.lifetime_s``."""
+        """Return the scenario of a file; overrides are KEY=VALUE, or values by key, as ``workload.0.lifetime_s``."""
         path = Path(path)
         text = read_text(path, f"the scenario {path} cannot be read")
         return cls.parse(text, path.parent, overrides=overrides, file=path.name)

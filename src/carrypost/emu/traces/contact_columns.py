@@ -47,7 +47,7 @@ def columns_of(contacts: Iterable[Contact], names: Iterable[str]) -> Encounters:
 
 
 def stays_of(contacts: Encounters, end_us: int) -> list[Presence]:
-    """Each node from its first contact to the end of its last, within [0, end); sorted by node."""
+    """Return the stay of each node from its first contact to the end of its last, within [0, end); sorted by node."""
     since = np.full(len(contacts.nodes), np.iinfo(np.int64).max)
     until = np.full(len(contacts.nodes), np.iinfo(np.int64).min)
     for node in (contacts.a, contacts.b):

@@ -75,7 +75,7 @@ def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tup
 
 
 def parse_meetings(text: str, name: str, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
-    """As `read_meetings`, from a text; `name` is what errors call it."""
+    """Return contacts and nodes as `read_meetings` does, from a text; `name` is its name in errors."""
     parse = _parse_one if _is_one(text) else _parse_csv
     return _checked(parse(text, name), nodes)
 
@@ -115,7 +115,7 @@ def _without_overlaps(found: dict[tuple[str, str], list[_Span]]) -> list[Contact
 
 
 def read_presences(path: str | Path) -> list[Presence]:
-    """The presences of a CSV file ``node,join,leave``, sorted by node and join; no leave: to the end of the run."""
+    """Return the presences of a CSV file ``node,join,leave``, sorted by node and join; no leave: to the end."""
     return parse_presences(read_text(path), str(path))
 
 
@@ -195,7 +195,7 @@ def clipped(contacts: Iterable[Contact], presences: Iterable[Presence] | None, e
 
 
 def presences_of(contacts: Iterable[Contact], end_us: int) -> list[Presence]:
-    """Each node from its first contact to the end of its last, within [0, end); sorted by node."""
+    """Return the presence of each node, from its first to its last contact, within [0, end); sorted by node."""
     spans: dict[str, tuple[int, int]] = {}
     for a, b, start_us, until_us in contacts:
         for node in (a, b):

@@ -175,7 +175,7 @@ def _grid(segments: Segments, range_m: float, window: TimeWindow, slab_us: int |
 
 
 def _slab_us(segments: Segments, range_m: float) -> int:
-    """In a slab a node moves about as far as the range, and has few segments."""
+    """Return a length of slabs in which a node moves about as far as the range, and has few segments."""
     total_us = float((segments.t1 - segments.t0).sum())
     path_m = float(np.hypot(segments.x1 - segments.x0, segments.y1 - segments.y0).sum())
     slab_us = total_us / len(segments.node)
@@ -286,7 +286,7 @@ def _cells(offset_m: Floats, grid: _Grid) -> Ints:
 
 
 def _spread(counts: Ints) -> tuple[Ints, Ints]:
-    """For counts (2, 0, 3): whose turn it is (0, 0, 2, 2, 2), and how often it was before (0, 1, 0, 1, 2)."""
+    """Return indices and running counts: for counts (2, 0, 3) these are (0, 0, 2, 2, 2) and (0, 1, 0, 1, 2)."""
     which = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(counts) - counts
     return which, np.arange(len(which)) - before[which]

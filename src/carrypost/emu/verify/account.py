@@ -32,9 +32,10 @@ class Account:
     """True if only the host knows whether there is such a subscription."""
 
     def delivered(self, descriptor: Descriptor) -> None:
-        """A message is delivered to the node, which may have handed it over already.
+        """Note a delivery to the node, which may have handed the message over already.
 
-        A subscription that may not be there is owed nothing: others may acknowledge the message before it is made.
+        A subscription that may not exist has no claim: others may acknowledge the message before the subscription is
+        made.
         """
         if not self.doubtful and descriptor.destination == self.topic and descriptor.id not in self.counts:
             self.owed[descriptor.id] = descriptor
@@ -56,7 +57,7 @@ class Account:
         return found
 
     def start_anew(self) -> None:
-        """A crash came before it was known whether the subscription was made, or ended: it may be another one."""
+        """Note a crash before the answer to making or ending the subscription: it may be another one now."""
         self.doubtful = True
         self.strange = frozenset()
         self.counts.clear()

@@ -75,7 +75,7 @@ class Flood:
     """By node, what it could have received; its own messages are not among them. Every node is here."""
 
     def __len__(self) -> int:
-        """Number of receptions."""
+        """Return the number of receptions."""
         return sum(bits.bit_count() for bits in self.reached.values())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:

@@ -111,7 +111,7 @@ def _endless(_: random.Random) -> object:
 
 
 def _mixed(chance: random.Random) -> object:
-    """From ten seconds to a day, all orders of magnitude equally likely."""
+    """Draw a lifetime from ten seconds to a day, all orders of magnitude equally likely."""
     return round(math.exp(chance.uniform(math.log(10), math.log(_DAY_S))), 6)
 
 

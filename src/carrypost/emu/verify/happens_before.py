@@ -33,7 +33,10 @@ class Pasts:
     """The messages before each message, as far as the rows have been told; `place` is one node in one group."""
 
     def __init__(self, ends: Mapping[int, int] | None = None) -> None:
-        """With `ends`, each message is forgotten after the row given there; a message that is not in it has no bit."""
+        """Prepare the sets.
+
+        With `ends`, each message is forgotten after the given row; a message without one has no bit.
+        """
         self.past: dict[int, int] = {}
         """By message, all that is before it."""
         self.bit: dict[int, int] = {}

@@ -122,7 +122,7 @@ class Programs:
     # --- the life of a node --------------------------------------------------------------------------------
 
     def started(self, driver: EmulatedDriver) -> None:
-        """The host is new: wake messaging, and have everybody subscribe who always does, and some others."""
+        """Wake messaging on a new host, and make the permanent and some other subscriptions."""
         place = self._places.get(driver.name)
         if place is None:
             place = self._places[driver.name] = self._draw(driver)
@@ -189,7 +189,7 @@ class Programs:
         place.driver.host.messaging.credit(consumer, messages, _BYTES, place.driver.now)
 
     def _whole_or_not(self, place: Place) -> None:
-        """A crash came before some works were answered: of each, the store has all messages or none."""
+        """Note a crash before some units of work were answered: the store has all messages of each, or none."""
         stored = {key[1] for key, _ in place.driver.store.state() if key[0] == MESSAGE}
         for work in place.open.values():
             kept = work.messages - place.gone
@@ -199,7 +199,7 @@ class Programs:
     # --- what is told --------------------------------------------------------------------------------------
 
     def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
-        """Something that the host tells."""
+        """Handle an event of the host."""
         place = self._places[driver.name]
         if type(event) is Delivered:
             mine = [each.message for each in event.deliveries if each.subscriptions]
@@ -367,7 +367,7 @@ class Programs:
         inbox.clear()
 
     def close(self, place: Place) -> None:
-        """All consumers of a subscription are gone; a live one ends with them."""
+        """Note that all consumers of a subscription are gone; a live subscription ends with them."""
         wishes = list(dict.fromkeys(seat.wish for seat in place.seats.values() if not seat.wish.standing))
         if not wishes:
             return
@@ -386,14 +386,14 @@ class Programs:
         place.driver.host.messaging.disconnect(seat.connection, place.driver.now, unread=unread)
 
     def reopen(self, place: Place) -> None:
-        """A subscription is made, or consumed again."""
+        """Make a subscription, or consume it again."""
         taken = {seat.wish for seat in place.seats.values()}
         closed = [wish for wish in place.wishes if wish not in taken]
         if closed:
             self._open(place, place.chance.choice(closed))
 
     def unsubscribe(self, place: Place) -> None:
-        """A durable subscription that nobody consumes ends."""
+        """End a durable subscription without consumers."""
         taken = {seat.wish for seat in place.seats.values()}
         idle = [wish for wish in place.accounts if wish not in taken]
         if idle and place.chance.random() < _HALF:

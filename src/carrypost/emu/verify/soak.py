@@ -89,7 +89,7 @@ def _signals_held() -> Iterator[None]:
 
 
 def draw_messaging(seed: int) -> Drawn:
-    """The scenario of a seed, of every second one with ordered topics, in which programs use messaging."""
+    """Return the scenario of a seed in which programs use messaging; every second one has ordered topics."""
     return replace(draw(seed) if seed % 2 else draw_ordered(seed), family=MESSAGING)
 
 
@@ -171,14 +171,14 @@ def _unsettled(log: Log) -> list[str]:
 
 
 def replay(seed: int, family: str = PLAIN) -> str:
-    """The command that runs one seed again."""
+    """Return the command that runs one seed again."""
     return f"carrypost emu soak --first {seed} --seeds 1{'' if family == PLAIN else f' --{family}'}"
 
 
 def main(
     seeds: int, first: int = 1, family: str = PLAIN, *, jobs: int = 1, json: bool = False, out: Path | None = None
 ) -> int:
-    """The command: tries seeds, tells of those that fail, keeps their scenarios below `out`; an exit code."""
+    """Run the command: try seeds, report failures, keep their scenarios below `out`; return an exit code."""
     failed: list[int] = []
     tried = rows = received = 0
     with contextlib.suppress(KeyboardInterrupt):

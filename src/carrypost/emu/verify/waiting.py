@@ -65,7 +65,7 @@ def expired_while_it_waited(facts: Facts) -> Found:
 
 
 def _expired_early(facts: Facts, rows: Ints) -> Found:
-    """With delta-causal order only a deadline ends the waiting; with causal order also that of something before."""
+    """Yield expiries of delta-causal messages before their deadline; in causal order a predecessor's counts, too."""
     log = facts.log
     orderings = np.array([ordering == "delta-causal" for _, ordering in facts.groups] or [False], np.bool_)
     judged = rows[(facts.group[rows] >= 0) & orderings[facts.group[rows]] & ~facts.wrong_clocks[log.node[rows]]]

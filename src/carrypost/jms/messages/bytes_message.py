@@ -136,15 +136,15 @@ class BytesMessage(Message):
         return self._unpack(_UNSIGNED_BYTE)  # type: ignore[return-value]
 
     def read_short(self) -> int:
-        """Two bytes as a whole number."""
+        """Read two bytes as a whole number."""
         return self._unpack(FORMATS[ValueType.SHORT])  # type: ignore[return-value]
 
     def read_unsigned_short(self) -> int:
-        """Two bytes as a whole number from 0."""
+        """Read two bytes as a whole number, 0 or more."""
         return self._unpack(_UNSIGNED_SHORT)  # type: ignore[return-value]
 
     def read_char(self) -> str:
-        """Two bytes as a character."""
+        """Read two bytes as a character."""
         return chr(self._unpack(_UNSIGNED_SHORT))  # type: ignore[arg-type]
 
     def read_int(self) -> int:
@@ -220,7 +220,7 @@ class BytesMessage(Message):
 
 
 def _modified_utf8(text: str) -> bytes:
-    """As Java's `DataOutput.writeUTF` has it: no zero byte, and two surrogates for what is beyond 16 bits."""
+    """Encode as Java's `DataOutput.writeUTF`: without a zero byte, and with two surrogates beyond 16 bits."""
     try:
         text.encode()
         pairs = _ASTRAL.sub(_surrogates, text)

@@ -38,7 +38,7 @@ _DEFINED_PREFIXES = ("JMSX", "JMS_")
 
 
 def converted(message: object) -> Message:
-    """The message as one of ours; itself if it is one. Raises `MessageFormatException` for what is no message."""
+    """Return the message as one of ours, unchanged if it is one. Raises `MessageFormatException` for other objects."""
     if isinstance(message, Message):
         return message
     if not isinstance(message, ForeignMessage):

@@ -179,7 +179,7 @@ def mode(name: str, value: object) -> DeliveryMode:
 
 
 def flag(name: str, value: object) -> bool:
-    """True or false."""
+    """Return the value if it is true or false; raises otherwise."""
     if not isinstance(value, bool):
         raise IllegalArgumentException(f"{name} must be True or False, not {type(value).__name__}")
     return value

@@ -52,7 +52,7 @@ class Acknowledger(Protocol):
         """Let the message that was handed over under this number come again, not before so long."""
 
     async def failed(self, number: int, message: Message, error: BaseException) -> None:
-        """The program failed with this message: let it come again, unless that happened too often."""
+        """Note that the program failed with this message: it is redelivered, unless that happened too often."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

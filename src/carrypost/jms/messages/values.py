@@ -42,7 +42,7 @@ NULL = Value(ValueType.NULL, None)
 
 
 def plain(value: object) -> object:
-    """The value as one of Python's own types: what derives from them, such as a member of an `IntEnum`, travels so."""
+    """Return the value as one of Python's own types; values of derived types, such as an `IntEnum`, become these."""
     if type(value) in _INFERRED:
         return value
     if isinstance(value, str):

@@ -177,7 +177,7 @@ class Campaign:
 
 
 def _plain(overrides: dict[str, object]) -> dict[str, object]:
-    """As JSON has it: TOML knows days and times of day."""
+    """Return the overrides as JSON has them, since TOML has dates and times of day."""
     return {
         key: value if isinstance(value, int | float | str | list) else str(value) for key, value in overrides.items()
     }

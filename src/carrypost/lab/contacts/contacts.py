@@ -67,7 +67,7 @@ def found(
 
 
 def _lives(samples: DataFrame) -> list[SampleSpan]:
-    """Of each node, how many samples it has, the first and the last; what cannot be counted in time is refused."""
+    """Return the number of samples of each node, the first and the last; refuse times that cannot be counted."""
     counted = samples.groupBy("scenario", "node").agg(
         F.count(F.lit(1)).alias("rows"),
         F.count("t").alias("count"),

@@ -26,7 +26,7 @@ SECONDS_MAX = 2.0**53 / 1e6
 
 
 def found_here(positions: pa.Table, rules: Rules, *, slab_us: int | None = None) -> pa.Table:
-    """POSITIONS to CONTACTS, sorted by scenario, start, a, b. `slab_us` changes the cost, never the result."""
+    """Return CONTACTS from POSITIONS, sorted by scenario, start, a, b. `slab_us` changes the cost, never the result."""
     nameless(positions)
     timeless(positions, ~(np.abs(positions["t"].to_numpy()) <= SECONDS_MAX))
     parts = [PIECES.empty_table()]

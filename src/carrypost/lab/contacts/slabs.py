@@ -139,7 +139,7 @@ class Search:
     """For parts of contacts."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For Spark's `mapInArrow`."""
+        """Process batches, for Spark's `mapInArrow`."""
         parts = [batch for batch in batches if batch.num_rows]
         if not parts:
             return
@@ -164,7 +164,7 @@ class Search:
 
 
 def named(scenario: str, found: Encounters) -> pa.Table:
-    """Contacts with the names of their nodes; times in microseconds."""
+    """Return contacts with the names of their nodes; times in microseconds."""
     names = pa.array(found.nodes, pa.string())
     return pa.table(
         {

@@ -101,7 +101,7 @@ def ingest(work: Work) -> Ingested:
 
 
 def _seconds(rows: pa.Table, scenario: str) -> pa.Table:
-    """Rows as tables of the laboratory have them."""
+    """Return rows as tables of the laboratory have them."""
     arrays = {"scenario": pa.array(np.full(rows.num_rows, scenario, dtype=object), pa.string())}
     for name in rows.column_names:
         timed = name.endswith("_us")

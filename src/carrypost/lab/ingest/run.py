@@ -82,7 +82,7 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
 
 
 def _folder(out: Path) -> None:
-    """An error if no folder can be there."""
+    """Raise an error if there can be no folder."""
     there = next((each for each in (out, *out.parents) if each.exists()), out)
     if there.exists() and not there.is_dir():
         raise LocalError(f"{there} is a file; choose a folder for --out")
@@ -90,7 +90,7 @@ def _folder(out: Path) -> None:
 
 @contextmanager
 def _without_traces(out: Path) -> Iterator[None]:
-    """If it does not end well, folders that were not there before and are empty go."""
+    """Remove new empty folders if the block raises."""
     made = [each for each in (out, *out.parents) if not each.exists()]
     try:
         yield

@@ -154,7 +154,7 @@ def _used(name: str) -> pa.Schema:
 
 
 def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: Work) -> DataFrame:
-    """Rows of all blocks, and a note of each."""
+    """Return the rows of all blocks, and a note of each."""
     used = _used(work.request.name)
     schema, rules = _noted(used), list(work.rules)
 
@@ -171,7 +171,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
 
 
 def _batches(rows: pa.Table, schema: pa.Schema, note: str) -> Iterator[pa.RecordBatch]:
-    """Rows, then the note."""
+    """Yield the rows, then the note."""
     yield from rows.append_column("note", pa.nulls(rows.num_rows, pa.string())).cast(schema).to_batches()
     nothing = [pa.nulls(1, each.type) for each in schema][:-1]
     yield pa.RecordBatch.from_arrays([*nothing, pa.array([note])], schema=schema)

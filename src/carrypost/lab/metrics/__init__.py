@@ -91,7 +91,7 @@ def merge(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
 
 
 def finished(run: str, found: Sequence[Part], wanted: Sequence[Table]) -> dict[str, pa.Table]:
-    """By name, the tables of a run out of the parts of all of it."""
+    """Return the tables of a run by name, from the parts of all its slices."""
     known = dict(zip(_needed(wanted), found, strict=True))
     return {table.name: table_of(table, run, FAMILIES[table].rows(known[FAMILIES[table].part])) for table in wanted}
 

@@ -174,7 +174,7 @@ def flood(part: Delivered) -> Columns:
 
 
 def _recipients(lives: pa.Table, presence: Presence) -> Ints:
-    """By message, how many nodes its publication lists or, where it lists none, how many could have got it."""
+    """Return, by message, the number of recipients: those that it lists, else the nodes that could have got it."""
     listed = pc.list_value_length(pc.utf8_split_whitespace(lives["listed"])).to_numpy()
     if not lives["listed"].null_count:
         found: Ints = listed.astype(np.int64)

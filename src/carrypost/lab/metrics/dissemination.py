@@ -91,7 +91,7 @@ class Spread:
 
     @classmethod
     def of(cls, of: Slice) -> Spread:
-        """Of the messages of a slice the one that most nodes got, the first of these."""
+        """Return the message of a slice that most nodes got, the first of several."""
         copies, rows = of.copies, of.rows
         known = np.flatnonzero(_came(copies))
         if not len(known):

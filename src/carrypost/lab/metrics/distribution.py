@@ -167,10 +167,10 @@ def _total(values: Ints) -> int:
 
 
 def dominated(first: Ints, second: Ints, above: Ints, below: Ints) -> Ints:
-    """By question, of how many pairs the first number is above one value and the second below another.
+    """Return, by question, the number of pairs with the first number above one value and the second below another.
 
-    A tree of sorted blocks, whose sizes are powers of two: the pairs in question are the last ones by their first
-    number, and every such tail is made of one block of each size at most.
+    A tree of sorted blocks is used, whose sizes are powers of two: the pairs in question are the last ones by their
+    first number, and every such tail consists of at most one block of each size.
     """
     order = np.argsort(-first, kind="stable")
     among = np.searchsorted(-first[order], -above, side="left")  # How many of them are above.

@@ -43,14 +43,14 @@ class Conversion:
 
 
 def measured(order: Order) -> None:
-    """A task: the tables of a run, in their file."""
+    """Compute the tables of a run, and write them to their file, as a task."""
     target = Path(order.target)
     if not target.exists():  # Else whoever was killed had come that far.
         kept.write(target, tables(order.of.run, order.of.rows(), families_of(order.families), window_s=order.window_s))
 
 
 def converted(order: Conversion) -> tuple[list[str], int]:
-    """A task: lines of JSON as Parquet; the runs that are in them, and how many lines are no rows."""
+    """Convert lines of JSON to Parquet, as a task; return the runs in them, and the number of unreadable lines."""
     rows, unreadable = lines.read(Path(order.lines))
     with folders.staged(Path(order.target)) as written:
         pq.write_table(rows, written, compression="zstd", compression_level=1)
@@ -153,7 +153,7 @@ def _make(
 
 
 def _sliced(engine: Engine, order: Order) -> None:
-    """A large run, slice by slice."""
+    """Compute a large run, slice by slice."""
     (pieces,) = engine.each("cutting a run", slices.cut, [order])
     found = engine.each(f"metrics of {order.of.run}", slices.measured, pieces)
     kept.write(Path(order.target), finished(order.of.run, reduce(merge, found), families_of(order.families)))

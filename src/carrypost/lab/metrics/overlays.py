@@ -39,7 +39,7 @@ def path_lengths(part: Tally) -> Columns:
 
 
 def told_part(of: Slice) -> Tally:
-    """Bytes that each broker told others, and the time of its last sample."""
+    """Return the bytes that each broker sent to other brokers, and the time of its last sample."""
     rows, at = of.rows, of.rows.of(Kind.REGISTRY)
     at = at[rows.is_detail(at, TOPOLOGY) & rows.whole("size", at).is_valid().to_numpy(zero_copy_only=False)]
     columns = {"node": rows.texts("node", at), "bytes": rows.whole("size", at), "last_us": rows.t_us[at]}

@@ -84,13 +84,13 @@ class Tally:
         return _reduced(Tally(pa.concat_tables([self.figures, other.figures]), self.keys, self.how))
 
     def columns(self) -> dict[str, Any]:
-        """In order of keys."""
+        """Return the columns in order of keys."""
         ordered = self.figures.sort_by([(key, "ascending") for key in self.keys])
         return {name: ordered[name] for name in ordered.column_names}
 
 
 def _reduced(of: Tally) -> Tally:
-    """With each key once."""
+    """Return the tally with each key once."""
     grouped = of.figures.group_by(list(of.keys), use_threads=False).aggregate(list(of.how.items()))
     columns = {name: grouped[f"{name}_{how}"] for name, how in of.how.items()}
     return Tally(pa.table({**{key: grouped[key] for key in of.keys}, **columns}), of.keys, of.how)

@@ -152,7 +152,7 @@ def _samples(of: Slice) -> tuple[Rows, Ints, pa.Array, pa.Array]:
 
 
 def traffic_part(of: Slice) -> Tally:
-    """Bytes sent, by node and kind of frame."""
+    """Return the bytes sent, by node and kind of frame."""
     rows, at = of.rows, of.rows.of(Kind.TRAFFIC)
     at = at[rows.whole("size", at).is_valid().to_numpy(zero_copy_only=False)]
     frame = pc.fill_null(rows.texts("detail", at), "?")
@@ -163,7 +163,7 @@ def traffic_part(of: Slice) -> Tally:
 
 
 def timeline_part(of: Slice) -> Tally:
-    """Rows and their sizes, by window and kind."""
+    """Return rows and their sizes, by window and kind."""
     rows, width_us = of.rows, window_us(of.window_s)
     size = rows.whole("size")
     sized = size.is_valid().to_numpy(zero_copy_only=False)

@@ -80,7 +80,7 @@ def _readable(path: str | Path) -> AbstractContextManager[None]:
 
 
 def _span_us(group: Any) -> tuple[float, float]:  # noqa: ANN401 - Arrow has no types
-    """Without statistics it may be any time."""
+    """Return the times of a row group; without statistics, all times."""
     columns = (group.column(at) for at in range(group.num_columns))
     statistics = next((each.statistics for each in columns if each.path_in_schema == "t"), None)
     if statistics is None or not statistics.has_min_max:
@@ -128,7 +128,7 @@ class RunFiles:
 
 
 def runs(files: Mapping[str, Iterable[str]], *, merge: bool) -> list[RunFiles]:
-    """By name, the runs in some files, of each of which is known which names are in it; `merge`: real nodes are one."""
+    """Return the runs in these files by name; `merge`: real nodes are one run."""
     there: dict[str, tuple[set[str], dict[str, None]]] = {}
     by_file: dict[str, set[str]] = {}
     for file, names in files.items():

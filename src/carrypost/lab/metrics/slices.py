@@ -157,7 +157,7 @@ def _message_rows(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
 
 
 def _batches(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
-    """Row groups, as many at a time as make a million rows."""
+    """Yield row groups, in portions of about a million rows."""
     batch: list[RowGroup] = []
     for group in groups:
         batch.append(group)

@@ -69,9 +69,9 @@ class Extent(NamedTuple):
 
 
 def distribution(seeds: Sequence[Steps], extent: Extent, *, above: bool = False) -> Curve | None:
-    """The share that is not above each value, or that is `above` it: its mean over seeds, in steps, to the right edge.
+    """Return the share of values up to, or `above`, each value: its mean over seeds, in steps, to the right edge.
 
-    It begins at the least value. None: no seed has any value.
+    It begins at the least value. Return None if no seed has any value.
     """
     seeds = [(x, y) for x, y in seeds if len(x)]
     if not seeds:

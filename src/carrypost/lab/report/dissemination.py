@@ -68,7 +68,7 @@ def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 
 def _by_age(study: Study, run: FinishedRun) -> Steps:
-    """By age of messages, the share of recipients that have got them."""
+    """Return, by age of messages, the share of recipients that have got them."""
     x, shares = steps_of(study, families.DELAY_CDF, run, metric=families.CODLVDELAY)
     delivered, recipients = _totals(study, run)
     return (x, shares * delivered / recipients) if recipients else (x[:0], shares[:0])
@@ -149,13 +149,13 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
 
 
 def _payload(study: Study, run: FinishedRun) -> float:
-    """Bytes of payload that came to nodes that did not have them."""
+    """Return the bytes of payload that came to nodes that did not have them."""
     found = study.columns(families.THROUGHPUT, run)
     return float((found["size"] * found["copies"]).sum())
 
 
 def _hops(study: Study, run: FinishedRun) -> tuple[float, float, float] | None:
-    """Of all receptions: mean, share from the author, most; None: there are none."""
+    """Return mean, share from the author, and maximum of the hops of all receptions; None if there are none."""
     found = study.columns(families.HOPS, run)
     received = found["received"].sum()
     if not received:
@@ -193,7 +193,7 @@ def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
 
 
 def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:
-    """Bytes sent by deliveries to others; windows without any have none."""
+    """Return the bytes sent per delivery to other nodes; windows without deliveries have no value."""
     found = study.columns(families.TIMELINE, run)
     number = np.floor(found["t"] / width_s + 1e-9).astype(np.int64)
 

@@ -50,7 +50,7 @@ def steps_of(study: Study, of: Table, run: FinishedRun, **equal: str) -> Steps:
 
 
 def ordered(study: Study, of: Table, run: FinishedRun, x: str, y: str, **equal: str) -> Steps:
-    """Two columns of a table, in order of the first."""
+    """Return two columns of a table, in order of the first."""
     found = study.columns(of, run, **equal)
     order = np.argsort(found[x])
     return found[x][order].astype(np.float64), found[y][order].astype(np.float64)
@@ -63,7 +63,7 @@ def by_settings(all_series: Sequence[Series], curve: Callable[[Series], Curve | 
 
 
 def unit(most_s: float) -> tuple[float, str]:
-    """In what an axis that ends there is counted."""
+    """Return the unit of an axis that ends there."""
     return next((size, name) for least, size, name in _UNITS if most_s > least or not least)
 
 
@@ -75,7 +75,7 @@ def captioned(pictures: Sequence[Picture], all_series: Sequence[Series], *texts:
 
 
 def figure(study: Study, all_series: Sequence[Series], of: Distribution) -> list[Block]:
-    """The share that is not above a time, and the share that is, on axes of logarithms; nothing where none is known."""
+    """Return the distribution up to a time, and its complement, on logarithmic axes; empty if there are no values."""
     chosen = all_series[: plots.CURVES_MAX]
     found = {series.settings: steps(study, of.of, series, **of.equal) for series in chosen}
     found = {name: [each for each in seeds if len(each[0])] for name, seeds in found.items()}

@@ -141,7 +141,7 @@ def _plot(lines: Mapping[str, Curve | None], x: Axis, title: str, legend: str) -
 
 
 def _classes(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Callable[[Series], list[float]]]:
-    """By name of a curve, the shares of a series."""
+    """Return functions from a series to its shares, by the name of a curve."""
     if modes:
         return {mode: lambda series, mode=mode: loads.shares(series, mode) for mode in MODES}  # type: ignore[misc]
     priorities = loads.priorities(next(iter(found.values())))
@@ -257,7 +257,7 @@ def _distributions(loads: Loads) -> list[Block]:
 
 
 def _numbers(loads: Loads, name: str, what: str, found: Mapping[str, Mapping[int, Series]], *, modes: bool) -> Markup:
-    """By strategy and then by buffer or number of hosts, means over seeds, and the least and the most of them."""
+    """Return means over seeds, with minimum and maximum, by strategy and then by buffer or number of hosts."""
     groups: list[list[TableRow]] = []
     names: list[str] = []
     for strategy, by_number in found.items():
@@ -290,7 +290,7 @@ def _trends(loads: Loads) -> Markup:
 
 
 def _least(loads: Loads, strategy: str) -> str:
-    """By how much persistent messages are delivered more often, at the buffer where that is least."""
+    """Return how much more often persistent messages are delivered, at the buffer where that is least."""
     found = [
         fmean(loads.shares(series, PERSISTENT)) - fmean(loads.shares(series, NON_PERSISTENT))
         for topic in (False, True)

@@ -269,7 +269,7 @@ def _registries(study: Study, run: FinishedRun, node: str, title: str) -> Pictur
 
 
 def _walker(study: Study, run: FinishedRun, *, whole: bool) -> tuple[str, str]:
-    """The walker like the paper's: there for about five minutes, from 1h49' on or from the middle of a part on."""
+    """Return the walker like the paper's: present for about five minutes, from 1h49' or the middle of a part on."""
     found = study.columns(families.ACTIVITY, run)
     starts, stays = found["start"], found["end"] - found["start"]
     wanted_s = printed.WALKER_FROM_S if whole else (run.duration_s or printed.WALKER_FROM_S) / 2
@@ -319,7 +319,7 @@ def _most(sizes: Floats) -> str:
 
 
 def _like(study: Study, run: FinishedRun) -> list[str]:
-    """Of all who stay for about five minutes: mean, least and most of what they received and co-delivered."""
+    """Return mean, least and most of receptions and co-deliveries of all walkers who stay for about five minutes."""
     found = study.columns(families.ACTIVITY, run)
     stays = found["end"] - found["start"]
     nodes = found["node"][(stays >= _STAY_S[0]) & (stays <= _STAY_S[1])]

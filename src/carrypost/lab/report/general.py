@@ -143,7 +143,7 @@ def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
 
 
 def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
-    """Bytes by kind of frame, a row for each choice of settings."""
+    """Return the bytes by kind of frame, a row for each choice of settings."""
     by_run = {run.name: _by_frame(study, run) for series in all_series for run in series.runs}
     frames = {frame: 0 for found in by_run.values() for frame in found}
     if not frames:

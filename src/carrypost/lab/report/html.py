@@ -61,9 +61,9 @@ def table(
     caption: str, heads: Sequence[Piece], groups: Iterable[Sequence[TableRow]], *,
     over: Sequence[tuple[str, int]] = (), texts: Sequence[int] = (), kept: int = 1,
 ) -> Markup:  # fmt: skip
-    """A table of groups of rows; `over` stands above the heads and spans some; columns of `texts` are to the left.
+    """Return a table of groups of rows; `over` is above the heads and spans some; columns of `texts` are left-aligned.
 
-    What is wider than the page follows as further tables, each with the first columns that are `kept`.
+    Columns beyond the width of the page follow as further tables, each with the first `kept` columns.
     """
     groups = [list(group) for group in groups]
     widths = _widths(heads, [line for group in groups for line in group], texts)

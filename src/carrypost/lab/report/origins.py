@@ -184,7 +184,7 @@ def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], s
 
 
 def _given(key: str, text: str, known: Sequence[Mapping[str, object]], paper: Experiment | None) -> str:
-    """By whom; a part of the experiment does not last as long as the paper's."""
+    """Return the source of a value; a part of the experiment is shorter than the paper's."""
     if paper is None or key != "duration_s" or all(each.get(key) == paper.duration_s for each in known):
         return text
     return f"ours, a part; the paper: {shown(paper.duration_s)}"

@@ -89,7 +89,7 @@ def check(out: Path) -> None:
 
 
 def write(study: Study, out: Path, command: str = "") -> None:
-    """The page as a file, and a folder of its figures beside it: each whole or not there."""
+    """Write the page as a file, with a folder of its figures beside it: each complete or not at all."""
     check(out)
     found = render(study, command)
     with folders.staged(figures_beside(out)) as partial:

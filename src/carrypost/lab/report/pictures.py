@@ -60,7 +60,7 @@ class Figure:
         return tag("figure", *parts, tag("figcaption", name, paper, *self.caption))
 
     def files(self, number: int) -> dict[str, str]:
-        """By name, the files of this figure."""
+        """Return the files of this figure, by name."""
         made: dict[str, str] = {}
         for half, (_, picture) in self._halves():
             name = f"figure-{number}{half.strip('()')}"

@@ -183,7 +183,7 @@ class _Look:
         return _layer(_points(found), {"type": "line", "strokeWidth": 1.6, **self._how}, encoding)
 
     def bands(self, found: Mapping[str, Curve]) -> list[Spec]:
-        """A layer each, in a colour that is told: two layers with a legend of one scale would share its symbols."""
+        """Return layers with explicit colours: two layers with a legend of one scale would share its symbols."""
         x, y = self._axes
         made = []
         for colour, (name, curve) in zip(_COLOURS, found.items(), strict=False):
@@ -282,7 +282,7 @@ def _classes(edges: Sequence[int], most: int) -> list[str]:
 
 
 def _shades(count: int) -> list[str]:
-    """From light to dark, so that more is darker in grey as well."""
+    """Return shades from light to dark, so that more is darker in grey as well."""
     light, dark = np.array([0xC6, 0xDB, 0xEF]), np.array([0x08, 0x1D, 0x58])
     parts = np.linspace(0, 1, count) if count > 1 else np.array([0.6])
     return ["#" + "".join(f"{round(each):02x}" for each in (light + part * (dark - light)).tolist()) for part in parts]

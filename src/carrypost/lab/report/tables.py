@@ -70,7 +70,7 @@ def over_seeds(values: Sequence[float], show: Show) -> Piece:
 
 
 def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]:
-    """Rows for one figure: the paper's, ours, half of its interval over seeds, and the difference."""
+    """Return the rows of one figure: the paper's, ours, half of its interval over seeds, and the difference."""
     lines = [
         TableRow(name, ["paper", *(cell.paper for cell in cells)], "paper"),
         TableRow("", ["ours", *(cell.ours for cell in cells)], "ours"),

@@ -139,7 +139,7 @@ def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
 
 
 def lines(spark: SparkSession, source: Path, options: StreamOptions) -> DataFrame:
-    """The rows of all records in a folder and the folders in it, as a stream, each with how it is to be taken."""
+    """Return the rows of all records in a folder and its subfolders, as a stream, each with its treatment."""
     read = spark.readStream.schema(RECORDS.spark.add(_UNREADABLE, "string"))
     read = read.options(columnNameOfCorruptRecord=_UNREADABLE, mode="PERMISSIVE")
     read = read.option("recursiveFileLookup", "true").option("pathGlobFilter", "*.jsonl")
@@ -169,7 +169,7 @@ def rows_of(frame: DataFrame, watermark_s: float) -> DataFrame:
 
 
 def timeline(rows: DataFrame, window_s: float) -> DataFrame:
-    """Rows and their sizes by run, window and kind: the table `timeline`."""
+    """Return rows and their sizes by run, window and kind: the table `timeline`."""
     window = F.window(TIME, f"{round(window_s * MICROSECONDS)} microseconds")
     found = rows.groupBy("run", window, "kind").agg(F.count("*").alias("count"), F.try_sum("size").alias("size"))
     return TIMELINE.conform(found.withColumn("t", F.unix_micros("window.start") / MICROSECONDS))
@@ -270,7 +270,7 @@ def _queries(frame: DataFrame, options: StreamOptions, live: Live) -> Iterator[_
 
 
 def begin(source: Path, out: Path, options: StreamOptions) -> None:
-    """A stream that goes on must have the folder and the options that it began with: its state is made for them."""
+    """Check that a stream continues with the folder and the options that it began with, which its state depends on."""
     if not source.is_dir():
         raise LocalError(f"{source}: there is no such folder; nodes write their records to it, see record.folder")
     facts = {"source": str(source.resolve()), **asdict(options)}

@@ -19,7 +19,7 @@ _OTHER_HEADERS = ("JMSDeliveryTime", "JMSDestination", "JMSExpiration", "JMSRede
 
 
 def identifier(name: str, at: int) -> Identifier:
-    """A property, or a header field that selectors may name."""
+    """Return a property, or a header field that selectors may name."""
     if name.startswith(HEADER_PREFIX) and name not in HEADERS and not name.startswith(_OPEN_PREFIXES):
         fields = tuple(HEADERS)
         hint = "" if name in _OTHER_HEADERS else nearest(name, fields, cutoff=NEAR)
@@ -35,14 +35,14 @@ def need(wanted: Kind, node: Node, at: int, where: str) -> None:
 
 
 def named_string(node: Node, at: int, where: str) -> Identifier:
-    """The identifier that IN and LIKE look at."""
+    """Return the identifier of IN or LIKE."""
     found = named(node, at, where)
     need(Kind.STRING, found, at, where)
     return found
 
 
 def named(node: Node, at: int, where: str) -> Identifier:
-    """The identifier before an operator that takes nothing else."""
+    """Return the identifier before an operator that allows nothing else."""
     if not isinstance(node, Identifier):
         raise Fault(at, f"{where} needs an identifier before it; {_described(node)}", TYPE)
     return node

@@ -25,16 +25,16 @@ NUMERAL = rf"""
 
 
 def wrapped(number: int) -> int:
-    """The long that has the last 64 bits of a number."""
+    """Return the long with the last 64 bits of a number."""
     if -LONG_MAX <= number <= LONG_MAX:
         return number
     return ((number + LONG_MAX + 1) & _MASK) - LONG_MAX - 1
 
 
 def value_of(numeral: str, *, negative: bool) -> int | float:
-    """The number that a literal and the minus sign before it stand for; raises `ValueError`, which says why not.
+    """Return the number of a literal and the minus sign before it; raises `ValueError` with the reason.
 
-    The least long has a literal only together with its sign: 9223372036854775808 alone is beyond the range.
+    The least long has a literal only together with its sign: 9223372036854775808 alone is out of range.
     """
     text = numeral.replace("_", "").lower()
     prefix = text[:2]

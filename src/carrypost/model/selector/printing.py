@@ -14,7 +14,7 @@ _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _FACTOR = range(7)
 
 
 def printed(node: Node, level: int = _OR) -> str:
-    """The text of a node where something that binds as tightly as `level` is needed."""
+    """Return the text of a node, in parentheses if it binds less tightly than `level`."""
     text, own = _form(node)
     return text if own >= level else f"({text})"
 

@@ -57,7 +57,7 @@ class Line(asyncio.Protocol):
         raise NotImplementedError
 
     def lost(self) -> None:
-        """The connection is over."""
+        """Note that the connection is over."""
         raise NotImplementedError
 
     def went_on(self) -> None:

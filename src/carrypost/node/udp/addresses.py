@@ -50,7 +50,7 @@ def literal(host: str, port: int) -> SocketAddress | None:
 
 
 def socket_address(text: str) -> SocketAddress:
-    """The address behind a text with numbers; raises `ValueError` if there is none, `OSError` as `literal` does."""
+    """Return the address of a numeric text; raises `ValueError` if it is not one, `OSError` as `literal` does."""
     address = literal(*split(text))
     if address is None:
         raise ValueError(f"a name, not a number: {text!r}")

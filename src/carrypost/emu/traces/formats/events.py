@@ -188,7 +188,7 @@ class ContactPlan(Headless):
     """A contact plan of ION, or one for CORE: each contact is for one direction."""
 
     def parse(self, lines: Lines, file: int) -> Parsed:
-        """Contacts with the kind FORTH, from the lower name to the other, or BACK."""
+        """Return contacts of the kind FORTH, from the lower name to the other, or BACK."""
         cells = Cells(lines, None)
         ours = flags(pc.equal(cells.text(0), "a")) & flags(pc.equal(cells.text(1), "contact"))
         if not ours.all():

@@ -151,7 +151,7 @@ _BARE = {column: {_bare(each) for each in names} for column, names in SYNONYMS.i
 
 
 def _in_unit(cell: str, unit: str) -> str:
-    """The name of a column less the unit that it ends in, as `time (ms)` and `time_ms` do; empty if it does not."""
+    """Return the name of a column without its unit, as in `time (ms)` and `time_ms`; empty without that unit."""
     bare = re.sub(r"[\s_()\[\]-]+", "", cell.lower())
     return next((bare.removesuffix(each) for each in UNITS[unit].called if bare.endswith(each)), "")
 

@@ -48,7 +48,7 @@ def sampled(rows: pa.Table, options: Options) -> Assembled:
 
 
 def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints, Ints]]) -> Assembled:
-    """Contacts of a node with itself, which some files have, are counted and left out."""
+    """Return merged contacts; contacts of a node with itself, which some files have, are counted and left out."""
     pairs = Pairs.of(rows)
     key, start_us, end_us = join(pairs.key, column(rows, "t_us"), column(rows, "until_us"))
     itself = flags(pc.equal(*pairs.names(key)))
@@ -64,7 +64,7 @@ def _merged(rows: pa.Table, join: Callable[[Ints, Ints, Ints], tuple[Ints, Ints,
 
 
 def _consecutive(key: Ints, start_us: Ints, end_us: Ints) -> tuple[Ints, Ints, Ints]:
-    """As `merge_intervals`, but rows are one contact only where one begins at the very end of the one before."""
+    """Return intervals as `merge_intervals`, but merge rows only if one begins exactly at the end of another."""
     order = np.lexsort((end_us, key))
     key, start_us, end_us = key[order], start_us[order], end_us[order]
     again = np.append(False, (key[1:] == key[:-1]) & (end_us[1:] == end_us[:-1]))[: len(key)]
@@ -129,7 +129,7 @@ def events(rows: pa.Table, options: Options) -> Assembled:
 
 
 def plan(rows: pa.Table, options: Options) -> Assembled:
-    """Contacts of each direction: two nodes are in contact while there are both."""
+    """Return contacts while both directions are up: two nodes are in contact only then."""
     if options.both_ways:
         return merged(rows, options)
     pairs = Pairs.of(rows)

@@ -153,7 +153,7 @@ def _called(names: pa.Array, node: Ints) -> pa.Array:
 
 
 def _duplicate_names(names: pa.Array, called: pa.Array, node: Ints, at: Ints) -> list[FileFault]:
-    """Later presences whose names others have."""
+    """Return the faults of later presences whose names other nodes have."""
     known = flags(pc.is_in(called, names)) & (rank_within(node) > 0)
     text = "node {} returns under the name {}, which another node has"
     return first_fault(known, at, lambda row: text.format(names[int(node[row])], called[row]))

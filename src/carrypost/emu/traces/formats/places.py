@@ -42,7 +42,7 @@ class Samples(NamedTuple):
 
 
 def places(rows: pa.Table, options: Options) -> Assembled:
-    """Rows that are places already."""
+    """Return rows that are positions already."""
     names, node = ranked(rows["a"])
     at, t_us = column(rows, "at"), column(rows, "t_us")
     x, y = column(rows, "x"), column(rows, "y")

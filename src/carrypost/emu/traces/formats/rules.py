@@ -252,7 +252,7 @@ def shortened(text: str, most: int = _TEXT_SHOWN) -> str:
 
 
 def _rows(lines: Lines, wrong: Flags, file: int, columns: Mapping[str, NDArray[Any] | pa.Array]) -> pa.Table:
-    """Rows of the lines that are not wrong."""
+    """Return the rows of the correct lines."""
     made = {"at": pa.array(lines.number + at(file, 0)), **columns}
     arrays = []
     for each in ROWS:

@@ -176,7 +176,7 @@ class Sightings(_TableRule):
 
     @classmethod
     def pairs(cls, head: bytes, called: str, options: Options) -> Sightings:
-        """A row covers the interval before its time."""
+        """Return the rule of sightings in which a row covers the interval before its time."""
         interval_s = 20.0 if options.interval_s is None else options.interval_s
         header = headers.find(head, called, (("t", "i", "j"),), options)
         return cls(header=header, clock=options.clock, kind="pairs", interval_us=round(interval_s * MICROSECONDS))
@@ -242,7 +242,7 @@ class ContactIntervals(_TableRule):
         return cls(header=header, clock=options.clock)
 
     def parse(self, lines: Lines, file: int) -> Parsed:
-        """Contacts."""
+        """Return the contacts of these lines."""
         cells, index = self._cells(lines), self.header.positions
         a, b, same = pairs(*(cells.name(index[each], each) for each in "ab"))
         start_us, until_us = (cells.times(index[each], each, clock=self.clock) for each in ("start", "end"))

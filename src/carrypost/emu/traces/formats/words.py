@@ -89,7 +89,7 @@ class Clock:
         return text + ("" if no_number(word, what) else self._finer(float(word) / a_second))
 
     def _finer(self, seconds: float) -> str:
-        """The question whether another unit is meant, if that may be."""
+        """Return a question about another unit, if that unit is plausible."""
         unit = next((each for each, more_s in reversed(_FINER.items()) if seconds > more_s), "")
         if not unit or self.unit != "s":
             return ""
