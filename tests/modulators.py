@@ -36,10 +36,10 @@ class EveryNth:
         return [] if self.count % self.n else [event, Result(str(self.count).encode(), {"count": self.count})]
 
     def save(self) -> bytes:
-        return bytes([self.count])
+        return self.count.to_bytes(4, "little")
 
     def load(self, state: bytes) -> None:
-        (self.count,) = state
+        self.count = int.from_bytes(state, "little")
 
     def keep(self, result: Event | Result, age_us: int) -> bool:
         return result.payload != b"3" or age_us < 100
@@ -127,7 +127,7 @@ TABLE = [
     Row(
         "state", named("every-nth", n=2), [A, FAIL, B, C, FAIL, FAIL, A],
         [(), None, (B, Result(b"2", {"count": 2})), (), None, None, (A, Result(b"4", {"count": 4}))],
-        state=b"\x04", cost_us=49,
+        state=b"\4\0\0\0", cost_us=49,
     ),
     Row("state that grows", named("hoard"), [A, B], [(Result(b"a", {}),), (Result(b"ab", {}),)], state=b"ab"),
 ]  # fmt: skip

@@ -33,7 +33,7 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     found = json.loads(capsys.readouterr().out)
     assert found["broker"] == "runs it"
     assert found["exports"] == "abi, alloc, load, memory, open, process, save"
-    assert (found["results"], found["state_bytes"]) == (2, 1)
+    assert (found["results"], found["state_bytes"]) == (2, 4)
     assert 0 < found["start_fuel"] < found["event_fuel"] < 100
     assert run(["modulators", "check", file]) == 1
     out, err = capsys.readouterr()

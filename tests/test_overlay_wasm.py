@@ -188,6 +188,14 @@ def faults_of(text: str) -> str:
     return faults
 
 
+@pytest.mark.parametrize("count", [100, 127, 128, 255, 256, 70_000, 2**31])
+def test_the_example_counts_further_than_a_byte(count: int) -> None:
+    at_work = instance(example("every_nth", b"\1"))
+    assert at_work.rebuild((count - 1).to_bytes(4, "little"))
+    assert at_work.process(A) == (A, Result(str(count).encode(), {"count": count}))
+    assert at_work.save() == count.to_bytes(4, "little")
+
+
 def test_all_results_of_an_event_are_kept_or_not_within_the_fuel_of_one() -> None:
     rounds = "(local $n i32) (loop $l (br_if $l (i32.lt_u (local.tee $n (i32.add (local.get $n) (i32.const 1)))"
     slow = f'(func (export "keep") (param i32 i32 i32) (result i32) {rounds} (i32.const 40000)))) (i32.const 0))'
