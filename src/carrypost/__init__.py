@@ -1,8 +1,8 @@
 """carrypost: message-oriented middleware for networks that are never whole.
 
-Devices meet, exchange what the other wants, and part; messages are stored, carried and forwarded until their
-deadline. This module is the public face: what `__all__` names is what programs rely on. It stays cheap to
-import, because every command starts with it: a name is imported from its module when somebody asks for it.
+Devices meet, exchange what the other wants, and part; messages are stored, carried and forwarded until their deadline.
+This module is the public face: what `__all__` names is what programs rely on. It stays cheap to import, because every
+command starts with it: a name is imported from its module when it is first used.
 """
 
 from __future__ import annotations

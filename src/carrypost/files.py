@@ -37,7 +37,7 @@ def refused(
     misnamed: type[CarrypostError] = LocalError,
     otherwise: type[CarrypostError] = FileError,
 ) -> CarrypostError:
-    """Return the error for a failed operation; its class tells whose fault it is."""
+    """Return the error for a failed operation; its class shows whether the caller or the system caused it."""
     kind = misnamed if isinstance(error, OSError) and error.errno in _MISNAMED else otherwise
     return kind(f"{what}: {reason(error)}{advice}")
 

@@ -45,7 +45,7 @@ class Kind(enum.StrEnum):
     DOWN = "down"
     ONEWAY = "oneway"
     REACH = "reach"
-    """A host (peer) can be reached over so many hops."""
+    """A host (peer) can be reached, over the given number of hops."""
     UNREACH = "unreach"
     PUBLISH = "publish"
     """By the application: source = node, size = payload bytes, detail = barrier entries, where there is an order."""

@@ -1,9 +1,9 @@
 """Exit codes of failures: one rule for every command.
 
-What was typed wrong ends with a sentence on stderr and exit code 2: an option, a value, a path that leads nowhere or
-to the wrong kind of thing, a mistake in a file that people write. A node that is not there, or there already, and time
+What was typed wrong ends with a sentence on stderr and exit code 2: an option, a value, a path that leads nowhere or to
+the wrong kind of thing, a mistake in a file that people write. A node that is not there, or there already, and time
 that ran out have codes of their own. Everything else ends with 1: what the machine refuses, what is damaged
-(`carrypost.files` tells these apart). Only what nobody foresaw shows a traceback.
+(`carrypost.files` tells these apart). Only unexpected errors show a traceback.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def report(error: CarrypostError | TimeoutError) -> Exit:
 
 
 def check_texts(texts: Iterable[str]) -> None:
-    """Raise `LocalError` for bytes that are no UTF-8: they could not be told in records, JSON or logs."""
+    """Raise `LocalError` for bytes that are not UTF-8: records, JSON and logs cannot represent them."""
     for text in texts:
         try:
             text.encode()

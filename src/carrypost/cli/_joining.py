@@ -104,7 +104,7 @@ Body = Callable[[Joined], Awaitable[int]]
 def run(place: Place, body: Body, embedding: str | None = None) -> int:
     """Run a command in a context, where `Message.acknowledge` is its own; returns its exit code.
 
-    `embedding` tells people what it means that no node runs, unless the command runs one while it waits.
+    `embedding` explains to users that no node runs, unless the command runs one while it waits.
     """
     return asyncio.run(_run(place.factory(), body, embedding or _EMBEDDING, json=place.json))
 
@@ -129,7 +129,7 @@ async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: 
 
 
 async def _run_body(joined: Joined, body: Body) -> int:
-    """Do what a command is for; raises what went wrong as commands tell of it."""
+    """Run the body of a command; errors are raised as commands report them."""
     try:
         return await body(joined)
     except InvalidDestinationException as error:
@@ -141,7 +141,7 @@ async def _run_body(joined: Joined, body: Body) -> int:
 
 
 def explained(error: CarrypostError | TimeoutError) -> CarrypostError | TimeoutError:
-    """Return an error as commands tell of it: of a name that is not known, programs are given other advice."""
+    """Return an error as commands report it: for an unknown name, programs get other advice."""
     if not isinstance(error, InvalidDestinationException) or not isinstance(error.__cause__, NamingException):
         return error
     return NamingException(

@@ -26,7 +26,7 @@ _SHORT_S = 0.1
 
 
 def wants_json(asked: bool) -> bool:
-    """Return True if JSON is to be printed: somebody asked for it, or stdout is no terminal."""
+    """Return True if JSON is to be printed: by option, or because stdout is not a terminal."""
     if sys.stdout is None:
         raise CarrypostError("stdout is closed: redirect the output to a file or to /dev/null")
     return asked or not sys.stdout.isatty()

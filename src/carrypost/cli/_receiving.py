@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from carrypost.overlay.modulator import Modulator
 
 _ANSWER_S = 30.0
-"""Time for which `browse` waits for another node, unless it is told otherwise."""
+"""Time for which `browse` waits for another node, unless the user sets another."""
 _HOMELESS_S = 5.0
-"""Time after which `sub` tells that a consumer of a channel has no home broker."""
+"""Time after which `sub` reports that a consumer of a channel has no home broker."""
 _AHEAD_MAX = 10
 """Messages that the node takes from a queue ahead of the command; what is not read goes back, which may take long."""
 
@@ -55,9 +55,10 @@ def receiver(ctx: Context, queue: str, selector: str | None, count: int) -> Open
 
 
 async def read(consumer: Consumer, show: Callable[[Message], None], *, count: int | None, limit_s: float | None) -> int:
-    """Show what comes, until so many came or the time is over; returns how many did.
+    """Show messages until there were `count` or the time is over; return their number.
 
-    A message is acknowledged once it is shown: what could not be, as the reader was gone, comes again.
+    A message is acknowledged once it is shown. A message that could not be shown, because the reader of stdout was
+    gone, is redelivered.
     """
     loop = asyncio.get_running_loop()
     until_s, came = None if limit_s is None else loop.time() + limit_s, 0

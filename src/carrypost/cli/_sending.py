@@ -78,7 +78,7 @@ class Order:
         )  # fmt: skip
 
     async def _report(self, joined: Joined, sent: Sent, stored: str) -> None:
-        """Tell that a message is stored, with whom it can go, and when it expires."""
+        """Report that a message is stored, its possible carriers, and when it expires."""
         neighbours, expires_s = await joined.neighbours(), sent.expiration
         if joined.json:
             expires = None if expires_s is None else _shown.when(expires_s * 1_000)

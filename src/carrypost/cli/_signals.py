@@ -33,7 +33,7 @@ INTERRUPTED = exit_code(signal.SIGINT)
 
 
 def heeded() -> list[signal.Signals]:
-    """Signals that ask this process to end, less those that it was told to ignore."""
+    """Return the signals that end this process, without those that its parent set to be ignored."""
     return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
 

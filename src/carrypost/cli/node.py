@@ -164,7 +164,7 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
 
 def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
-    """Print who is in reach; with nobody, a sentence on stderr."""
+    """Print the nodes in reach; without any, a sentence on stderr."""
     if not found:
         typer.echo("No other node is in reach; run `carrypost doctor` to find out why.", err=True)
         return
@@ -197,7 +197,7 @@ def _neighbours(found: Mapping[str, Any]) -> str:
 
 
 def _recipients(found: Mapping[str, int]) -> str:
-    """Tell who has still to get messages of this node, and how many acknowledgements it knows."""
+    """Return a text about recipients that lack messages of this node, and the number of known acknowledgements."""
     return (
         f"{found['left']:,} left of {found['messages']:,} own messages that list them; "
         f"{found['acknowledgements']:,} records of acknowledgements known"
@@ -205,7 +205,7 @@ def _recipients(found: Mapping[str, int]) -> str:
 
 
 def _island(found: Mapping[str, int] | None) -> str:
-    """Tell who can be reached over several hops, and what goes that way."""
+    """Return a text about nodes that can be reached over several hops, and the traffic to them."""
     if found is None:
         return "off (island)"
     return (

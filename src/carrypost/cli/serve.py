@@ -36,7 +36,7 @@ def main(command: str) -> int:
 
 
 def run(command: NodeCommand) -> int:
-    """Run a node until a signal or somebody at the control socket ends it; returns the exit code."""
+    """Run a node until a signal or a command at the control socket ends it; return the exit code."""
     settings = command.settings()
     begin_log(settings.place.log)
     return asyncio.run(_run(settings, command))

@@ -1,4 +1,4 @@
-"""The command that tells what the node on this machine knows of a message."""
+"""The command that shows what the node on this machine knows of a message."""
 
 from __future__ import annotations
 

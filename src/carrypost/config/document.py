@@ -88,7 +88,7 @@ class Document:
             raise self.error(name, str(error)) from None
 
     def check_known(self, what: str, table: Mapping[str, Any], names: Sequence[str], name: str = "") -> None:
-        """Refuse a key of a table that is none of these names."""
+        """Raise an error for a key of a table that is not one of these names."""
         for key in table:
             if key not in names:
                 hint = nearest(key, names) or f"; there are {', '.join(names)}"
@@ -132,7 +132,7 @@ def toml(content: Mapping[str, Any]) -> str:
 
 
 def _lines_of(text: str) -> dict[str, int]:
-    """Return the line on which a key of a TOML text stands; close enough for people who look for a mistake."""
+    """Return the line on which a key of a TOML text stands; close enough to find a mistake."""
     found: dict[str, int] = {}
     counts: dict[str, int] = {}
     prefix = ""

@@ -1,8 +1,8 @@
 """Rules for the fields of settings classes.
 
 A settings class is made by `table`: a frozen dataclass whose fields carry a `Rule`, or are tables themselves. Every
-field is checked when a value is made, so whoever holds one need not check again. A mistake raises `ConfigError`, which
-names the field, says what is allowed and what was found. Tables are read from text by `carrypost.config.tables`.
+field is checked when a value is made, so its users need not check again. A mistake raises `ConfigError`, which names
+the field, says what is allowed and what was found. Tables are read from text by `carrypost.config.tables`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Settings of a node and the limits on what it takes from others.
 
-`Settings` and `Limits` are frozen values; every field is checked when the value is made, so whoever holds one
-need not check again. `parse` reads text, never files: TOML, then the environment over it, then keywords over
-both. A mistake raises `ConfigError`, which names the field, says what is allowed and what was found, and for
-an unknown name the nearest right one.
+`Settings` and `Limits` are frozen values; every field is checked when the value is made, so its users need not check
+again. `parse` reads text, never files: TOML, then the environment over it, then keywords over both. A mistake raises
+`ConfigError`, which names the field, says what is allowed and what was found, and for an unknown name the nearest right
+one.
 
-Every collection in the core that a peer can fill names the limit that bounds it. The bounds are ours; the
-papers ask only that resources per device be adjustable.
+Every collection in the core that a peer can fill names the limit that bounds it. The bounds are ours; the papers ask
+only that resources per device be adjustable.
 """
 
 from __future__ import annotations
@@ -411,7 +411,7 @@ class Settings:
 
     @property
     def pinned_max(self) -> tuple[int, int]:
-        """Messages, and bytes, that stay for those who have still to confirm them: half of the cache at most."""
+        """Messages, and bytes, that are kept until they are confirmed: half of the cache at most."""
         limits = self.limits
         return (
             min(limits.unconfirmed_max, max(1, self.cache_messages_max // 2)),

@@ -47,8 +47,8 @@ def run(
     `overrides` change single keys of a file (``{"workload.0.lifetime_s": 600}``, or texts ``KEY=VALUE``). `settings` is
     what this choice of keys is called in the column `run`: name/settings/seed. With `out` the record is written as it
     comes, and not kept in memory. `encoded`: every frame goes through its bytes, which changes nothing but the time
-    that it takes. `watch` is told how far the run is. `application` makes what runs on the nodes. After Ctrl-C the
-    record as far as it came is in `out`.
+    that it takes. `watch` is called with the progress of the run. `application` makes what runs on the nodes. After
+    Ctrl-C the record as far as it came is in `out`.
     """
     if not isinstance(scenario, Scenario):
         scenario = Scenario.load(scenario, overrides)
@@ -75,7 +75,7 @@ class Prepared:
 
     @property
     def crowded(self) -> int:
-        """Number of nodes that had more others around than places for neighbours, so far."""
+        """Number of nodes that had more nodes in range than places for neighbours, so far."""
         return self.emulation.crowded
 
     def contacts(self) -> Iterator[Contact]:

@@ -128,7 +128,7 @@ class Layer:
         return None
 
     def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
-        """Return frames to send beside an announcement, to one neighbour or (None) to everybody."""
+        """Return frames to send beside an announcement, to one neighbour or (None) to all."""
         return ()
 
     def started(self, incarnation: int, now: int) -> None:
@@ -251,7 +251,7 @@ class Layers:
         self.announcing = bool(self._of["companions"])
         """True if any layer has frames that go with announcements."""
         self.listening = bool(self._of["heard"])
-        """True if any layer wants to know whom neighbours hear."""
+        """True if a layer handles the heard-lists of neighbours."""
         self.finishing = bool(self._of["finish"])
         """True if any layer has something to do at the end of a step."""
         self.acknowledging = bool(self._of["performed"])
@@ -344,7 +344,7 @@ class Layers:
         return [draft for follow_up in self._of["follow_up"] for draft in follow_up(now)]
 
     def companions(self, now: int, link: Link | None) -> list[Frame]:
-        """Return frames to send beside an announcement, to one neighbour or (None) to everybody."""
+        """Return frames to send beside an announcement, to one neighbour or (None) to all."""
         return [frame for companions in self._of["companions"] for frame in companions(now, link)]
 
     def started(self, incarnation: int, now: int) -> None:

@@ -62,7 +62,7 @@ class Outputs:
         self.outgoing.append(Transmission(tuple(frames), to))
 
     def broadcast(self, frames: Sequence[Frame]) -> None:
-        """Transmit these frames to everybody in range."""
+        """Transmit these frames to all nodes in range."""
         self.outgoing.append(Transmission(tuple(frames), None))
 
     def receive(self, peer: NodeId, path: tuple[NodeId, ...], receptions: Sequence[Reception]) -> None:

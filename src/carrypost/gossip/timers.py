@@ -43,7 +43,7 @@ class Timer(enum.IntEnum):
     REVIEW = 2
     """Compare sets: for the first time, again, or because no answer came."""
     REQUEST_AGAIN = 3
-    """Repeat requests that brought nothing, or ask somebody else."""
+    """Repeat requests that brought nothing, or ask another neighbour."""
     ACKNOWLEDGE = 4
     """Acknowledge transfer frames."""
     DECLARE_LOST = 5

@@ -126,7 +126,7 @@ class Host:
         return self._overlay
 
     def state_of(self, message: MessageId) -> CopyState:
-        """Return the state of a message on this host, for people who look for it."""
+        """Return the state of a message on this host, for diagnosis."""
         return state_of(self._holdings.cache, message)
 
     @property

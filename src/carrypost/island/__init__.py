@@ -1,1 +1,1 @@
-"""The island: who can be reached over several hops now, found out by link states that hosts pass on."""
+"""The island: the hosts that can be reached over several hops now, found by link states that hosts forward."""

@@ -17,4 +17,4 @@ class IslandOverview(NamedTuple):
     relayed_bytes: int
     """Bytes that were passed on for others."""
     withheld: int
-    """Messages that go straight to their recipients, and to nobody else."""
+    """Messages that are sent straight to their recipients, and to no other node."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from carrypost.island.routes import Routes
 
 IDLE_US = 60_000_000
-"""A route over which nothing went or came for so long is closed."""
+"""Time without traffic after which a route is closed."""
 _INSIDE = {
     fr.Offer, fr.Request, fr.Ack, fr.WholeDescriptor, fr.DescriptorPart, fr.HashList, fr.Data, fr.BlankData,
     fr.OpenParcel, fr.AckRecord,
@@ -143,7 +143,7 @@ class Relaying:
             self._links.remove(route)
 
     def expire(self, now: int) -> None:
-        """Close the routes that nobody used for a while."""
+        """Close the routes that were not used for a while."""
         while self._close_idle(now, IDLE_US):
             pass
         self.due_us = NEVER

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _GATHER_US = 200_000
 """Time after which records of others are looked at, together."""
 _STATE_US = 300_000
-"""Within so much neighbours hear of other relays, unless an announcement tells them sooner."""
+"""Time within which neighbours are informed of changed relays, unless an announcement does so sooner."""
 _DIGEST_US = 2_000_000
 """One in which only the digest changed goes so long after the last: where hosts move, it changes all the time, and
 neighbours are seldom behind for long."""
@@ -39,19 +39,19 @@ _ALONE_US = 1_000_000
 """Within this it goes even without an announcement, which may be seconds away: a host that a record did not reach finds
 out only by another digest."""
 _STATE_EVERY = 4
-"""A link state goes with every so many announcements, even if nothing changed."""
+"""Number of announcements after which one carries a link state, even if nothing changed."""
 _AT_ONCE = 3
-"""So many changes of its own record a host tells at once."""
+"""Number of changes of its own record that a host sends at once."""
 _GAP_US = 700_000
 """But no sooner than this one after another: where links begin, they begin together."""
 _DENY_US = 400_000
-"""A claim that is false for so long is denied. If its author noticed at the same time, its record comes before that."""
+"""Time after which a false claim is denied. If its author noticed at the same time, its record comes before that."""
 _DENIED_MAX = 32
 """Claims that a host denies; further ones it cannot."""
 
 
 class Survey:
-    """The links that one host tells and knows of."""
+    """The links that one host reports and knows."""
 
     def __init__(self, context: HostContext, table: Table, rng: Random) -> None:
         self._node, self._prefix, self._links = context.node, context.prefix, context.links
@@ -91,12 +91,12 @@ class Survey:
         self._look_soon(now, JITTER_US)
 
     def heard(self, link: Link, now: int) -> None:
-        """Heed whom a neighbour hears."""
+        """Process the heard-list of a neighbour."""
         if link.peer in self.flood.peers:
             self._look_soon(now, JITTER_US)
 
     def companions(self, now: int, link: Link | None) -> Sequence[Frame]:
-        """Tell a newcomer the link state; everybody when it changed, and now and then."""
+        """Return the link state for a newcomer; for all neighbours if it changed, and periodically."""
         if self._review_us != NEVER:
             self.review(now)
         self._set_state()
@@ -111,7 +111,7 @@ class Survey:
         return (self.flood.state(),)
 
     def _is_unheeded(self) -> bool:
-        """Return True if neither end says that a relay was chosen: it may have lost the link states that told it so."""
+        """Return True if neither end says that a relay was chosen: it may have lost the link states with the choice."""
         own = self.table.get(self._node)
         return own is not None and not self._relays <= self.table.claimants | own.claimed
 

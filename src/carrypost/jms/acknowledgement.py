@@ -218,7 +218,7 @@ class TransactedAcknowledgement(Acknowledgement):
 
 
 def lease_over(lapsed: int, count: int) -> IllegalStateException:
-    """Return the exception for a program that took longer than its leases, for so many of its messages."""
+    """Return the exception for a program that took longer than its leases, for this many of its messages."""
     which = "the lease of the message is" if count == 1 else f"the leases of {lapsed} of {count} messages are"
     return IllegalStateException(
         f"{which} over, and the messages may have been redelivered elsewhere: declare the queue with a longer lease_s",

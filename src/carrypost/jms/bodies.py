@@ -1,4 +1,4 @@
-"""Messages made of what a program gives to be sent: a message, or a body that tells its type by itself."""
+"""Messages made of what a program gives to be sent: a message, or a body whose type follows from its value."""
 
 from __future__ import annotations
 

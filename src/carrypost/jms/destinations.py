@@ -94,7 +94,7 @@ class Topic(Destination):
 
 
 class HeldTopic(Topic):
-    """A topic that one node holds: publications go to that node, which passes them on to whoever subscribed with it."""
+    """A topic that one node holds: publications go to that node, which forwards them to its subscribers."""
 
     __slots__ = ()
     __match_args__ = ("topic_name",)
@@ -152,7 +152,7 @@ def check_one(topic: Topic) -> None:
 def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
     """Return the topic of this name.
 
-    `model`: nobody holds it ("epidemic"), the node in its name does ("holder"), or it is a channel ("channel").
+    `model`: no node holds it ("epidemic"), the node in its name does ("holder"), or it is a channel ("channel").
     """
     if model not in (EPIDEMIC, HOLDER, CHANNEL):
         raise IllegalArgumentException(f'model must be "{EPIDEMIC}", "{HOLDER}" or "{CHANNEL}", not {model!r}'[:200])

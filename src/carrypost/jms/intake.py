@@ -434,7 +434,7 @@ class Inbox:
         self.news.set()
 
     def pop_unread(self) -> list[int]:
-        """Give all that waits back to the node; returns its numbers, which the caller tells the node at once."""
+        """Remove all waiting messages; return their numbers, which the caller gives back to the node at once."""
         return [number for each in self.intakes.values() for number in each.pop_unread()]
 
     def drop_through(self, number: int) -> None:

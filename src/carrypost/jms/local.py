@@ -470,7 +470,7 @@ class LocalProvider(Provider):
         return self._host().messaging
 
     def _command(self, *, patient: bool = False) -> HostCommand:
-        """Return a step of the host, after which it is drained; `patient`: nobody waits for that."""
+        """Return a step of the host, after which it is drained; `patient`: no caller waits for that."""
         return self._commands[patient]
 
     def _drain_soon(self, *, patient: bool) -> None:

@@ -15,7 +15,7 @@ _DOUBLINGS_MAX = 32
 
 
 def pause_s(first_s: float, failures: int) -> float:
-    """Return the length of the pause after so many failures in a row; `first_s` is that of the first."""
+    """Return the length of the pause after this many failures in a row; `first_s` is that of the first."""
     return min(first_s * 2.0 ** min(failures - 1, _DOUBLINGS_MAX), max(first_s, _LONGEST_S))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from carrypost.jms.session import Session
 
 Body = Message | str | bytes | Mapping[str, object] | object | None
-"""Everything that can be sent: a message, or a body that tells its type by itself."""
+"""Everything that can be sent: a message, or a body whose type follows from its value."""
 
 
 class Producer:

@@ -32,12 +32,12 @@ _WAKE_S, _ROUND_S_MAX = 0.0025, 0.05
 
 
 class Rounds:
-    """Times at which programs are told what was gathered for them, all together."""
+    """Rounds, at whose ends all programs get the news that was gathered for them."""
 
     def __init__(self) -> None:
         self._behind: list[ProgramOutbox] = []
         self._woken = 1
-        """Programs that were told at the end of the last round: the more there are to wake, the longer a round."""
+        """Programs that got news at the end of the last round: the more there are to wake, the longer a round."""
 
     @property
     def length_s(self) -> float:
@@ -45,7 +45,7 @@ class Rounds:
         return min(self._woken * _WAKE_S, _ROUND_S_MAX)
 
     def add(self, outbox: ProgramOutbox) -> None:
-        """Let one more program be told at the end of the round, which begins with the first."""
+        """Add a program that gets its news at the end of the round; the first one begins a round."""
         if not self._behind:
             asyncio.get_running_loop().call_later(self.length_s, self._end)
         self._behind.append(outbox)
@@ -76,7 +76,7 @@ class ProgramOutbox:
 
     @property
     def is_full(self) -> bool:
-        """True if so much waits that the program should be asked nothing, and heard no more."""
+        """True if so much waits that no further calls of the program should be read."""
         return len(self._waiting) >= 2 * WAITING_MAX
 
     @property
@@ -104,7 +104,7 @@ class ProgramOutbox:
     def answer(self, frame: calls.AnyReply, *, patient: bool = False) -> None:
         """Answer behind all that was handed over before: a program that asked knows then what there is.
 
-        `patient`: nobody waits for the answer, so it goes with what else is told.
+        `patient`: no caller waits for the answer, so it is sent with other news.
         """
         if self._waiting:
             self._waiting.append((0, "", (frame,)))
@@ -203,7 +203,7 @@ class ProgramOutbox:
 
 
 class ProgramConnection:
-    """One connection of a program, to which the provider tells what happens."""
+    """One connection of a program, to which the provider reports events."""
 
     def __init__(self, outbox: ProgramOutbox) -> None:
         self.number = 0

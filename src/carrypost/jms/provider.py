@@ -143,7 +143,7 @@ class Provider(Protocol):
         """Make these messages of a session dead letters. Returns when that is durable."""
 
     async def defer(self, session: int, number: int, delay_us: int) -> None:
-        """Let come again, after so long, what a session has under this number; returns when that is durable."""
+        """Redeliver the message that a session has under this number, after a delay; return when that is durable."""
 
     async def retry(self, session: int, number: int) -> int:
         """Count once more what a session has under this number, and tries again; returns when that is durable.
@@ -218,7 +218,7 @@ class Provider(Protocol):
         """Let a name go, with the last name of a queue here the queue, or an empty context; return once durable."""
 
     async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
-        """Return the binding of a name; waits so long for an advertisement. `kind`: return nothing else."""
+        """Return the binding of a name; wait this long for an advertisement. `kind`: return nothing else."""
 
     async def discover(self, timeout_us: int) -> Discovered:
         """Ask all nodes that the node is connected with for their names; returns what they answered in time."""
@@ -237,4 +237,4 @@ class Source(Protocol):
         """Note that this connection does not need the provider any more."""
 
     def unhandled(self, error: JMSException) -> None:
-        """Note a problem that no exception listener is told of."""
+        """Note a problem that no exception listener handles."""

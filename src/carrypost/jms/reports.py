@@ -1,4 +1,4 @@
-"""Problems that no call can raise: told to the program's exception listener, or to the log."""
+"""Problems that no call can raise: reported to the program's exception listener, or to the log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Real nodes with their messaging and their socket: `carrypost node` runs one, and programs have them inside.
 
-Programs that are attached to such a node are told when it ends.
+Programs that are attached to such a node are informed when it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ServedNode:
         self._control = control
 
     def add(self, name: str, service: Service) -> None:
-        """Let something else serve programs, too, as long as the node runs; `carrypost status` tells of it by name."""
+        """Add a further service for programs while the node runs; `carrypost status` shows it by name."""
         self._control.services[name] = service
 
     @classmethod
@@ -66,7 +66,7 @@ class ServedNode:
         return cls(node, provider, control)
 
     async def stop(self, reason: str = _ENDED) -> None:
-        """End it: what was begun is written, and answered, before programs are told that it has ended."""
+        """End it: what was begun is written, and answered, before programs are informed of the end."""
         services = self._control.services.values()
         self._control.leave()
         for service in services:

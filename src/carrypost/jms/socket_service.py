@@ -39,10 +39,10 @@ from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 _log = logging.getLogger("carrypost.native")
 _UNANSWERED_MAX = 256
 _BROWSED = 32
-"""Descriptors of a queue that are told together."""
+"""Descriptors of a queue that are sent together."""
 _LOOK_S = 1.0
 _DRIFT_US = 5_000
-"""Time between two looks at the clocks, and the difference that programs are told of."""
+"""Time between two looks at the clocks, and the difference that is reported to programs."""
 _SENDS = 64
 """Works after which is looked whether the disk is behind."""
 _GATHERED = 0.1
@@ -359,7 +359,7 @@ class SocketProgram:
         self._outbox.answer(calls.Answer(number, Raw(raw)))
 
     async def _show(self, number: int, found: Browsing, connection: int) -> None:
-        """Answer with a number by which all that waits in a queue is told, a few at a time."""
+        """Answer with a number, under which the waiting messages of a queue follow, a few at a time."""
         self._browsings -= 1  # Those of queues elsewhere count upwards.
         reported = Browsing(self._browsings, found.taken_us)
         self.line.write(calls.Answer(number, Raw(CALLS["browse"].encode_value(reported))))

@@ -146,7 +146,7 @@ def _methods(of: type, *, together: bool) -> Mapping[str, Call]:
 CALLS = _methods(Provider, together=False)
 """Calls that a program makes to its node."""
 NEWS = _methods(Program, together=True)
-"""News that a node tells a program: those of one name that follow each other go together."""
+"""News of a node for a program: those of one name that follow each other go together."""
 
 encode_place, decode_place = _codec(_form(Place))
 

@@ -117,7 +117,7 @@ def greediest(shares: Mapping[NodeId, Sized], node: NodeId) -> NodeId | None:
     """Return the node with the largest share, if it has to lose one for another of `node`; None if none has.
 
     That is so if it keeps at least as many as `node` then has. So a node that floods displaces only its own, and many
-    nodes with one each displace nobody.
+    nodes with one each displace none.
     """
     found = max(shares, key=lambda each: len(shares[each]), default=None)
     if found is None or len(shares[found]) <= len(shares.get(node, ())) + 1:

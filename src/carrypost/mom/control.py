@@ -37,7 +37,7 @@ _Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
 NAMES_MAX = 256
 """Names in one answer to a discovery: as many as a node may have."""
 STRETCHES_MAX = 256
-"""Numbers are told as stretches of them, so many at most. With the longest name they fit into a control message."""
+"""Largest number of ranges in which numbers are sent. With the longest name they fit into a control message."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
@@ -135,7 +135,7 @@ HANDED_OVER, DELIVERED, FAILED = range(3)
 class Purge(msgspec.Struct, frozen=True, array_like=True, tag="p", gc=False):
     """Notice that a message to one of the author's own destinations has arrived, so that copies are useless.
 
-    Earlier versions sent it to everybody; it is still understood.
+    Earlier versions sent it to all nodes; it is still understood.
     """
 
     message: _Message

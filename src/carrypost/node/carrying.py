@@ -34,7 +34,7 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
         return msgspec.convert(value, cls, from_attributes=True)
 
     def sentences(self) -> tuple[tuple[str, str], ...]:
-        """Return sentences for people: what is carried, for whom, and until when."""
+        """Return sentences for people: the carried messages, their recipients, and their end."""
         room = f"at most {self.cache_messages_max:,} messages and {self.cache_bytes_max / MIB:,.0f} MiB"
         return (
             ("carries", f"what programs here publish and subscribe to; {room}"),

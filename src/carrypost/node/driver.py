@@ -52,7 +52,7 @@ _LEFT = frozenset({CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED})
 _TELLING_ALONE = (Announce, Profile)
 """Frames that announce this node, and so are sent by every means."""
 _TELLING = (*_TELLING_ALONE, LinkState)
-"""The same beside an announcement: one datagram costs less than two, though some of its copies reach nobody."""
+"""The same beside an announcement: one datagram costs less than two, although some of its copies reach no node."""
 _log = logging.getLogger("carrypost.node")
 
 
@@ -86,7 +86,7 @@ class NodeDriver(ProgramDriver):
         self.traffic: Counter[str] | None = None
         """Bytes sent by kind of frame, if they are counted."""
         self._carried_bytes = 0
-        """Size of datagrams that the interfaces carry, as the host was told."""
+        """Size of datagrams that the interfaces carry, as reported to the host."""
         self._unread_of: Counter[str] = Counter()
         """Unread datagrams by peer, until the system drops them; cleared with every batch without any."""
         self._failures: list[Exception] = []

@@ -102,7 +102,7 @@ class Candidates:
         return name_of(client) if client is not None and client.seated else None
 
     def _share(self, notice: NearestBroker, other: bytes) -> float:
-        """Return the load that a seat would be at another broker; as here if that has not told its capacity."""
+        """Return the load that a seat would be at another broker; as here if its capacity is unknown."""
         name, info = self._name(notice), self._topology.brokers.at(other)
         share = 0.0 if name is None else self._load.share(name)
         # The same work is a larger share of a smaller broker.

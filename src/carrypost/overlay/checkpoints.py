@@ -47,7 +47,7 @@ class Checkpoints:
         self._bytes += nbytes
 
     def begin(self, now: int, *, runs: int = 0) -> None:
-        """Note a checkpoint that was sent, or a state that came with so many runs of events after its checkpoint."""
+        """Note a checkpoint that was sent, or a state that came with this many runs of events after its checkpoint."""
         self._since_us, self._bytes, self._last = now, 0, None
         self._runs = runs
 

@@ -125,7 +125,8 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     adopts: bool = False
     """True: the seat must not work before it has the state that `Adopt` of the same epoch brings."""
     passed_on: bool = False
-    """True: the home that the producer leaves passes on all earlier events, so no seat need be told of the last."""
+    """True: the home that the producer leaves passes on all earlier events, so no seat needs the number of the last
+    one."""
 
 
 class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):

@@ -68,7 +68,7 @@ class Box:
 
 
 def _cut(payload: bytes, starts: range, width: int) -> bytes:
-    """Return so many doubles from each of these places on, by rows or by columns, whichever are fewer."""
+    """Return `width` doubles from each of these places on, by rows or by columns, whichever are fewer."""
     # The area and the form of the array are of strangers. Row by row, a million rows of one double
     # each would keep the broker busy for a third of a second.
     if len(starts) <= width:

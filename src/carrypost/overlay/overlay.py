@@ -305,7 +305,7 @@ class Overlay(Layer):
             self._answer(item, descriptor.node, refusal, now)
 
     def _answer(self, item: Attach, client: NodeId, refusal: Refusal, now: int) -> None:
-        """Tell a client whether it belongs to this broker; a client whose state has to come is told when it is here."""
+        """Inform a client whether this broker accepts it; a client that sends its state is informed on its arrival."""
         if client == self._node:
             self.homes.answered(item, refusal, now)
         elif refusal.reason or not item.adopts:

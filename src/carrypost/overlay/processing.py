@@ -59,13 +59,13 @@ class SeatRow(msgspec.Struct, array_like=True):
     busy_us: int = 0
     """Execution time of the modulator for the events in `runs`."""
     begun: bool = False
-    """True if the consumer was told how the state of the modulator began, by a checkpoint."""
+    """True if a checkpoint informed the consumer of the modulator's first state."""
     repeats: list[Run] = []
     """Events that the consumer has results of, and that are processed without results first, in this order."""
     discarded: int = 0
     """Number of results of the events in `runs` that the modulator refused to keep."""
     lacks: dict[str, int] = {}
-    """By producer: number of events to repeat that no node has any more, until the consumer is told."""
+    """By producer: number of events to repeat that no node has any more, until the consumer is informed."""
 
 
 class Step(NamedTuple):

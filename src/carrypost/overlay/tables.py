@@ -77,7 +77,7 @@ class Brokers:
     def put(self, info: BrokerInfo, reach: Container[NodeId]) -> bool:
         """Enter a broker, or its latest announcement; return False if there is no room, or a later one is known.
 
-        A broker with the four bytes of another one has no place: their entries could not be told apart.
+        A broker with the four bytes of another one has no place: their entries could not be distinguished.
         """
         before = self._by_prefix.get(info.prefix)
         if info.prefix == self._own or (before is not None and before.node != info.node):

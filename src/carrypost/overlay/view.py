@@ -21,7 +21,7 @@ class OverlayView(msgspec.Struct, frozen=True):
     load: float
     """Load: work of its seats that arrived in `load_window_s`, as a share of what it can do."""
     topology_bytes: int
-    """Bytes of the messages by which it told other brokers of the overlay: descriptors and signatures."""
+    """Bytes of the messages by which it informed other brokers of the overlay: descriptors and signatures."""
     legs: int
     """Legs that it passed on."""
     arrived: int

@@ -1,11 +1,11 @@
 """Identities: Ed25519 keys, node ids, signatures.
 
-A signed identity's node id is the hash of its public key, so names such as ``Alan@<node id>`` certify themselves.
-A plain identity is a bare name and means that security is off. Keys come from the operating system or from 32
-bytes that the caller derived; never from `random`.
+A signed identity's node id is the hash of its public key, so names such as ``Alan@<node id>`` certify themselves. A
+plain identity is a bare name and means that security is off. Keys come from the operating system or from 32 bytes that
+the caller derived; never from `random`.
 
 Each kind of signed bytes has a `Domain`, which is signed in front of them. A signature of one kind is therefore never
-valid for another, even if somebody finds bytes that can be read as both.
+valid for another, even for bytes that can be read as both.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class QueueBrowser(Closing[queue_browser.QueueBrowser]):
 
 
 def _close(opened: Consumer | Context) -> object:
-    """Close what nobody got, as its call was interrupted."""
+    """Close an object that no caller got, because its call was interrupted."""
     return opened._inner.close()
 
 

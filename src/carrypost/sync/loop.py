@@ -39,7 +39,7 @@ class Loop:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.batches: list[Batch] = []
-        """Messages that threads take on their own: what they took is told before anything else is done."""
+        """Messages that threads take on their own: their consumption is reported before anything else is done."""
         self._contexts: list[ContextSessions] = []
         self._began = threading.Event()
         # A daemon thread: a program that ends by an exception must not hang, and `atexit` closes

@@ -35,7 +35,7 @@ class _Job(NamedTuple):
     """A function to call."""
 
     context: Context
-    """Context variables, which tell the thread as well that this is inside a listener."""
+    """Context variables, which also mark the thread as inside a listener."""
     function: Callable[..., object]
     given: tuple[object, ...]
     done: asyncio.Future[object]
@@ -44,7 +44,7 @@ class _Job(NamedTuple):
 class Worker(Caller):
     """Calls functions one at a time, in a thread that the first of them begins.
 
-    A function whose caller is cancelled runs on to its end, as nothing can end a thread; nobody waits for it.
+    A function whose caller is cancelled runs on to its end, because a thread cannot be ended; no caller waits for it.
     """
 
     def __init__(self) -> None:

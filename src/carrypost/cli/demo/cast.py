@@ -27,7 +27,7 @@ from carrypost.node.control.client import Client
 
 HILL, LAKE = "Hill", "Lake"
 ALONE = ""
-"""Place of nodes that are in reach of nobody, not of each other either."""
+"""Place of nodes that are out of reach of all others, and of each other."""
 _START_S = 60.0
 _LEAVE_S = 2.0
 _END_S = 5.0
@@ -42,7 +42,7 @@ _SETTINGS = {
     "record.rotate_s": 86_400,
 }
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("CARRYPOST_")}
-"""Settings of the user's own node are none of these nodes'."""
+"""Environment without the settings of the user's own node."""
 
 
 class Actor:

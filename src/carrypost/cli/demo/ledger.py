@@ -24,7 +24,7 @@ _BEHIND_S = 0.3
 PATIENCE_S = 30.0
 """Time that something may take that a scene announced; a busy machine is slow."""
 RECEIPT, STOMP = "receipt", "stomp"
-"""Names of messages without a label: what nodes tell each other about a letter, and what STOMP clients send."""
+"""Names of messages without a label: control messages about a letter, and messages of STOMP clients."""
 _UNLABELLED = {"control/": RECEIPT, "topic/": STOMP}
 """Names of such messages by how their destinations begin."""
 _ID = "ID:"

@@ -150,7 +150,7 @@ class Picture:
         return Group(Rule(title + passed, align="left", style="dim"), boxes)
 
     def _nodes_at(self, place: str, width: int) -> list[Text]:
-        """Return the lines of a box: the nodes at a place, whom they reach, and what they have."""
+        """Return the lines of a box: the nodes at a place, their neighbours, and their messages."""
         lines: list[Text] = []
         for name, actor in self._cast.actors.items():
             if actor.place == place:

@@ -108,7 +108,7 @@ class Play:
     async def _send(
         self, who: str, to: Destination | str, text: str, label: str, *, photo: bytes | None = None
     ) -> Sent:
-        """Send a text, or a photo of which it tells, from the program of a node."""
+        """Send a text, or a photo with this caption, from the program of a node."""
         self.picture.texts[label] = text
         return await self.cast[who].context.send(to, text if photo is None else photo, label=label)
 

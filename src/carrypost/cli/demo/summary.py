@@ -42,7 +42,7 @@ def show(console: Console, played: Sequence[Played], ledger: Ledger, record: Pat
 
 
 def _figures(messages: Sequence[str], sent: Counter[str], ledger: Ledger) -> list[str]:
-    """Return what the records tell of some messages."""
+    """Return the figures of some messages, from the records."""
     read = [key for key, row in ledger.delivered.items() if key[0] in messages and row["node"] != row["source"]]
     hops = max((ledger.received[each]["hops"] or 0 for each in read if each in ledger.received), default=0)
     waited_s = max((ledger.wait_s(*each) for each in read), default=0.0)

@@ -1,4 +1,4 @@
-"""`carrypost lab stream`: what real nodes tell, as it comes."""
+"""`carrypost lab stream`: records of real nodes, as they arrive."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Client:
     def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies) -> None:
         self._provider, self._output, self._options, self._copies = provider, output, options, copies
         self.version: Version | None = None
-        """None before CONNECT; whoever decodes the client's bytes asks for it."""
+        """None before CONNECT; the decoder of the client's bytes uses it."""
         self.beats_ms = 0, 0
         """Times after which something has to be written, and has to have come; 0: never."""
         self.closed = False

@@ -2,7 +2,7 @@
 
 A `Decoder` is fed what came over a connection, cut anywhere, and returns one frame at a time: so its owner can set the
 version that a CONNECT led to before the next frame is read. Whatever is wrong raises a `StompError`, after which the
-decoder reads nothing more; its text is what the client is told.
+decoder reads nothing more; its text is sent to the client.
 
 The versions differ by the table `RULES` alone. Beyond what the specifications ask for, lines may end with CR LF in
 every version, and colons in values need not be escaped: clients of 1.0 and 1.1 do so, and nothing else could be meant.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TOKEN_FILE: Final = "stomp.token"  # noqa: S105 - its name is no secret
 SLOW_S: Final = 10.0
-"""A client that has not read for so long is reported."""
+"""Time after which a client that does not read is reported."""
 _HANG_UP_S = 1.0
 """Time for which clients are waited for when the node ends."""
 

@@ -116,7 +116,7 @@ class InboxApplication:
             self._watch(driver, event)
 
     def _got(self, driver: EmulatedDriver, delivery: events.Delivery) -> bool:
-        """Return True if the payload could be read from the store; if not, the host is told why."""
+        """Return True if the payload could be read from the store; if not, the host is informed of the reason."""
         descriptor = delivery.descriptor
         if not delivery.subscriptions:
             return True  # Messaging hands it over by itself.

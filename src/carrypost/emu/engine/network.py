@@ -147,7 +147,7 @@ class Network:
         return self._scheduler.now / MICROSECONDS
 
     async def run(self, seconds: float) -> None:
-        """Let so many virtual seconds pass. Inside `testing.run` other tasks go on meanwhile."""
+        """Let virtual seconds pass. Inside `testing.run` other tasks go on meanwhile."""
         duration_us = self._begin(seconds)
         if self._loop is not None and duration_us:
             await asyncio.sleep(duration_us / MICROSECONDS)
@@ -161,7 +161,7 @@ class Network:
         self._scheduler.run_until(max(end_us, self._scheduler.now))
 
     def advance(self, seconds: float) -> None:
-        """Let so many virtual seconds pass; for programs without asyncio."""
+        """Let virtual seconds pass; for programs without asyncio."""
         duration_us = self._begin(seconds)
         if self._loop is not None:
             raise StateError("inside testing.run, let time pass with `await net.run(seconds)`")
@@ -246,7 +246,7 @@ class Network:
         return OverlayOf(self._driver(node).host.overlay.view(), self.name)
 
     def name(self, node: NodeId) -> str:
-        """Return the name of the node that has this id; an id of nobody here is its own name."""
+        """Return the name of the node that has this id; an unknown id is returned unchanged."""
         return self._environment.name(node)
 
     def inject(self, node: str, frames: Iterable[Frame], peer: str) -> None:

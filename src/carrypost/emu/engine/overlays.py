@@ -39,7 +39,7 @@ class OverlayOf:
         self.neighbours = {name(node): hops for node, hops in view.neighbours.items()}
         """Neighbours in the overlay, and their distances in hops."""
         self.topology_bytes = view.topology_bytes
-        """Bytes of the messages by which it told other brokers of the overlay."""
+        """Bytes of the messages by which it informed other brokers of the overlay."""
         self.load = view.load
         """Load of a broker; 1: all that it can do."""
         self.legs, self.repaired = view.legs, view.repaired
@@ -65,7 +65,7 @@ class OverlaySampler:
     ) -> None:
         self._record, self._radio, self._drivers, self._deliveries = record, radio, drivers, deliveries
         self._last_bytes: dict[str, int] = {}
-        """Bytes that each broker had told others at its last sample."""
+        """Bytes that each broker had sent to others at its last sample."""
 
     def sample(self, t_us: int) -> None:
         """Sample all brokers that are running, and the clients of channels."""

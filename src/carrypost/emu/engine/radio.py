@@ -134,7 +134,7 @@ class Radio:
         return self._stations[node].sent
 
     def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
-        """Send frames to one neighbour, or to whoever hears; `StoredData` must have been resolved."""
+        """Send frames to one neighbour, or to all that hear it; `StoredData` must have been resolved."""
         station = self._stations[sender]
         up = station.up
         ways = list(up.values()) if to is None else [up[to]] if to in up else []

@@ -23,7 +23,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulator import Modulator
 
 PRIORITY = 4
-"""Of messages whose priority nobody gives."""
+"""Priority of messages without a given one."""
 COLUMNS = ("t", "node", "message", "size")
 """Columns that a script has to have."""
 OPTIONAL_COLUMNS = ("lifetime", "recipients", "persistent", "priority")
@@ -43,7 +43,7 @@ class Publication(NamedTuple):
     line: int = 0
     """In the script; 0: there is none."""
     recipients: tuple[str, ...] = ()
-    """Names of the nodes that it is for; none: it is for whoever subscribes."""
+    """Names of the nodes that it is for; none: it is for all subscribers."""
     persistent: bool = False
     priority: int = PRIORITY
 

@@ -101,7 +101,7 @@ class Emulation:
         self._ids: dict[str, NodeId] = {}
         """Ids of signed recipients, by name."""
         self._known_links = KnownLinks() if scenario.radio.routes == "told" else None
-        """All links, if hosts are told of them."""
+        """All links, if hosts get them from the emulator."""
         self._full_until: dict[str, int] = {}
         self._touched: dict[str, EmulatedDriver] = {}
         self._samples = Sampler(record, self._radio, self._drivers)
@@ -116,7 +116,7 @@ class Emulation:
 
     @property
     def crowded(self) -> int:
-        """The number of nodes that had more others around than places for neighbours, so far."""
+        """The number of nodes that had more nodes in range than places for neighbours, so far."""
         return len(self._recorder.crowded)
 
     @property
@@ -288,7 +288,7 @@ class Emulation:
             self._answer(driver, phase)
 
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:
-        """Return the directions in which a contact works, as (who is heard, who hears)."""
+        """Return the directions in which a contact works, as (node that is heard, node that hears)."""
         a, b = contact.a, contact.b
         for pair in ((a, b), (b, a)) if self._one_way else ():
             if (self._place[pair[0]], self._place[pair[1]]) in self._one_way:

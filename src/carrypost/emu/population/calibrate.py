@@ -45,7 +45,7 @@ def calibrate(
     path: Path, seed: int | str, duration_s: float, changes: Mapping[str, object],
     watch: Callable[[Progress], None] | None = None,
 ) -> Calibration:  # fmt: skip
-    """Run a scenario in faithful mode for so long, and measure its delays."""
+    """Run a scenario in faithful mode for this time, and measure its delays."""
     changes = {**changes, "duration_s": duration_s}
     Scenario.load(path, {**changes, **OVERRIDES})
     scenario = Scenario.load(path, {**changes, "mode": "faithful"})
@@ -53,7 +53,7 @@ def calibrate(
 
 
 def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibration:
-    """Return the delays that a record of this scenario tells; one that tells too little is refused."""
+    """Return the delays in a record of this scenario; a record with too few events is refused."""
     log = log_of(record)
     contacts, copies = _contacts(log), _Copies(log)
     stock, opened_us = _stock(contacts, copies)

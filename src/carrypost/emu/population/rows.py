@@ -88,7 +88,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 
 
 def rows_known_before(plan: Plan, part: Part, contacts: Encounters) -> Rows:
-    """Return the rows of a part that are known beforehand: who comes and goes, meets whom, and publishes what."""
+    """Return the rows of a part that are known beforehand: arrivals and departures, contacts, and publications."""
     stays, messages = plan.stays, plan.messages
     comes = np.flatnonzero((stays.start_us >= part.since_us) & (stays.start_us < part.until_us))
     goes = np.flatnonzero((stays.end_us >= part.since_us) & (stays.end_us < part.until_us))

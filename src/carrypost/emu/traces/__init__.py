@@ -1,1 +1,1 @@
-"""Movement and contacts: their files in a dozen formats, and who meets whom."""
+"""Movement and contacts: their files in a dozen formats, and the search for encounters."""

@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A result as its publication tells of it."""
+    """A result, from the row of its publication."""
 
     destination: str
     number: int
@@ -65,7 +65,7 @@ class _Account:
     missing: dict[str, int] = field(default_factory=dict)
     """Events of each producer that nothing covers."""
     reported: dict[str, int] = field(default_factory=dict)
-    """Events of each producer that were told to be lost."""
+    """Events of each producer that were reported lost."""
 
     def muted(self, producer: str, upto: int) -> set[int]:
         """Return the events of a producer that are covered by results between two that were delivered."""

@@ -49,7 +49,7 @@ class Drawn:
 
 
 def nodes_csv(presences: dict[str, list[Span]], end_s: float) -> str:
-    """Return the text of a file of nodes; whoever is there at the end does not leave."""
+    """Return the text of a file of nodes; a node that is present at the end does not leave."""
     spans = [(node, *span) for node, mine in presences.items() for span in mine]
     return csv("node,join,leave", [(node, join, "" if leave >= end_s else leave) for node, join, leave in spans])
 

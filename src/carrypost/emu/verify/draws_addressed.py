@@ -17,9 +17,10 @@ from carrypost.emu.verify.drawing import Drawn, Table, of, some
 from carrypost.emu.verify.draws import draw
 
 _LISTED = 0.8
-"""Share of messages that list their recipients; the others are for whoever subscribes."""
+"""Share of messages that list their recipients; the others are for all subscribers."""
 _ISLANDS = 0.5
-"""Share of scenarios with islands. Not where everybody has to get everything: they keep messages from others."""
+"""Share of scenarios with islands. Scenarios in which all nodes must get everything have none, since islands withhold
+messages from others."""
 _SETTINGS = {"altruistic": of(True), "shares": of(False), "acked_s": of(0.0, 1.0, 30.0)}
 _STRATEGY = {"strategy": of("anti-entropy")}
 _SCARCE = {"cache_messages_max": of(2, 3, 5, 10)}
@@ -64,7 +65,7 @@ def _listed(script: str, names: list[str], chance: random.Random) -> str:
 
 
 def _there_throughout(nodes: str) -> bool:
-    """Return True if some node is there all the time, so that somebody can publish."""
+    """Return True if a node is always present, so that it can publish."""
     return any(line.split(",")[1:] == ["0.0", ""] for line in nodes.splitlines())
 
 

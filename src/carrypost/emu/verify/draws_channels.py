@@ -20,7 +20,7 @@ from carrypost.emu.verify.drawing import CHANNELS, Drawn, Table, event_of, of, s
 CALM_S = 160.0
 """Length of the time in which all are connected."""
 SETTLED_S = 140.0
-"""Within so long everything has to arrive that was emitted before it."""
+"""Time within which all earlier events must have arrived."""
 _HARMLESS = tuple(each for each in FAULTS if each not in {"crash-lost", "clock-step"})
 """Faults after which nothing is missing."""
 _MODULATORS: tuple[Table, ...] = (

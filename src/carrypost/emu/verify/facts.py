@@ -224,7 +224,7 @@ class Facts:
         return "scenario" in self.log.run_attrs() or len(self.log.rows(Kind.CONTACT)) > 0
 
     def limit(self, name: str) -> int | None:
-        """Return a number of the nodes' settings, if the record tells it."""
+        """Return a number of the nodes' settings, if the record has it."""
         value = self.in_force.get("settings", {}).get(name, self.log.run_attrs().get(name))
         return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdecimal()) else None
 

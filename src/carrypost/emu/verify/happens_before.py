@@ -30,7 +30,7 @@ _SWEEP_MIN = 1_024
 
 
 class Pasts:
-    """The messages before each message, as far as the rows have been told; `place` is one node in one group."""
+    """The messages before each message, for the rows so far; `place` is one node in one group."""
 
     def __init__(self, ends: Mapping[int, int] | None = None) -> None:
         """Prepare the sets.
@@ -79,7 +79,7 @@ class Pasts:
         return not passed & bit
 
     def _sweep(self) -> None:
-        """Give back the bits of messages that nobody will ask for again."""
+        """Release the bits of messages that are not needed again."""
         gone = 0
         for message in self._done:
             bit = self.bit.pop(message)

@@ -32,7 +32,7 @@ from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 
 _BYTES = 1_000_000_000
 _SENDS_MAX = 8
-"""Works with sends of one node: everybody is handed what they bring, and may send again."""
+"""Largest number of units of work with sends of one node: consumers may send again for each message."""
 _ACT, _SELDOM, _HALF = 0.15, 0.1, 0.5
 _DELAY_US = 3_000_000
 _RETRY_US = 5_000_000
@@ -413,7 +413,7 @@ class Programs:
     # --- the end -------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Whoever has credit, on a node whose disk has answered, was handed all that it is owed."""
+        """Check that consumers with credit, on nodes whose disks have answered, got all their messages."""
         for place in self._places.values():
             driver = place.driver
             if driver.state is not NodeState.RUNNING or driver.store.unanswered or driver.disk.full:

@@ -156,7 +156,7 @@ def _in_vain(facts: Facts, row: int, since_us: int) -> str:
 
 
 def _steady(facts: Facts) -> bool:
-    """Return True if the rows tell all that matters: every node is subscribed, and nothing is lost or late at any."""
+    """Return True if the rows are sufficient: every node is subscribed, and nothing is lost or late at any."""
     scenario = facts.in_force
     late = facts.full_disks or scenario.get("disk_delay_s")
     return bool(scenario.get("workload")) and not (late or facts.crashed or facts.wrong_clocks.any())

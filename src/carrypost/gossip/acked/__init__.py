@@ -1,1 +1,1 @@
-"""Acknowledgements by recipients: made, kept, compared and passed on, and copies that nobody needs any more."""
+"""Acknowledgements by recipients: made, kept, compared and passed on, and copies that no node needs any more."""

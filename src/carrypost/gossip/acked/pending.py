@@ -98,7 +98,7 @@ class Pending:
     def pop_sound(self, now: int, most: int | None = None) -> dict[MessageId, int]:
         """Remove and return what may be signed, with the times until which it counts; delete finished rows.
 
-        Acknowledgements whose confirmation has still to be written stay. `most`: only the first so many.
+        Acknowledgements whose confirmation has still to be written stay. `most`: the largest number to return.
         """
         sound: dict[MessageId, int] = {}
         done: list[MessageId] = []

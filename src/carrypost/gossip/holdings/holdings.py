@@ -98,7 +98,8 @@ class Holdings:
         self.acknowledged: dict[MessageId, tuple[int, str]] = {}
         """Messages to acknowledge, and the time until which that counts, until they are read."""
         self.reminders: dict[MessageId, str] = {}
-        """Finished messages that were offered again, and by whom: perhaps the acknowledgement was lost."""
+        """Finished messages that were offered again, and the offering neighbours: perhaps the acknowledgement was
+        lost."""
         self._seen: dict[int, MessageId] = {}
         """Confirmed messages by slot: their ids are stored until the deadline. All were delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
@@ -376,7 +377,7 @@ class Holdings:
         self.keep_confirmations(done)
 
     def acknowledge(self, message: MessageId, until_us: int) -> None:
-        """Acknowledge a message that lists this host to everybody, once all changes so far are durable.
+        """Acknowledge a message that lists this host to all neighbours, once all changes so far are durable.
 
         A confirmation must not be lost afterwards. The acknowledgement counts until then, or for a day
         (`gossip.acked`).

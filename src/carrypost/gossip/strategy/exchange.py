@@ -78,7 +78,7 @@ class Exchange(Strategy[ExchangeContact]):
         return changed
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
-        """Push new messages to neighbours that want them and get them from nobody else; offer them to the rest soon."""
+        """Push new messages to neighbours that want them and get them from no other; offer them to the rest soon."""
         others = self.fresh.push(fresh, now) if fresh and self.fresh.on else self.contacts.all
         self.offers.gained(others, now, own=own, partial=partial)
 

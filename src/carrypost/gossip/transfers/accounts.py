@@ -50,7 +50,7 @@ ENTRY = 2
 MESSAGE = 1_000
 """Worth of a message that came whole: several times what it takes to verify and store it."""
 MERIT_MAX = 200_000
-"""Merit that a neighbour can save up: so much may be wasted before its account is charged."""
+"""Merit that a neighbour can save up: this much may be wasted before its account is charged."""
 ACCOUNTS_MAX = 4_096
 """Number of addresses that are remembered; beyond it, those without a debt are forgotten."""
 _BURST_S = 1.0

@@ -39,7 +39,7 @@ class Pushes:
         """Longest payload that is pushed; 0: none is."""
 
     def push(self, chosen: Mapping[Link, Sequence[Copy]], now: int, *, broadcast: bool = False) -> None:
-        """Send messages to neighbours, as far as they fit; `broadcast`: everybody in range may hear them.
+        """Send messages to neighbours, as far as they fit; `broadcast`: all nodes in range may hear them.
 
         A message that does not fit into a Parcel, or into the window of a link, is not sent.
         """

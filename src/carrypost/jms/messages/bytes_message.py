@@ -1,4 +1,4 @@
-"""`BytesMessage`: a body of bytes that nobody interprets.
+"""`BytesMessage`: a body of uninterpreted bytes.
 
 It is written, then `reset`, then read from its beginning. The typed calls write and read as Java's `DataOutput` and
 `DataInput` do, big-endian, so that programs in Java that know the format can be met. A read that fails moves nothing.
@@ -110,7 +110,7 @@ class BytesMessage(Message):
         self._written += found  # type: ignore[arg-type]  # bytes, as `value_of` has seen
 
     def write_object(self, value: BodyValue) -> None:
-        """Write a value of the type that it tells: boolean, int or else long, double, String, byte[]."""
+        """Write a value with the type of its Python class: boolean, int or else long, double, String, byte[]."""
         kind, found = inferred(value)
         if found is None:
             raise NullValueException("null cannot be written as bytes")

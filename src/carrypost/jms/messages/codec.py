@@ -123,7 +123,7 @@ def unpack(decode: Callable[[Any], T], payload: bytes, what: str) -> T:
 
 
 def _item(value: Value) -> Item:
-    """Return a value in MessagePack: as itself, where that tells its type."""
+    """Return a value in MessagePack: unchanged if that determines its type."""
     kind, found = value
     if isinstance(found, bytes):
         return Ext(int(kind), found)

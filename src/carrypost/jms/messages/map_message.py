@@ -49,7 +49,7 @@ class MapMessage(Bodied[dict[str, Value]]):
         return self._get()[name].value
 
     def __setitem__(self, name: str, value: BodyValue | None) -> None:
-        """Set a value of the type that it tells: boolean, int or else long, double, String, byte[], null."""
+        """Set a value with the type of its Python class: boolean, int or else long, double, String, byte[], null."""
         self._set(name, inferred(value, f"the value {name!r:.64} of a MapMessage"))
 
     # --- typed ---------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class MapMessage(Bodied[dict[str, Value]]):
         self._set(name, value_or_null(ValueType.BYTES, value))
 
     def set_object(self, name: str, value: BodyValue | None) -> None:
-        """Set a value of the type that it tells, as ``message[name] = value`` does."""
+        """Set a value with the type of its Python class, as ``message[name] = value`` does."""
         self[name] = value
 
     def get_boolean(self, name: str) -> bool:

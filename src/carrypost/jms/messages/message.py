@@ -49,7 +49,7 @@ class Acknowledger(Protocol):
         """Do what the session's mode says, of the message that was handed over under this number."""
 
     async def release(self, number: int, delay_us: int) -> None:
-        """Let the message that was handed over under this number come again, not before so long."""
+        """Redeliver the message that was handed over under this number, after this delay at the earliest."""
 
     async def failed(self, number: int, message: Message, error: BaseException) -> None:
         """Note that the program failed with this message: it is redelivered, unless that happened too often."""
@@ -253,7 +253,7 @@ class Message:
 
     @property
     def properties(self) -> Properties:
-        """All properties by name. ``properties[name] = value`` sets one of the type that the value tells."""
+        """All properties by name. ``properties[name] = value`` sets one with the type of the value's class."""
         return self._properties
 
     @property
@@ -302,7 +302,7 @@ class Message:
         self._properties.set(name, ValueType.STRING, value)
 
     def set_object_property(self, name: str, value: PropertyValue | None) -> None:
-        """Set a property of the type that its value tells: boolean, int or else long, double, String, null."""
+        """Set a property with the type of its value's class: boolean, int or else long, double, String, null."""
         self._properties[name] = value
 
     def get_boolean_property(self, name: str) -> bool:
@@ -359,7 +359,7 @@ class Message:
 
 
 class Bodied(Message, ABC, Generic[B]):
-    """A message whose body is made of its payload when somebody looks at it, and kept."""
+    """A message whose body is made of its payload at the first access, and kept."""
 
     __slots__ = ("_body",)
 

@@ -35,7 +35,7 @@ class Properties(Mapping[str, PropertyValue | None]):
 
     def __init__(self, descriptor: Descriptor | None = None, given: Mapping[str, Property] | None = None) -> None:
         self._descriptor = descriptor
-        """Of a received message, until somebody looks: a stranger's may be of types that JMS has not."""
+        """Descriptor of a received message, until the first access: a stranger's may have types that JMS lacks."""
         self._own: dict[str, Property] = {}
         self._given = dict(given) if given else {}
         self._read_only = descriptor is not None
@@ -72,7 +72,7 @@ class Properties(Mapping[str, PropertyValue | None]):
         self._loaded().update(made)
 
     def __setitem__(self, name: str, value: PropertyValue | None) -> None:
-        """Set a property of the type that its value tells: boolean, int or else long, double, String, null."""
+        """Set a property with the type of its value's class: boolean, int or else long, double, String, null."""
         self._set(name, inferred(value))
 
     def __getitem__(self, name: str) -> PropertyValue | None:

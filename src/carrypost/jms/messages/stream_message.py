@@ -90,7 +90,7 @@ class StreamMessage(Bodied[list[Value]]):
         self._append(value_or_null(ValueType.BYTES, value))
 
     def write_object(self, value: BodyValue | None) -> None:
-        """Write a value of the type that it tells: boolean, int or else long, double, String, byte[], null."""
+        """Write a value with the type of its Python class: boolean, int or else long, double, String, byte[], null."""
         self._append(inferred(value))
 
     # --- reading -------------------------------------------------------------------------------------------

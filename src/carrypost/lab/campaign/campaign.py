@@ -119,7 +119,7 @@ class Campaign:
     def _looking(
         self, runs: Sequence[CampaignRun], watch: Watch, *, windowed: bool = False
     ) -> Callable[[int, int], None]:
-        """Return a function that reports the progress of these runs: it reads the folder, and is told of windows."""
+        """Return a function that reports the progress of these runs: it reads the folder, and is called for windows."""
         pending = {run.name: self.place.state(run) for run in runs}
         counts = {DONE: 0, FAILED: 0}
 
@@ -195,7 +195,7 @@ def needs_java(out: Path) -> None:
 
 @contextmanager
 def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
-    """Yield a campaign in this folder, which nobody else has meanwhile; at the end its tables are made.
+    """Yield a campaign in this folder, which is locked meanwhile; at the end its tables are made.
 
     One that could not begin leaves no folder behind.
     """
@@ -223,7 +223,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
 def _contents(
     spark: SparkSession | None, runs: Sequence[CampaignRun]
 ) -> Iterator[Mapping[str, Broadcast[bytes] | Held]]:
-    """Yield the files that runs need: on their way to whoever asks for them, or without Spark here."""
+    """Yield the files that runs need: distributed by Spark to its executors, or without Spark here."""
     files = {(named.path, named.digest): named for run in runs for named in run.files}
     found = contents(list(files.values()))
     if spark is None:

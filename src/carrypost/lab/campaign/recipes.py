@@ -167,7 +167,7 @@ _STATIC_HOMES = {"settings.overlay.homing": "static"}
 
 
 def _overlay_settings() -> tuple[NamedSettings, ...]:
-    """Return the settings of brokers that look every so often, and of static ones."""
+    """Return the settings of brokers with an update period, and of static ones."""
     adaptive = [NamedSettings(f"adaptive-{each}", {_UPDATE: each}, f"every {each} s") for each in _UPDATES_S]
     return (*adaptive, NamedSettings("static", _STATIC_TOPOLOGY, "static"))
 

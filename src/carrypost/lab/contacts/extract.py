@@ -39,7 +39,7 @@ class Wanted:
 
 
 def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[dict[str, Any]]:
-    """Write the contacts of these positions to a folder; what is told of each scenario that has any."""
+    """Write the contacts of these positions to a folder; return the summary of each scenario that has any."""
     count = samples(positions)
     scenarios = _scenarios(positions, POSITIONS)
     if (out / CONTACTS.name).is_dir():

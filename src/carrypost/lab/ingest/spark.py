@@ -142,7 +142,7 @@ def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch:
 
 
 def _range(spark: SparkSession, blocks: list[_Block], block_bytes: int) -> DataFrame:
-    """Return the numbers of blocks, in parts of about so many bytes: of many small files a task reads several."""
+    """Return the numbers of blocks, in parts of about this many bytes: of many small files a task reads several."""
     total = sum(block.end - block.start for block in blocks)
     parts = max(spark.sparkContext.defaultParallelism, -(-total // block_bytes))
     return spark.range(0, len(blocks), 1, max(1, min(parts, len(blocks))))

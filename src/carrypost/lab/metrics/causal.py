@@ -180,6 +180,6 @@ def _power_us(most_us: int) -> int:
 
 
 def _cell_us(most_us: int) -> int:
-    """Return the least of 1, 2, 5, 10 and so on that makes at most so many cells of it."""
+    """Return the least of 1, 2, 5, 10 and so on that gives at most the largest number of cells."""
     power = _power_us(most_us)
     return next(power * nice for nice in _NICE if power * nice * CELLS >= most_us or nice == _NICE[-1])

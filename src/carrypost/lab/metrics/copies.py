@@ -106,7 +106,7 @@ class Copies:
 
     @classmethod
     def of(cls, rows: Rows) -> Copies:
-        """Return the copies that some rows tell of."""
+        """Return the copies in some rows."""
         at = _counted(rows)
         key, row = _first(rows, at)
         copy = key >> _KIND_BITS

@@ -26,7 +26,7 @@ from carrypost.lab.metrics.statistics import coded
 from carrypost.model.times import MICROSECONDS
 
 _UNKNOWN = "unknown"
-"""The mode of a message whose publication does not tell it."""
+"""The mode of a message whose publication has none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Delivered:
 
 
 def _whole(texts: pa.Array) -> pa.Array:
-    """Return the whole numbers that texts tell; null where one tells none."""
+    """Return the whole numbers in texts; null for a text without one."""
     found = numbers(texts)
     finite = np.isfinite(found)
     return pa.array(np.where(finite, found, 0).astype(np.int64), mask=~finite)

@@ -88,7 +88,7 @@ class Counts:
         return np.cumsum(self.count)
 
     def reaching(self, ranks: int) -> Flags:
-        """Return flags of values that reach another of so many equal shares of all; the least one does."""
+        """Return flags of values that reach another of this many equal shares of all; the least one does."""
         cumulative = self.cumulative
         total = int(cumulative[-1]) if len(cumulative) else 1
         before = cumulative - self.count

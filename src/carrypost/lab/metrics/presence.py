@@ -30,7 +30,7 @@ _SIZES = (*ORDERED, CACHE)
 # --- who was there --------------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """Arrivals and departures, contacts, and the end of the run, as far as some rows tell."""
+    """Arrivals and departures, contacts, and the end of the run, from some rows."""
 
     moves: pa.Table
     """Node, t_us, leaves."""
@@ -85,7 +85,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _duration_us(rows: Rows) -> int | None:
-    """Return the length of the scenario, if a row tells it."""
+    """Return the length of the scenario, if a row has it."""
     found = None
     for text in rows.attribute("defaults", rows.of(Kind.RUN)).to_pylist():
         if text is not None and (match := _DURATION.search(text)):

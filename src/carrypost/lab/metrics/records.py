@@ -61,7 +61,7 @@ def _files_of_lines(path: Path) -> list[Path]:
 
 
 class RowGroup(NamedTuple):
-    """A row group of a file, and the time span of its rows, as far as its statistics tell."""
+    """A row group of a file, and the time span of its rows, as far as its statistics have it."""
 
     file: str
     number: int

@@ -119,7 +119,7 @@ def levels(met: Meetings, stays: Stays) -> Levels:
 
 
 def neighbours(met: Meetings, stays: Stays) -> Columns:
-    """Table NEIGHBOURS: how long nodes had so many neighbours, while they were there."""
+    """Table NEIGHBOURS: time for which nodes had each number of neighbours while they were present."""
     found = levels(met, stays)
     number, node_us = summed(found.neighbours, found.end_us - found.start_us)
     share = np.cumsum(node_us) / node_us.sum() if len(node_us) else node_us.astype(np.float64)

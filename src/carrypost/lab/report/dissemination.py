@@ -24,7 +24,7 @@ from carrypost.lab.report.times import count, mean, share
 from carrypost.record import Kind
 
 _WINDOWS = 48
-"""About so many on an axis of time."""
+"""Approximate number of windows on an axis of time."""
 _MINUTE_S = 60.0
 _TAIL = 0.95
 _NEARLY = 0.99

@@ -16,7 +16,7 @@ from carrypost.lab.report.times import share, shown
 from carrypost.lab.schemas import Table
 
 _CUT = 0.99
-"""Axes of distributions end where so many are below."""
+"""Share of values below the end of an axis."""
 _THOUSANDTH = 1e-3
 """Distributions are kept by thousandths: what is rarer is not known."""
 _MS = 1e-3
@@ -57,7 +57,7 @@ def ordered(study: Study, of: Table, run: FinishedRun, x: str, y: str, **equal: 
 
 
 def by_settings(all_series: Sequence[Series], curve: Callable[[Series], Curve | None]) -> dict[str, Curve]:
-    """Return a curve for each choice of settings that has one, of as many as can be told apart."""
+    """Return a curve for each choice of settings that has one, of as many as can be distinguished."""
     made = {series.settings: curve(series) for series in all_series[: plots.CURVES_MAX]}
     return {name: each for name, each in made.items() if each is not None}
 
@@ -68,7 +68,7 @@ def unit(most_s: float) -> tuple[float, str]:
 
 
 def captioned(pictures: Sequence[Picture], all_series: Sequence[Series], *texts: str) -> Figure:
-    """Pictures with what they show; also said is where there are more settings than curves can be told apart."""
+    """Return pictures with their caption, which also says if there are more settings than distinguishable curves."""
     some = f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
     many = len(all_series) > plots.CURVES_MAX
     return Figure([("", each) for each in pictures], [*texts, some if many else ""])

@@ -30,7 +30,7 @@ from carrypost.lab.report.times import NOTHING, count, share, shown, tenths
 _HOUR, _MINUTE = 3_600.0, 60.0
 _REGISTRIES = ("co_delivered", "pending", "c_barrier")
 _ACROSS, _UP = 60, 40
-"""About so many cells."""
+"""Approximate numbers of cells."""
 _STAY_S = (270.0, 330.0)
 """Times that count as about five minutes."""
 

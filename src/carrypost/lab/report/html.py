@@ -38,7 +38,7 @@ def join(pieces: Iterable[Piece], between: str = "") -> Markup:
 
 
 def tag(name: str, *inside: Piece, kind: str = "") -> Markup:
-    """Return an element, of a class if that is told."""
+    """Return an element, with a class if `kind` is given."""
     opened = f'{name} class="{kind}"' if kind else name
     return Markup(f"<{opened}>{join(inside).text}</{name}>")
 

@@ -32,7 +32,7 @@ _PLAYED = {
     "contacts.file": "file of contacts",
     "contacts.start_s": "time in the file at which runs begin, s",
 }
-"""Keys of scenarios that tell contacts."""
+"""Keys of scenarios with given contacts."""
 _SOURCES = {
     "nodes.count": "nodes that are always present",
     "nodes.file": "file of presences",
@@ -144,7 +144,7 @@ def parameters(
 ) -> Markup:
     """Show the settings that held: of the keys that matter, and of those that settings change.
 
-    `keys` are those of another paper than CAUSAL, with what they mean, by who gives them.
+    `keys` are those of another paper than CAUSAL, with their meanings, by source.
     """
     known = [dict(flat(series.first.in_force)) for series in all_series]
     if not any(known):
@@ -170,7 +170,7 @@ def parameters(
 
 
 def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], str]]:
-    """Keys that matter, by who gives them: where contacts come from decides which do."""
+    """Return the relevant keys by source; which ones are relevant depends on the source of contacts."""
     moving = any("mobility.model" in each for each in known)
     played = any(each.get("contacts.file") for each in known)
     sources = {

@@ -52,7 +52,7 @@ class PaperDelays:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a distribution that the text quotes: so many are received or delivered in less than this."""
+    """A point of a distribution that the text quotes: the share received or delivered in less than this time."""
 
     lifetime_s: float | None
     value_s: float

@@ -163,7 +163,7 @@ def _numbers(name: str, curve: Curve) -> Iterator[Sequence[Cell]]:
 
 
 class _Look:
-    """The looks by which curves are told apart."""
+    """The looks that distinguish curves."""
 
     def __init__(self, axes: tuple[Axis, Axis], names: Sequence[str], legend: str, *, steps: bool) -> None:
         x, y = axes

@@ -1,4 +1,4 @@
-"""Pictures as small as can be: what Vega draws, without what nobody sees.
+"""Pictures as small as can be: Vega's drawings, without invisible parts.
 
 Coordinates are rounded to a tenth of a pixel, paths written with relative and one-way moves, marks that look alike and
 follow each other become one path, names for scripts go. The picture scales with the page, and names no address.
@@ -30,7 +30,7 @@ FONT = "Helvetica, Arial, sans-serif"
 
 
 def small(svg: str, title: str) -> str:
-    """Return the same picture for the middle of a page, with a title for those who cannot see it."""
+    """Return the same picture for the middle of a page, with a title for screen readers."""
     made = _DROPPED.sub("", svg)
     made = _TAG.sub(lambda tag: _NUMBER.sub(lambda match: _short(float(match[0])), tag[0]), made)
     made = _join_paths(_LINE.sub(_as_path, made))

@@ -83,7 +83,7 @@ def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]
 
 
 def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Markup:
-    """Table I or IV: nodes and contacts. Every lifetime has the same, so one series tells."""
+    """Table I or IV: nodes and contacts. All lifetimes have the same, so one series is enough."""
 
     def quad(name: str, of: Table, quoted: Quad) -> Iterable[tuple[str, Beside]]:
         for column, head in zip(QUAD, QUAD_HEADS, strict=True):

@@ -68,7 +68,7 @@ class Queue:
 
     @property
     def is_restricted(self) -> bool:
-        """True if its owner chose who may receive from it."""
+        """True if its owner listed its receivers."""
         return self.asked.receivers is not None
 
     def admits(self, node: NodeId) -> bool:

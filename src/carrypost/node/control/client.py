@@ -154,7 +154,7 @@ class Client:
         return list(await self._ask(calls.Peers(self._caller.next())))
 
     async def gate(self, hear: Iterable[str] | None) -> None:
-        """Set the gate: the addresses whose datagrams the node takes from now on; None: everybody's."""
+        """Set the gate: the addresses whose datagrams the node accepts from now on; None: all."""
         await self._ask(calls.Gate(self._caller.next(), None if hear is None else list(hear)))
 
     async def cache(self, **chosen: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields of `calls.Cache`

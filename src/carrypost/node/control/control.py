@@ -74,7 +74,7 @@ class Service(Protocol):
         """Return the status of the node, as a value that can be encoded."""
 
     def leave(self) -> None:
-        """Accept nobody any more, because the node is about to end."""
+        """Accept no further program, because the node is about to end."""
 
     async def close(self) -> None:
         """End, after the node has ended and programs were informed."""
@@ -112,7 +112,7 @@ class Control:
             ) from None
 
     def leave(self) -> None:
-        """Accept nobody any more, and remove the socket; connected programs stay."""
+        """Accept no further program, and remove the socket; connected programs stay."""
         if self._server is not None:
             self._server.close()
             self._server = None

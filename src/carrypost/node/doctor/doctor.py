@@ -38,7 +38,7 @@ _PROBES = 4
 """Each may be lost."""
 _OTHERS_MAX = 64
 _READ_BYTES = 65_536
-"""More than any datagram: how long those are that a node would refuse is told."""
+"""Longer than any datagram, so that the length of datagrams that a node would refuse is known."""
 
 
 async def examine(

@@ -26,7 +26,7 @@ PEERS_MAX = 1_024
 
 
 class Means(enum.StrEnum):
-    """The means to reach everybody on a link, the preferred one first."""
+    """The means to reach all nodes on a link, the preferred one first."""
 
     IPV4_MULTICAST = "ipv4-multicast"
     IPV6_MULTICAST = "ipv6-multicast"
@@ -86,7 +86,7 @@ class ChannelPlan:
         return sockets.listen_broadcast(self.group, self.port, self.interface)
 
     def target(self) -> Target:
-        """Return the destination that reaches everybody."""
+        """Return the destination that reaches all nodes."""
         if self.means is Means.IPV6_MULTICAST:
             return Target((self.group, self.port, 0, self.index))
         if sockets.LINUX:

@@ -49,7 +49,7 @@ class Interface:
 
     @property
     def usable(self) -> bool:
-        """True if the interface can reach everybody on it."""
+        """True if the interface can reach all nodes on its link."""
         return self.up and bool(self.broadcast or (self.multicast and (self.ipv4 or self.link_local)))
 
 

@@ -1,9 +1,9 @@
 """Sockets as a node needs them, and sentences for people if the system refuses one.
 
 A node has one *own* socket per address family: it sends everything, so the source of an announcement is where unicast
-is received. It is bound to a port of its own, which it shares with nobody. And it has one *listening* socket per
-interface and means, bound to the group or broadcast address and to the port that all nodes of a link share, with
-address reuse: several nodes can run on one machine.
+is received. It is bound to a port of its own, which it does not share. And it has one *listening* socket per interface
+and means, bound to the group or broadcast address and to the port that all nodes of a link share, with address reuse:
+several nodes can run on one machine.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Udp:
 
     @property
     def datagram_bytes(self) -> int:
-        """The longest datagram that reaches everybody in one packet; 0: not known, as for peers behind routers."""
+        """The longest datagram that reaches all nodes in one packet; 0: not known, as for peers behind routers."""
         return 0 if self.settings.peers else interfaces.datagram_bytes(self._used)
 
     def status(self) -> dict[str, object]:
@@ -197,7 +197,7 @@ class Udp:
     # --- sending -------------------------------------------------------------------------------------------
 
     def send(self, datagrams: Sequence[bytes], to: str | None, *, announcing: bool) -> None:
-        """Send datagrams to one peer, or to everybody in range. Never waits and never raises."""
+        """Send datagrams to one peer, or to all nodes in range. Never waits and never raises."""
         if to is not None:
             self._send_to(datagrams, to)
             return
