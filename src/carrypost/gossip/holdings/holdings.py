@@ -98,8 +98,7 @@ class Holdings:
         self.acknowledged: dict[MessageId, tuple[int, str]] = {}
         """Messages to acknowledge, and the time until which that counts, until they are read."""
         self.reminders: dict[MessageId, str] = {}
-        """Finished messages that were offered again, and the offering neighbours: perhaps the acknowledgement was
-        lost."""
+        """Finished messages that were offered again, with their offerers: the acknowledgement may be lost."""
         self._seen: dict[int, MessageId] = {}
         """Confirmed messages by slot: their ids are stored until the deadline. All were delivered or claimed."""
         # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
