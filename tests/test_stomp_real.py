@@ -231,7 +231,7 @@ def test_stomp_py_asks_and_is_answered_at_a_temporary_queue(node: Process) -> No
 
 
 def test_stomp_py_and_the_node_hear_each_others_beats(node: Process) -> None:
-    with client(node, heartbeats=(BEAT_MS, BEAT_MS), heart_beat_receive_scale=10) as one:
+    with client(node, heartbeats=(BEAT_MS, BEAT_MS), heart_beat_receive_scale=20) as one:
         for _ in range(8):
             one.beats.get(timeout=PATIENCE_S)
         assert one.ends.empty()
