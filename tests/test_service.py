@@ -222,7 +222,7 @@ async def test_the_doctor_tells_of_queues_without_receivers_and_of_leases_that_e
         await ctx.send(queue, "hello")
         reader = await ctx.create_durable_consumer(ctx.create_topic("news"), "mail")
         found = {each.means: each for each in diagnosis.of_node(await client.status(), Limits())}
-        assert "from: queue/Alan@" in found["queues"].detail
+        assert "without consumers: queue/Alan@" in found["queues"].detail
         assert "subscriptions" not in found
         await reader.close()
         receiver = await ctx.create_consumer(queue)
