@@ -202,7 +202,7 @@ if not TYPE_CHECKING:  # Else every name would be one to type checkers.
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = next((module for module, names in _HOMES.items() if name in names), "errors")
         found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-        globals()[name] = found  # Who asks next finds it at once.
+        globals()[name] = found  # The next access finds it at once.
         return found
 
 

@@ -30,7 +30,7 @@ class Exit(enum.IntEnum):
 
 _CODES: dict[type[Exception], Exit] = {
     TimeoutError: Exit.TIMEOUT,
-    ResourceAllocationException: Exit.FAILED,  # A full disk is no mistake of whoever typed the command.
+    ResourceAllocationException: Exit.FAILED,  # A full disk is not a mistake of the user.
     LocalError: Exit.USAGE,
     NoNodeError: Exit.NO_NODE,
     RunningError: Exit.RUNNING,

@@ -44,7 +44,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def factory(self, *, attach: bool | None = None) -> ConnectionFactory:
         """Return a factory of contexts on that node."""
-        _settings.settings_of(self.config, self.data, self.changes)  # A name that is no setting is told as such.
+        _settings.settings_of(self.config, self.data, self.changes)  # Unknown settings are reported first.
         settings: dict[str, Any] = _settings.changed(self.changes)
         if self.data is not None:
             settings["data"] = _settings.absolute(self.data)

@@ -36,7 +36,7 @@ def line(value: Mapping[str, object]) -> None:
     """Print a value as one line of JSON, at once."""
     try:
         text = msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # The folder that one is in may have a name that is no UTF-8: it is told with escapes.
+    except UnicodeEncodeError:  # The name of the current folder may not be UTF-8: it is shown with escapes.
         text = json.dumps(value, default=str)
     typer.echo(text)
     sys.stdout.flush()

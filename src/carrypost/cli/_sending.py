@@ -44,7 +44,7 @@ class Order:
             raise LocalError("--receipt with --every requires --count, since sending otherwise goes on until Ctrl-C")
         if self.ttl_s == 0:
             raise LocalError("--ttl must be greater than 0")
-        self.body.message(1, self.properties)  # What is wrong with it is told before a node is looked for.
+        self.body.message(1, self.properties)  # Its mistakes are reported before a node is looked for.
 
     @property
     def embedding(self) -> str | None:

@@ -64,7 +64,7 @@ def orderly() -> Iterator[None]:
     `SystemExit` with their code. The first of them counts: what cleans up is not disturbed by the next.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python tells signals to the main thread only.
+        yield  # Python delivers signals to the main thread only.
         return
     before = {number: signal.getsignal(number) for number in heeded()}
 
@@ -113,7 +113,7 @@ def cancelling(task: asyncio.Task[Any]) -> Iterator[Ending]:
     """While the block lasts signals cancel a task, which cleans up and is not disturbed by further ones."""
     ending = Ending(task)
     if threading.current_thread() is not threading.main_thread():
-        yield ending  # Python tells signals to the main thread only.
+        yield ending  # Python delivers signals to the main thread only.
         return
     before = {number: signal.signal(number, ending.heed) for number in heeded()}
     try:

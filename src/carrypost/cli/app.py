@@ -98,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
     except (CarrypostError, TimeoutError) as error:
         return report(error)
     except OSError as error:
-        if error.filename is None and error.errno not in FULL:  # Not about a file: nobody foresaw it.
+        if error.filename is None and error.errno not in FULL:  # Not about a file: an unexpected error.
             raise
         return report(
             refused(f"{error.filename or 'stdout'} cannot be {'used' if error.filename else 'written'}", error)

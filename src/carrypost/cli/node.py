@@ -85,7 +85,7 @@ def node(
         json=wants_json(json),
         verbose=verbose,
     )
-    command.settings()  # A mistake in them is told before anything else happens.
+    command.settings()  # Mistakes in them are reported before anything else happens.
     raise typer.Exit(_launch.become(command))
 
 

@@ -80,7 +80,7 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
 
 def _number(kind: type[int | float], low: float, high: float, none: str = "") -> Rule:
     def kept(value: object) -> object:
-        # True is an int to Python, but nobody means 1 by it; nan fails the comparison.
+        # True is an int in Python, but does not mean 1 here; nan fails the comparison.
         if isinstance(value, bool) or not isinstance(value, (int, kind)) or not low <= value <= high:
             raise ValueError
         return kind(value)

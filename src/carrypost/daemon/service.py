@@ -37,7 +37,7 @@ def begin_log(level: str) -> None:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    _log.setLevel(logging.INFO)  # Whoever changes settings is told what came of it, whatever the level is.
+    _log.setLevel(logging.INFO)  # The result of changed settings is logged at every level.
 
 
 def has_terminal() -> bool:

@@ -124,7 +124,7 @@ class Steps:
         self._holdings.now_us = now
         changed = False
         if self._deadlines.due_us <= now:
-            # Of all that a step may end with, only what was on its way to somebody can have changed.
+            # Of all the work at the end of a step, only transfers can have changed.
             changed = self._removals.expire(now) and self._links.sending
             if self._cache.memories.loosened:
                 self._transfers.room_retry.room_appeared(now)

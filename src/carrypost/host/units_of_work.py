@@ -191,7 +191,7 @@ class UnitsOfWork:
         # changed nothing.
         alive = [(each, descriptor) for each, descriptor in self._made(sends, now) if descriptor.alive(now)]
         self._check_room(alive)
-        # Nobody else may have a part of what a crash, or a full disk, undoes as a whole.
+        # No other node may have a part of a unit that a crash, or a full disk, undoes as a whole.
         whole = len(alive) > 1 or bool(work.acks)
         sent = [(each.draft, self._send(each, descriptor, now, withheld=whole)) for each, descriptor in alive]
         for draft in drafts:

@@ -227,7 +227,7 @@ class Flood:
         if going is not None:
             self._table.remove(going)
         entry = Entry.of(node, record, now, link.peer, None if known is None else known.pace)
-        entry.pace.spend(1, now)  # Once it is certain that its author said it: nobody may silence another one.
+        entry.pace.spend(1, now)  # Only once its author is verified: otherwise one node could silence another.
         peer.tries = 0
         if node == self._node:  # An earlier life said it, and its store was lost: this one has to be heard, too.
             self.outrun = record.boot, record.sequence

@@ -223,7 +223,7 @@ class Relaying:
             return True
         edge = path[at] + path[at + 1]
         if isinstance(frame, fr.Relay) and not frame.body:
-            return False  # Nobody hears of it: the sender waits in vain, and its patience ends.
+            return False  # No node is informed: the sender's wait times out.
         if not frame.broken and (round_it := self._way_round(path, at, now)) is not None:
             following, rest = round_it
             found = b"".join((*path[: at + 1], *rest))

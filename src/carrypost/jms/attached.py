@@ -215,13 +215,13 @@ class AttachedProvider(RemoteProvider):
         if sent is not None and not sent.done():
             _fail(sent, error)
 
-    # --- what the node tells -------------------------------------------------------------------------------
+    # --- events of the node --------------------------------------------------------------------------------
 
     def receive_news(self, frame: calls.News) -> None:
         """Pass an event to its program."""
         program, news = self._programs.get(frame.connection), NEWS.get(frame.name)
         if news is None:
-            return  # A later version tells more.
+            return  # A later version has further news.
         together = news.decode(frame.args)
         if frame.name == "take" and together:
             self._read = together[-1][0].number
@@ -257,7 +257,7 @@ class AttachedProvider(RemoteProvider):
 
 def _fail(future: asyncio.Future[Any], error: CarrypostError) -> None:
     future.set_exception(error)
-    future.exception()  # It counts as seen: whoever waited for it may be gone.
+    future.exception()  # It counts as seen: its caller may be gone.
 
 
 class _Shared:
@@ -304,5 +304,5 @@ class AttachedNode:
             provider, found.provider = found.provider, None
             if provider is not None:
                 await provider.close()
-            if not found.users:  # Who came meanwhile waits for the lock, and attaches again.
+            if not found.users:  # A caller that came meanwhile waits for the lock, and attaches again.
                 _shared[asyncio.get_running_loop()].pop(self._path, None)

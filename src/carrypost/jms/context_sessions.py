@@ -172,7 +172,7 @@ class ContextSessions:
         `stand` waits until that is open. The return value of a function that `responds` is the reply.
         """
         self.opened()
-        asked(wanted)  # What is wrong with it is told here, where the program can see it.
+        asked(wanted)  # Its mistakes are raised here, where the program can see them.
 
         def decorate(function: L) -> L:
             if not callable(function):

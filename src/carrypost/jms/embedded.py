@@ -74,11 +74,11 @@ class EmbeddedNode:
         found.users -= 1
         async with found.busy:
             if found.users:
-                return  # Somebody came meanwhile.
+                return  # Another user came meanwhile.
             served, found.served = found.served, None
             if served is not None:
                 await served.stop()
-            if not found.users:  # Who came while it stopped waits for the lock, and starts it again.
+            if not found.users:  # A user that came while it stopped waits for the lock, and starts it again.
                 nodes.pop(self._folder, None)
 
 

@@ -94,7 +94,7 @@ class LocalProvider(Provider):
         """Return the time on the node."""
         return self._driver.now
 
-    # --- what the host tells -------------------------------------------------------------------------------
+    # --- events of the host --------------------------------------------------------------------------------
 
     def handle_event(self, event: Event) -> None:
         """Pass an event to its program."""
@@ -129,7 +129,7 @@ class LocalProvider(Provider):
 
     def _on_handed(self, handed: Handed) -> None:
         session = self._consumers.get(handed.consumer)
-        if session is not None:  # A consumer that closed meanwhile gave back what was not told.
+        if session is not None:  # A consumer that closed meanwhile gave back unreported messages.
             self._programs[self._sessions[session]].deliver(handed)
 
     def _on_consumer_event(self, news: str, event: GivenUp | Unserved | OverlayTold) -> None:
@@ -191,7 +191,7 @@ class LocalProvider(Provider):
         answer = self._unanswered.pop(number, None)
         if answer is not None and not answer.done():
             answer.set_exception(error)
-            answer.exception()  # Who does not wait for it is told otherwise.
+            answer.exception()  # A caller that does not wait for it is informed otherwise.
 
     # --- programs ------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class LocalProvider(Provider):
         except JMSException:
             self._consumers.pop(consumer, None)  # The node undid it.
             raise
-        except asyncio.CancelledError:  # Nobody knows the consumer.
+        except asyncio.CancelledError:  # The program never got the consumer.
             self._close_consumer(consumer, ())
             raise
         return consumer

@@ -40,7 +40,7 @@ class Openable(Generic[T]):
         raise self._misused()
 
     def _misused(self) -> IllegalStateException:
-        self._asked = True  # It was told.
+        self._asked = True  # Reported now, so `__del__` does not warn.
         return IllegalStateException(f"{self._what} must be awaited first: `consumer = await ctx.{self._what}(…)`")
 
     def __del__(self) -> None:

@@ -159,7 +159,7 @@ class Requestor:
             sent = await session.send(destination, body, sending)
         # A cancelled task may have sent the request, so that it stays recorded; an error means that
         # it was not sent.
-        except JMSException:  # Who is cancelled may have sent it.
+        except JMSException:  # A cancelled caller may have sent it.
             await provider.forget_request(correlation)
             raise
         return Request(self, correlation, deadline_us, sent)

@@ -126,7 +126,7 @@ class Session:
         else:
             works.leave(performed.done)
         if (listener is not None or not persistent) and self._has_sent_enough():
-            await asyncio.sleep(0)  # Who sends in a loop lets others go on.
+            await asyncio.sleep(0)  # A program that sends in a loop lets other tasks run.
         stamp(message, descriptor, destination)
         return sent
 
@@ -180,7 +180,7 @@ class Session:
             raise IllegalArgumentException(
                 f"this node does not track the message {message_id!r}: it requested no receipt, or has expired"
             )
-        await self.units.settled()  # How far it has come is told by then.
+        await self.units.settled()  # Its state is reported by then.
         return sent
 
     def _has_sent_enough(self) -> bool:

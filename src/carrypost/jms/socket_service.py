@@ -284,7 +284,7 @@ class SocketProgram:
         reported = not asked.sends or asked.early or asked.durability is Durability.NORMAL
         if asked.sends:
             self._native.sent()
-            if reported:  # Else they come with its end: nobody waits for them alone.
+            if reported:  # Else they come with its end: no caller waits for them alone.
                 self._answer_sent(number, performed.sent)
         patient = asked.durability is Durability.NORMAL and bool(asked.sends or asked.acks)
         unreported = None if reported else performed.sent

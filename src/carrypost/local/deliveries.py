@@ -287,7 +287,7 @@ class Deliveries(Layer):
             waiting = [delivery for delivery in self.burst if delivery.message != copy.id]
             if self._journal.retract(copy.id) or len(waiting) < len(self.burst):
                 self.burst = waiting
-                holdings.unconfirm(copy)  # By its delivery, if it was: nobody has it yet.
+                holdings.unconfirm(copy)  # By its delivery, if it was: no program has it yet.
                 holdings.unmark_delivered(copy)
 
     # --- confirmation --------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class Publisher:
             # Where nothing is signed, a stranger may have used the number of a draft, whose id the program was told.
             self._holdings.cache.remove(memory, Reason.EXPIRED)
         source = None if packed.source is None else self._holdings.cache.get(packed.source)
-        if source is not None:  # It does not give way to the message that has its payload.
+        if source is not None:  # It must not be evicted for the message that has its payload.
             self._holdings.cache.pin((source,), PASSING)
         copy = self._holdings.admit(
             descriptor, nbytes=packed.length, held=full_mask(descriptor.pieces), interesting=True, own=True,

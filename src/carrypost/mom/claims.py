@@ -205,7 +205,7 @@ class Claims:
         self._pins.pin(claim)
         self._file(claim, claim.deferred_us or copy.descriptor.original.due_us, now)
         if not self.claimable(copy):
-            self._holdings.mark_claimed(copy)  # Else whoever claims it next does, and that is its delivery.
+            self._holdings.mark_claimed(copy)  # Else the next claimant does, and that is its delivery.
 
     def inherit(self, copy: Copy) -> None:
         """Note a message that was claimed and not acknowledged before a restart: it may have been handed over."""
@@ -364,7 +364,7 @@ class Claims:
             self._remove_from_session(claim)
             if claim.tenure is not None and not claim.tenure.stands:
                 self._unlist(claim)
-                continue  # It came too late: the message is somebody else's, and not done with.
+                continue  # It came too late: the message was reassigned, and is not finished.
             if claim.tenure is not None:
                 claim.tenure.done()
             elif claim.claimant.durable:

@@ -62,7 +62,7 @@ class Confirmations:
             self._tentative[copy.id] = 1
         if consumed:
             self._owed.acknowledged(copy)
-        # What was consumed of a queue goes at once, and nobody can confirm it any more.
+        # A consumed message of a queue is dropped at once, and cannot be confirmed any more.
         if self._deliveries.owes(copy) and not names_addressee(copy.descriptor.destination):
             self._acknowledged.add(copy.id)
             self._ledger.put(FAMILY + copy.id, b"")
@@ -86,7 +86,7 @@ class Confirmations:
         self.forget((copy.id,))
         self._ledger.unconfirmed(copy)
         self._holdings.unconfirm(copy)
-        self._deliveries.interest_changes.found.append(copy)  # Who subscribed meanwhile was not given it.
+        self._deliveries.interest_changes.found.append(copy)  # Later subscriptions did not get it.
 
     def forget(self, messages: Iterable[MessageId]) -> None:
         """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""

@@ -28,7 +28,7 @@ def _receipt(record: Record, t_us: int, node: str, event: Receipt) -> None:
     """Append news of the outcome of a message for its author."""
     kind = _KINDS.get(event.state)
     if kind is Kind.RECEIPT and event.acknowledged:
-        return  # `Acknowledged` tells of each recipient.
+        return  # `Acknowledged` reports each recipient.
     if event.rose and kind is not None:
         message = record.named(event.message, event.label)
         record.add(kind, t_us, node, message=message, source=node, detail=event.reason or None)

@@ -157,7 +157,7 @@ class Placements:
     def _asked(self, item: control.Place, node: NodeId, _: int, now: int) -> None:
         """Manage a queue at the request of another node, or decline."""
         if item.until_us <= now:
-            return  # Nobody waits for the answer.
+            return  # No program waits for the answer.
         if not self._accounts.pay(node, PLACE_UNITS, now) or not self._budget.try_spend(1, now):
             self._outputs.refuse("placement", node)
             return

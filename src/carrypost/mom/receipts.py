@@ -317,7 +317,7 @@ class Receipts:
             if send is None:
                 if event.last:
                     self._journal.hold(event)
-            elif send.state == event.state:  # Else the later one is told.
+            elif send.state == event.state:  # Else the later one is reported.
                 self._journal.hold(_receipt(message, send, rose=event.rose))
 
 

@@ -295,7 +295,7 @@ class NodeDriver(ProgramDriver):
                 elif type(event) is CompileWanted:
                     self.compile(event)
                 self._take(event)
-            except Exception:  # noqa: BLE001 - Who cannot take one must not cost others theirs: each is told once.
+            except Exception:  # noqa: BLE001 - a failing handler must not cost others their events
                 _log.exception("an event of the host was not processed: %s", type(event).__name__)
 
     def _want(self, wanted: PayloadWanted) -> None:
@@ -320,7 +320,7 @@ class NodeDriver(ProgramDriver):
             self.gone += 1
             self.host.payload_gone(message, self.now)
         if transmission.to is None:
-            # What tells of this node goes out by every means; the rest only where somebody is known to listen.
+            # Announcements go out by every means; the rest only where a node is known to listen.
             telling = _TELLING if any(type(each) is Announce for each in sent) else _TELLING_ALONE
             for announcing in (True, False):
                 self._send(

@@ -80,7 +80,9 @@ class NodeFolder:
                     raise RunningError(
                         f"a node is already running in {self.folder}{whose}; another node needs its own folder (data)"
                     ) from None
-            with contextlib.suppress(OSError):  # Who has it is good to know, but no reason not to start on a full disk.
+            with contextlib.suppress(
+                OSError
+            ):  # The name of the owner is useful, but not a reason not to start on a full disk.
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())
             try:

@@ -61,7 +61,7 @@ class Barrier:
             standing = sources.get(named)
             if standing is None:
                 continue
-            # Who delivers it waits for what it names no longer than it tells: an author may lie.
+            # A host waits for its predecessors no longer than the deadlines that it names: an author may lie.
             if len(standing) == 1:
                 own_tag, own_us = standing[0]
                 if own_tag == named_tag and ((own_us <= deadline_us and own_us <= told_us) or not self._forgets):
@@ -77,7 +77,7 @@ class Barrier:
         if standing is None:
             sources[source] = ((tag, deadline_us),)
         else:
-            # Whoever delivers it delivers no earlier message of this source any more, whatever its barrier says.
+            # A host that delivered it delivers no earlier message of this source any more, for any barrier.
             longer = [each for each in standing if self._forgets and each[1] > deadline_us]
             sources[source] = (*longer, (tag, deadline_us))
 

@@ -332,7 +332,7 @@ class Group:
     def mark(self) -> Undo | None:
         """Return the changes since the last call, to be stored together; the dead are forgotten before."""
         if self.undo is not None:
-            self._barrier.expunge(self.clock_us)  # Who only listens would keep them all.
+            self._barrier.expunge(self.clock_us)  # A host that never publishes would keep them all.
             if len(self._tags) > self._sweep_at:
                 self._sweep(self.undo)
         undo, self.undo = self.undo, None

@@ -75,7 +75,7 @@ class Watch:
             others.append(waiting)
             first = others[0]
             if first.predecessors[first.at][2] == deadline_us:
-                return  # All tell the same deadline of a message, unless somebody lies.
+                return  # All name the same deadline of a message, unless an author lies.
         if deadline_us < NEVER:
             self.remind(deadline_us, source, tag)
 

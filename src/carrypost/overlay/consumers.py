@@ -326,7 +326,7 @@ class Consumers:
         self._rows.put(found.name, encode(found.row), copy.descriptor if passes else None)
         if not passes:
             self._finish(copy)
-        elif not copy.own:  # Nobody else has a result of a seat on this node.
+        elif not copy.own:  # No other node has a result of a seat on this node.
             self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
         return passes
 

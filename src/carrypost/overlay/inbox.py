@@ -84,7 +84,7 @@ class Inbox:
         if len(passed) == 1 and len(items) == 1:
             self._legs.arrived(copy, passed[0])
         elif not to_all:
-            if passed:  # A leg has one item, or nobody could tell what it passes on.
+            if passed:  # A leg must have one item: otherwise it is unclear which item forwards the origin.
                 self._outputs.refuse("overlay", author, descriptor.shown)
             if copy.id not in self._unread:
                 self._finish(copy)

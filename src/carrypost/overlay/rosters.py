@@ -213,7 +213,7 @@ class Rosters:
             if known is not None and not forged and not is_later(roster.version, self._version):
                 return False
             if is_later(roster.version, self._version):
-                self._version = roster.version  # It is of an earlier life, or somebody lies: outbid it.
+                self._version = roster.version  # It is of an earlier life, or a lie: outbid it.
             self._put({} if known is None else known.channels)
             return True
         # Bounded here, too: the broker that wrote it may have a higher limit, or obey none.

@@ -178,7 +178,7 @@ class Seats:
     def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
         seat = Seat(client, row, processing, Checkpoints(self._settings, self._holdings.now_us))
         others = self._of_channels.setdefault(client.item.channel, {})
-        seat.lanes = known_lanes(others.values())  # Homes of producers do not tell of them again.
+        seat.lanes = known_lanes(others.values())  # Homes of producers do not report them again.
         self._seats[name_of(client)] = others[name_of(client)] = seat
         self.monitor.add(name_of(client), self._holdings.now_us)
         return seat

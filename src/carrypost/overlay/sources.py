@@ -323,7 +323,7 @@ class Sources:
         now = self._holdings.now_us
         if action is Action.NOTE_REFUSAL:
             self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
-            # Loads change, and brokers tell each other of it with every look.
+            # Loads change, and brokers exchange them with every look.
             self._refused[move.source.to] = now + (self._update_us if move.refusal == LOAD else _REFUSED_US)
         elif action is Action.STOP_AT_LAST:
             self._seats.stop_at(move.client, move.source.last)

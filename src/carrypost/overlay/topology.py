@@ -358,7 +358,7 @@ class Topology:
             fresh = [
                 entry for entry in changed
                 if node not in self._changed[entry.prefix]
-                # The author of an entry tells it to all that it lists.
+                # The author of an entry sends it to all brokers that it lists.
                 and (entry.prefix == self._prefix or prefix not in dict(entry.neighbours))
             ]  # fmt: skip
             if fresh or not only_news:
@@ -454,7 +454,7 @@ class Topology:
             if forged or is_later(entry.version, self._version):
                 # An entry of an earlier life, or a lie. Outbidding it works in both cases, without
                 # knowing which it is.
-                self._version = entry.version  # It is of an earlier life, or somebody lies: outbid it.
+                self._version = entry.version  # It is of an earlier life, or a lie: outbid it.
                 self._write(again=True)
                 return True
             return False

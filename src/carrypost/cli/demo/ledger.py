@@ -143,7 +143,7 @@ class Ledger:
         kind, node, peer = row["kind"], row["node"], row["peer"]
         if peer is not None and kind in {Kind.UP, Kind.DOWN, Kind.ONEWAY}:
             (self._up.add if kind == Kind.UP else self._up.discard)((node, peer))
-        elif kind == Kind.JOIN:  # A node that was killed has told nothing of the links that it lost.
+        elif kind == Kind.JOIN:  # A killed node has not recorded the loss of its links.
             self._up = {pair for pair in self._up if node not in pair}
         elif row["message"] is not None:
             row["message"] = self._called.get(row["message"], row["message"])

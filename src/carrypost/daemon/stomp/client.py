@@ -132,7 +132,7 @@ class Client:
         if isinstance(error, StompError):
             receipt = error.receipt or receipt
         text = message = _advised(error)
-        if self.version is None:  # Nobody knows yet whether a backslash in a header is an escape.
+        if self.version is None:  # It is not known yet whether a backslash in a header is an escape.
             message = message.replace("\\", "?")
         headers = {"message": message[:500], "content-type": "text/plain"}
         if receipt is not None:
@@ -239,7 +239,7 @@ class Client:
             self._follow(frame, performed.done)
         else:
             self._follow(frame, performed.sent)
-            self._follow(Frame("SEND", {}), performed.done)  # A disk that is full is told, too.
+            self._follow(Frame("SEND", {}), performed.done)  # A full disk is reported, too.
 
     def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
         durability = Durability.FULL if durable else Durability.NORMAL
@@ -371,7 +371,7 @@ class Client:
             await self._provider.recover(subscription.session, (), again)
         subscription.release(self._provider, handed)
 
-    # --- what the node tells -------------------------------------------------------------------------------
+    # --- events of the node --------------------------------------------------------------------------------
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Write a message from the node, when the client has read what came before."""

@@ -241,7 +241,7 @@ class Decoder:
                 headers[name] = value
         version = self.version
         if command in _PLAIN:
-            # Who speaks 1.0 says no version, and may write spaces around values.
+            # A client of version 1.0 names no version, and may write spaces around values.
             version = _V1_0 if command in CONNECTING and "accept-version" not in headers else None
         try:
             if version is _V1_0 or (version is not None and "\\" in text):

@@ -109,8 +109,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         elif self._is_over:
             self._transport.close()
-        else:  # It may be in the middle of a frame, and would not see what it was told if its bytes were refused.
-            with contextlib.suppress(OSError):  # It is gone, and that will be told.
+        else:  # It may be in the middle of a frame, and would not see the error if its bytes were refused.
+            with contextlib.suppress(OSError):  # It is gone, which is reported later.
                 self._transport.write_eof()
             self._transport.resume_reading()
             self._timer = self._loop.call_later(_DEAF_S, self._transport.abort)

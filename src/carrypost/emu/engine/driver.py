@@ -257,7 +257,7 @@ class EmulatedDriver(ProgramDriver):
                 self.compile(event)
             self._application.handle_event(self, event)
             if self._host is not host:
-                return  # The application crashed its node, and the rest of what it was to be told with it.
+                return  # The application crashed its node: the remaining events are lost.
 
     async def room(self) -> None:
         """Return at once: there is room in memory."""

@@ -74,7 +74,7 @@ class Emulation:
         # A node that lost its store comes back as NAME.2. Its longer name may exceed what a node
         # may be called, and that is better found out before the run than after an hour of it.
         for name in sorted({stay.node for stay in self._plan.stays if stay.node != stay.place}):
-            Identity.plain(name)  # Whoever comes back as NAME.2 has a longer name.
+            Identity.plain(name)  # A node that returns as NAME.2 has a longer name.
         self._model, self._models = _models(scenario)
         self._one_way = {(each.a, each.b): each for each in scenario.links if each.one_way}
         self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)

@@ -82,7 +82,7 @@ def flow(steps: Steps, hops: Hops, end_us: int) -> Iterator[list[Gain]]:
     """Yield the gains of nodes up to the end of the run, in order of time."""
     nodes, alive = len(hops.leaving), 0
     held = [0] * nodes
-    near: list[dict[int, None]] = [{} for _ in range(nodes + 1)]  # The last one is `_NOBODY`, who has no neighbours.
+    near: list[dict[int, None]] = [{} for _ in range(nodes + 1)]  # The last one is `_NOBODY`, which has no neighbours.
     due: list[_Hop] = []
     gains: list[Gain] = []
     came: list[Gain] = []

@@ -172,7 +172,7 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         mode=attrs.get("mode", ""),
         duration_s=None if duration_us is None else duration_us / MICROSECONDS,
         until_s=until_us / MICROSECONDS,
-        # Whoever is there at the end of a run is sampled in its last microsecond.
+        # Nodes that are present at the end of a run are sampled in its last microsecond.
         partial=duration_us is not None
         and until_us < duration_us - 1
         and any(leave_us is None for *_, leave_us in facts.presences),

@@ -137,7 +137,7 @@ def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] =
             if len(cells) < width:
                 missing = next(column for column, position in positions.items() if position >= len(cells))
                 raise line.error(f"{missing} is missing: the row has {len(cells)} cells")
-            # Whoever writes numbers with a comma has more cells than columns, and every number is another one.
+            # Numbers with a decimal comma give more cells than columns, and change every number.
             if any(map(str.strip, cells[columns_there:])):
                 raise line.error(f"the row has {len(cells)} cells, the header names {columns_there} columns")
             yield CsvRow(line, cells, positions)

@@ -133,7 +133,7 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> _Met:
     if start_us := round(scenario.contacts.start_s * MICROSECONDS):
         contacts = [Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts]
     if scenario.contacts.presence == FROM_CONTACTS:
-        # Of all contacts: who met somebody before the run begins, and will again, is there from the start.
+        # A node with contacts both before and after the start of the run is present from the start.
         presences = presences_of(contacts, scenario.duration_us)
     coming = [contact for contact in contacts if contact.end_us > 0]
     if contacts:

@@ -245,7 +245,7 @@ def hop_by_hop(facts: Facts) -> Found:
         return  # Nothing vouches for the number of hops.
     hops = np.where(log.kind == KIND[Kind.PUBLISH], 0, log.hops)
     given = hops[np.maximum(had, 0)] + 1
-    # Whoever crashed may have got it again by another way, and have passed on what it had before.
+    # A node that crashed may have got it again by another path, and have forwarded its first copy.
     crashed = facts.crashes.find(log.peer[rows], rows) >= 0
     for row in rows[(had >= 0) & (log.hops[rows] != given) & ~crashed].tolist():
         yield row, f"{facts.shown(row)}: {log.hops[row]} hops, from {log.nodes[log.peer[row]]}, which is not one nearer"
@@ -327,7 +327,7 @@ def _balance(facts: Facts) -> tuple[Ints, Ints]:
     comes = np.isin(log.kind, [KIND[Kind.PUBLISH], KIND[Kind.RECEIVE]])
     had = (last >= 0) & comes[np.maximum(last, 0)]
     gain = np.where(comes[rows], np.where(had, 0, 1), np.where(had, -1, 0)).astype(np.int64)
-    # What a crash took is not told: from then on the balance says nothing.
+    # Copies lost in a crash have no rows: from then on the balance is unknown.
     sure = facts.crashes.find(log.node[rows], rows) < 0
     rows, gain = rows[sure], gain[sure]
     order = np.lexsort((rows, log.node[rows]))

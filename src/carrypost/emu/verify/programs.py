@@ -196,7 +196,7 @@ class Programs:
             if kept and len(work.messages) == len(work.labels) and 0 < len(kept & stored) < len(kept):
                 self._complain(place, f"half of a work is in the store: {sorted(map(shown, kept & stored))}")
 
-    # --- what is told --------------------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------------------
 
     def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         """Handle an event of the host."""

@@ -201,7 +201,7 @@ class Neighbours:
         self._need_profile(neighbour, now)
         if neighbour.driver_asserted and self._prefix not in frame.heard and neighbour.addressed_us <= now:
             self.announcing.introduce()
-            self.announcing.announce(now, neighbour)  # It could not listen yet when it was told.
+            self.announcing.announce(now, neighbour)  # It could not listen yet at the first announcement.
         return True
 
     @staticmethod
@@ -274,7 +274,7 @@ class Neighbours:
             neighbour.contact = contact = self._strategy.begin(neighbour.link)
             neighbour.alive(neighbour.heard_us)
             if not neighbour.driver_asserted:
-                # What follows goes to somebody who may not have heard yet that it is heard.
+                # The next frames go to a node that may not know yet that it is heard.
                 self.announcing.announce(now, neighbour, begins=not answer)
             self._layers.met(neighbour.link, now)
             if neighbour.view is not None:

@@ -137,7 +137,7 @@ class Places:
         """
         links = [each for each in self.neighbours.values() if not each.driver_asserted]
         gone = [each for each in links if each.link.rank < GIVER and now - each.heard_us > self._patience_us(each)]
-        # Sorting leaves alone who came first among equals.
+        # Sorting keeps the order of arrival among equals.
         rotating = sorted(links, key=attrgetter("link.rank"), reverse=True)[self._lasting :]
         stayed_us = now - STAY_PERIODS * self._period_us
         stayed = [each for each in rotating if each.placed_us <= stayed_us and each not in gone]

@@ -57,7 +57,7 @@ class Ranking:
         """Return the highest rank that a message of unknown age can have."""
         return self._bases[interesting][privilege] | (1 << self.level_shift) - 1
 
-    def floor(self, rank: int) -> int:  # noqa: ARG002 - nobody else knows who wants what here
+    def floor(self, rank: int) -> int:  # noqa: ARG002 - for rankings that depend on it
         """Return the floor to advertise for the lowest rank of a full cache (see `precedence`); 0 for none."""
         return 0
 

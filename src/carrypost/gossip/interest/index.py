@@ -60,7 +60,7 @@ class ProfileIndex:
         self._twins: dict[int, int] = {}  # how many known slots have the same fingerprint, where several do
         self._views: dict[bytes, View] = {}
         self._learning: dict[bytes, Learning] = {}
-        self._idle: dict[bytes, None] = {}  # views that nobody refers to, least recently used first
+        self._idle: dict[bytes, None] = {}  # unused views, least recently used first
         self._limits = limits
 
     def __len__(self) -> int:

@@ -290,7 +290,7 @@ class Inbound:
         copy = self._cache.get(descriptor.id)
         if copy is None or not copy.here:
             if copy is not None and copy.finished:
-                self._wants.fulfil((copy,))  # It was thrown out for good while it came in: nobody is asked for it.
+                self._wants.fulfil((copy,))  # It was dropped for good while it came in: it is not requested again.
                 return
             copy = self._admit(link, want, descriptor, piece, now)
             if copy is None:
@@ -334,7 +334,7 @@ class Inbound:
             if (memory := self._cache.get(descriptor.id)) is not None:
                 self._cache.remove(memory, Reason.EXPIRED)
             self._wants.block_from(link, want.entry.handle, copy.value, now + SHARE_BLOCK_US)
-            # In room that nobody uses, shares do not matter.
+            # In unused room, shares do not matter.
             self._memories.decline(link, want.entry, interesting=self._interests.wants_something)
             return None
         if isinstance(copy, Reason):

@@ -167,7 +167,7 @@ class Link:
                 break
         for kind, burst in together.items():
             cost += PARCEL * len(burst) if kind is OpenParcel else sum(map(price, burst))
-            if not self.usable:  # An announcement among the frames ended the contact: nobody would acknowledge them.
+            if not self.usable:  # An announcement among the frames ended the contact: they would not be acknowledged.
                 self._outputs.refuse("not-linked", self.peer, count=len(burst))
             elif (handler := self._handlers.get(kind)) is not None:
                 new = handler(self, burst, now) is not False or new
@@ -257,7 +257,7 @@ class Link:
     def claim(self, node: NodeId) -> None:
         """Set the node that claims to be at the other end."""
         if node != self.node:
-            self.rank = STRANGER  # Who has the address now has not earned what its predecessor had.
+            self.rank = STRANGER  # The new node at the address has not earned the rank of its predecessor.
         self.node = node
         self.prefix = node_prefix(node)
 

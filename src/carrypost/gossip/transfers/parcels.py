@@ -162,7 +162,7 @@ class Parcels:
         privilege = self._holdings.privilege
         newcomers: list[Newcomer] = []
         for frame in run.values():
-            # Numbers that nobody signed.
+            # Unsigned numbers.
             hops, age_ms, descriptor = frame.hops, frame.age_ms, frame.descriptor
             if not (0 < hops <= HOPS_MAX and 0 <= age_ms <= AGE_MS_MAX):
                 hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)

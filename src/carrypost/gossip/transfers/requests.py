@@ -83,7 +83,7 @@ class Requests:
         for entry in frame.entries:
             copy = cache.get(entry.message)
             if copy is not None and (copy.whole or not copy.here):
-                if not entry.pieces:  # Who offers some pieces lacks the others.
+                if not entry.pieces:  # A neighbour that offers some pieces lacks the others.
                     known.append(copy.slot)
                 if copy.finished or not copy.here:
                     self._offered_in_vain(link, entry, copy, now)
@@ -164,7 +164,7 @@ class Requests:
                 self._room_retry.decline(link, entry, now)
             return
         if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
-            want.requested = 0  # Who offers it again did not hear that it is wanted.
+            want.requested = 0  # A neighbour that offers it again missed the request.
         want.unsure = False
         if _given_up(want):
             want.tries = 0
@@ -292,7 +292,7 @@ class Requests:
         # Thousands may be waited for, asked for at many times: at each of these all are looked at.
         patience_us, next_us = cache(partial(_patience_us, link)), NEVER
         for handle, want in inbox.wants.items():
-            if not want.requested:  # It was given up, or those who were asked for it kept it to themselves.
+            if not want.requested:  # It was given up, or the neighbours that were asked did not send it.
                 (given_up if _given_up(want) else again).append(handle)
             elif (due_us := want.asked_us + patience_us(want.tries)) > now:
                 if due_us < next_us:

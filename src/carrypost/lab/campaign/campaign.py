@@ -137,7 +137,9 @@ class Campaign:
         """Remove what exists of the runs that are to be done, so that old and new never mix."""
         self.began = True
         for run in self.todo:
-            self.place.forget(run.stem, state=self.plan.todo[run.name] != FAILED)  # Failures are told until mended.
+            self.place.forget(
+                run.stem, state=self.plan.todo[run.name] != FAILED
+            )  # Failures are reported until they are mended.
         for stem in self.plan.outdated:
             self.place.forget(stem)
 

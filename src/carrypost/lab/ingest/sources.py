@@ -148,7 +148,7 @@ def unpacked(path: Path, folder: Path) -> Path:
     made = folder / f"{hashlib.sha256(str(path).encode()).hexdigest()[:16]}.txt"
     with opened(path) as stream:
         while data := stream.read(_READ_BYTES):
-            # Here and not around it: what cannot be written is told of the copy, not of the file.
+            # Here and not around it: an error of writing names the copy, not the file.
             with folders.errors_naming(made), made.open("ab") as copy:
                 copy.write(data)
     return made

@@ -45,7 +45,7 @@ class Conversion:
 def measured(order: Order) -> None:
     """Compute the tables of a run, and write them to their file, as a task."""
     target = Path(order.target)
-    if not target.exists():  # Else whoever was killed had come that far.
+    if not target.exists():  # Else a killed process had come that far.
         kept.write(target, tables(order.of.run, order.of.rows(), families_of(order.families), window_s=order.window_s))
 
 
@@ -94,7 +94,7 @@ def make(
         # A file of several runs has the first row of only one of them at its beginning.
         origins = {of.run: origin(first_row(Path(of.files[0]))) for of in runs if not of.shared}
     except KeyboardInterrupt:
-        raise  # What is done is there for whoever goes on.
+        raise  # The next call continues from the finished files.
     except BaseException:
         shutil.rmtree(parts, ignore_errors=True)
         raise

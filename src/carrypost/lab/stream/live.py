@@ -70,7 +70,7 @@ class Live:
         self.timeline = _read(folder / METRICS, TIMELINE)
         self.nodes = _read(folder, NODES)
         self._counts, self._batch = _counted(folder / STATE / "delays.parquet")
-        if self._counts.num_rows:  # Whoever was killed may have written the counts, and not yet what they tell.
+        if self._counts.num_rows:  # A killed process may have written the counts, and not yet the table.
             self._write_delays()
 
     def update_timeline(self, rows: pa.Table) -> None:

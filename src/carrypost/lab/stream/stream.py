@@ -102,7 +102,7 @@ def follow(
             try:
                 query.merge(batch, number)
                 on_news(live)
-            except Exception as error:  # Spark would tell it as two languages' stack traces.
+            except Exception as error:  # Spark would show it as stack traces of two languages.
                 failures.append(error)
                 raise
 
@@ -259,7 +259,7 @@ def _queries(frame: DataFrame, options: StreamOptions, live: Live) -> Iterator[_
         "update",
         lambda batch, _: live.update_timeline(TIMELINE.conform(batch).toArrow()),
     )
-    # Whoever was away brings receptions of long ago: publications are kept for as long as the horizon goes.
+    # A node that was away reports old receptions: publications are kept for as long as the horizon.
     patient = rows_of(frame, max(options.watermark_s, options.horizon_s))
     yield _Query(
         "delays",

@@ -202,7 +202,7 @@ class Directory:
     def _draft(self, own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Draft:
         headers = Headers(control=encode_advert(_advert(own, counts)))
         destination = address.directory(self._here, own.name)
-        # What was bound may be undone: nobody hears of it before it is on disk.
+        # A binding may be undone: it is advertised only when it is on disk.
         return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
 
     def _renewal(self, own: Entry) -> int:

@@ -245,7 +245,7 @@ class Assignments:
             self._answer_again(item, destination)
             return None
         if known is not None and known.stands and known.handed:
-            # It came back to whoever has it; others may have seen it meanwhile.
+            # It was assigned again; other consumers may have seen it meanwhile.
             elsewhere = max(item.count - known.count, 0)
             known.before, known.count = known.before + elsewhere, known.count + elsewhere
             known.round, known.lease_us = item.round, item.lease_us

@@ -162,7 +162,7 @@ class Queues:
     def _read_control(self, copy: Copy, now: int) -> None:
         descriptor = copy.descriptor
         for_all = descriptor.destination == address.EVERYBODY
-        if for_all:  # From now on it is only carried, for those who did not read it yet.
+        if for_all:  # From now on it is only carried, for nodes that did not read it yet.
             self._holdings.cache.set_interesting(copy, False)
         if self._holdings.is_confirmed(copy) or descriptor.node == self._node:
             return

@@ -269,7 +269,7 @@ class Receiver:
         """Take a message of a queue that was assigned to this node, whether it is here or not."""
         self._want(assignment.queue)
         if incarnations.incarnation_of(assignment.demand) != self._life:
-            assignment.release_us = now + _IDLE_US  # An earlier life asked for it, and nobody waits for more.
+            assignment.release_us = now + _IDLE_US  # An earlier life asked for it, and no consumer waits for more.
             self._withdraw(assignment.manager, queue, assignment.demand, now + REQUEST_US)
         if copy is not None and copy.finished and not copy.here:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.

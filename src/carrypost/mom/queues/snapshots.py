@@ -43,7 +43,7 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
         weight = Selector(selector).weight if selector else 0
         matcher = Matcher((entry(".*", selector),), limits, own=True) if weight else None
     except PatternError:
-        return [], 0  # Programs are told of such selectors where they are: this is a stranger's.
+        return [], 0  # Programs get errors for such selectors on their own node: this is a stranger's.
     seen = queue.waiting[: admission.BROWSE_STEPS_MAX // weight] if weight else queue.waiting
     alive = (each.descriptor for each in seen if each.descriptor.alive(now))
     matching = (each for each in alive if matcher is None or matcher.matches(each))

@@ -101,7 +101,7 @@ class Caller(Line):
         future = self._open.pop(number, None)
         if future is not None and not future.done():
             future.set_exception(error)
-            future.exception()  # It counts as seen: whoever waited for it may be gone.
+            future.exception()  # It counts as seen: its caller may be gone.
 
     def wrong(self, error: LocalError) -> None:
         """Handle a frame that this program does not understand."""

@@ -99,7 +99,7 @@ class Control:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _clear(self._path)
             loop = asyncio.get_running_loop()
-            # Known before it serves, so that whoever is cancelled meanwhile can leave.
+            # Known before it serves, so that a program cancelled meanwhile can leave.
             self._server = await loop.create_unix_server(
                 lambda: Program(self), sock=_listening(self._path), start_serving=False
             )

@@ -102,7 +102,7 @@ class Archive:
         return "".join(f"{line}\n" for line in self.record.json_lines()).encode()
 
     def _append(self, lines: bytes) -> None:
-        if self._part is None or not self._part.exists():  # Somebody may have tidied up.
+        if self._part is None or not self._part.exists():  # A user may have removed it.
             self._folder.mkdir(parents=True, exist_ok=True)
             self._number += 1
             stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

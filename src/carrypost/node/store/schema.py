@@ -158,7 +158,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, version: int) -> None:
     connection.execute("PRAGMA secure_delete = OFF")
     for number in range(version, len(MIGRATIONS)):
         _migrate(connection, MIGRATIONS[number], number + 1)
-    # Whoever else writes here would be found out now and not in the middle of the work.
+    # Another writer is detected now and not in the middle of the work.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ROLLBACK")
 

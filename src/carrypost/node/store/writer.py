@@ -218,7 +218,7 @@ class Writer:
         self.answered.extend(answers)
         if not self.signalled:
             self.signalled = True
-            with contextlib.suppress(RuntimeError):  # The loop has ended: nobody waits for the answer.
+            with contextlib.suppress(RuntimeError):  # The loop has ended: no caller waits for the answer.
                 self._wake()
 
     @property

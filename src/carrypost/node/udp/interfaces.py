@@ -119,7 +119,7 @@ def _interface(
 
 def _broadcast(address: str, netmask: str | None, reported: str | None) -> str:
     """Return the broadcast address. Linux uses the last address of a network even where none is configured."""
-    # Where nobody has set one, some systems report the address itself.
+    # If none was set, some systems report the address itself.
     if reported not in {None, "0.0.0.0", address}:  # noqa: S104 - not bound to, but compared
         return str(reported)
     network = ipaddress.IPv4Network((address, netmask or "255.255.255.255"), strict=False)

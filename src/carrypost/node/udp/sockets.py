@@ -56,7 +56,7 @@ def own_sockets(port: int, *, shared_port: int, v4: bool, v6: bool) -> dict[sock
                 return made  # A machine without IPv6.
             close_all(made)
             if error.errno == errno.EADDRINUSE and port == 0 and attempt < _PORT_ATTEMPTS - 1:
-                continue  # Somebody has that port in the other family.
+                continue  # Another program has that port in the other family.
             raise _refused(error, port, "unicast_port") from None
         return made
     raise AssertionError

@@ -106,7 +106,7 @@ async def _looked_up(host: str, port: int) -> list[SocketAddress]:
     threads would keep the process alive for so long.
     """
     answer: Future[list[SocketAddress]] = Future()
-    answer.set_running_or_notify_cancel()  # Whoever asks may give up; the thread goes on, and answers nobody.
+    answer.set_running_or_notify_cancel()  # The caller may give up; the thread goes on, and its answer is dropped.
 
     def ask() -> None:
         try:
