@@ -51,7 +51,7 @@ _PAPER = {
 _OPEN = {
     "mobility.model": "movement of groups",
     "mobility.clouds": "groups of hosts",
-    "mobility.cloud_radius_m": "largest distance of members from the center of their group, m",
+    "mobility.cloud_radius_m": "largest distance of members from the centre of their group, m",
     "mobility.change": "probability that a host changes its group at a waypoint",
     "mobility.cloud_speed_min_m_per_s": "lowest speed of groups, m/s",
     "mobility.cloud_speed_max_m_per_s": "highest speed of groups, m/s",
