@@ -68,7 +68,7 @@ class Steps:
         self,
         host_context: HostContext,
         deliveries: Deliveries,
-        works: UnitsOfWork,
+        units: UnitsOfWork,
         recovery: Recovery,
         *,
         departures: Removals,
@@ -80,8 +80,8 @@ class Steps:
         self._journal, self.undo = host_context.outputs.journal, host_context.outputs.undo
         self._cache, self._deadlines = host_context.holdings.cache, host_context.holdings.cache.deadlines
         self._deliveries, self._interest_changes = deliveries, deliveries.interest_changes
-        self._units, self._layers, self._timed = works, works.layers, works.layers.timed
-        self._publisher = works.publisher
+        self._units, self._layers, self._timed = units, units.layers, units.layers.timed
+        self._publisher = units.publisher
         self._recovery, self._removals, self._arrivals = recovery, departures, receptions
         self._strategy, self._transfers = strategy, strategy.transfers
         self._neighbours, self._schedule = neighbours, host_context.links.schedule

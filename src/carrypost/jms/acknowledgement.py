@@ -31,8 +31,8 @@ class Acknowledgement:
     retries: ClassVar[bool] = False
     """True if a message whose listener raised is given to it again at once."""
 
-    def __init__(self, works: SessionUnitsOfWork) -> None:
-        self._units = works
+    def __init__(self, units: SessionUnitsOfWork) -> None:
+        self._units = units
         self._leases: dict[int, int] = {}
         """By number, the time at which its lease ends; 0: never."""
 
@@ -133,8 +133,8 @@ class AutoAcknowledgement(_Automatic):
 class DupsOkAcknowledgement(_Automatic):
     """Acknowledgement in groups, to spare the disk."""
 
-    def __init__(self, works: SessionUnitsOfWork) -> None:
-        super().__init__(works)
+    def __init__(self, units: SessionUnitsOfWork) -> None:
+        super().__init__(units)
         self._timer: asyncio.TimerHandle | None = None
 
     def consumed(self, handed: Handed) -> None:
@@ -196,8 +196,8 @@ class IndividualAcknowledgement(ClientAcknowledgement):
 class TransactedAcknowledgement(Acknowledgement):
     """Acknowledgement by the commit of the transaction."""
 
-    def __init__(self, works: SessionUnitsOfWork) -> None:
-        super().__init__(works)
+    def __init__(self, units: SessionUnitsOfWork) -> None:
+        super().__init__(units)
         self.committing = False
         """True if a commit is under way. Set by the transaction."""
 
@@ -235,6 +235,6 @@ _BY_MODE: Mapping[SessionMode, type[Acknowledgement]] = {
 }
 
 
-def acknowledgement_of(mode: SessionMode, works: SessionUnitsOfWork) -> Acknowledgement:
+def acknowledgement_of(mode: SessionMode, units: SessionUnitsOfWork) -> Acknowledgement:
     """Return the way in which a session of this mode acknowledges."""
-    return _BY_MODE[mode](works)
+    return _BY_MODE[mode](units)

@@ -335,15 +335,15 @@ class Inbox:
     """The intakes of one session, and the state that decides whether its program may have their messages."""
 
     def __init__(
-        self, works: SessionUnitsOfWork, acknowledgement: Acknowledgement, acknowledger: Acknowledger, reports: Reports
+        self, units: SessionUnitsOfWork, acknowledgement: Acknowledgement, acknowledger: Acknowledger, reports: Reports
     ) -> None:
-        self.units = works
+        self.units = units
         self.acknowledgement = acknowledgement
         self.acknowledger = acknowledger
         """Link back to the session, which messages keep."""
         self.intakes: dict[int, Intake] = {}
         """By number of the consumer."""
-        self.pause = Pause(works.provider.place.settings.redelivery_delay_s, self.wake)
+        self.pause = Pause(units.provider.place.settings.redelivery_delay_s, self.wake)
         self.news = asyncio.Event()
         """Set when there may be something for a listener."""
         self.listens = False

@@ -107,8 +107,8 @@ class ListenerTask:
         Earlier hand-overs count, also those before restarts: a message that crashes its program each time is given up
         in the end. So each further try is counted, and that is durable, before it begins.
         """
-        works = self._inbox.units
-        tries = works.provider.place.settings.tries
+        units = self._inbox.units
+        tries = units.provider.place.settings.tries
         while True:
             error = await self._called(listener, message)
             if error is None:
@@ -118,7 +118,7 @@ class ListenerTask:
                 return False
             if await self._pause(handed.count):
                 return False
-            count = await works.provider.retry(works.session, handed.number)
+            count = await units.provider.retry(units.session, handed.number)
             handed = msgspec.structs.replace(handed, count=count)
             again = await intake.read(handed) if count else None
             if again is None:

@@ -101,30 +101,30 @@ class Session:
 
         Every send of a program is one of these, or waits in the transaction. Callers are not all checked.
         """
-        works = self.units
+        units = self.units
         destination: Destination = to if type(to) in _PLAIN else await self.place(to)  # type: ignore[assignment]
         message = message_of(body)
-        await works.ready()
-        await works.provider.room()
-        draft = to_draft(message, destination, self._completed(options), works.provider.place.limits)
+        await units.ready()
+        await units.provider.room()
+        draft = to_draft(message, destination, self._completed(options), units.provider.place.limits)
         if self.transaction is not None:
             return await self.transaction.send(draft, message, destination, listener)
         persistent = draft.persistent
         durability = Durability.FULL if persistent else Durability.NORMAL
-        performed = works.perform((draft,), durability, early=listener is not None)
+        performed = units.perform((draft,), durability, early=listener is not None)
         if performed.sent.done():
             (descriptor,) = performed.sent.result()
             sent = self.sends.track(draft, descriptor, SendState.STORED)
         else:
             with self.sends:
-                (descriptor,) = await works.sent(performed)
+                (descriptor,) = await units.sent(performed)
                 sent = self.sends.track(draft, descriptor, SendState.STORED)
         if listener is not None:
             self.completions.follow(performed.done, message, listener)
         elif persistent:
-            await works.outcome(performed.done)
+            await units.outcome(performed.done)
         else:
-            works.leave(performed.done)
+            units.leave(performed.done)
         if (listener is not None or not persistent) and self._has_sent_enough():
             await asyncio.sleep(0)  # A program that sends in a loop lets other tasks run.
         stamp(message, descriptor, destination)

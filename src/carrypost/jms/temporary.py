@@ -62,15 +62,15 @@ class Temporaries:
 
     async def queue(self, provider: Provider, connection: int) -> TemporaryQueue:
         """Make one more queue, which the node ends with the connection of this number."""
-        made = await provider.declare(Declare(self._name(provider, connection), connection=connection))
-        self._alive[made] = provider
-        return TemporaryQueue(address.name_of(made) or made, self)
+        destination = await provider.declare(Declare(self._name(provider, connection), connection=connection))
+        self._alive[destination] = provider
+        return TemporaryQueue(address.name_of(destination) or destination, self)
 
     def topic(self, provider: Provider, connection: int) -> TemporaryTopic:
         """Make one more topic."""
-        made = TemporaryTopic(f"{self._name(provider, connection)}.{provider.place.node}", self)
-        self._alive[made.address] = provider
-        return made
+        topic = TemporaryTopic(f"{self._name(provider, connection)}.{provider.place.node}", self)
+        self._alive[topic.address] = provider
+        return topic
 
     def _name(self, provider: Provider, connection: int) -> str:
         """Return a name that no other life of the node gives, and no other connection."""

@@ -80,9 +80,9 @@ class Transaction:
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
         performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
         if performed.sent.done():
-            made = self._begun(drafts, performed.sent)
+            sends = self._begun(drafts, performed.sent)
             self._acknowledgement.committing = True
-            await self._units.conclude(performed.done, partial(self._end, made, performed.done))
+            await self._units.conclude(performed.done, partial(self._end, sends, performed.done))
         else:
             self._acknowledgement.committing = True
             await self._units.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
@@ -92,36 +92,36 @@ class Transaction:
         try:
             with self._sends:
                 await asyncio.wait([performed.sent])
-                made = self._begun(drafts, performed.sent)
+                sends = self._begun(drafts, performed.sent)
         except BaseException:
             self._acknowledgement.committing = False
             raise
-        await self._end(made, performed.done)
+        await self._end(sends, performed.done)
 
     def _begun(
         self, drafts: list[Drafted], sent: asyncio.Future[tuple[Descriptor, ...]]
     ) -> list[tuple[Drafted, Descriptor | None]]:
         """Begin the next transaction, because the node has the last one. Returns the descriptor of each send."""
-        made = _made(drafts, sent.result())
+        sends = _made(drafts, sent.result())
         self._received = bool(self._acknowledgement.numbers)
-        for each, descriptor in made:
+        for each, descriptor in sends:
             self._sends.follow(each.sent, descriptor)
         self._drafts = []
         self._acknowledgement.forget()
-        return made
+        return sends
 
-    async def _end(self, made: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
+    async def _end(self, sends: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
         """Note that it is durable, or was undone."""
         try:
             await done
         except JMSException as error:
-            self._fail([each for each, _ in made])
+            self._fail([each for each, _ in sends])
             await self._roll_back()
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
         finally:
             self._acknowledgement.committing = False
         self._inbox.pause.succeed()
-        for each, descriptor in made:
+        for each, descriptor in sends:
             if descriptor is not None and each.sent.descriptor is None:
                 stamp(each.message, descriptor, each.destination)
             self._sends.committed(each.sent, descriptor)

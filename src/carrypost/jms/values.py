@@ -46,25 +46,25 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - any value
 def _form(kind: Any) -> _Form:  # noqa: ANN401 - any type
     """Return how values of this type travel: those without a descriptor in them as they are."""
     origin, inner = get_origin(kind), get_args(kind)
-    made = _Form(kind)
+    form = _Form(kind)
     if kind is Descriptor:
-        made = _Form(bytes, lambda value: value.wire, descriptors.decode)
+        form = _Form(bytes, lambda value: value.wire, descriptors.decode)
     elif kind is Performed:
-        made = _form(get_args(get_type_hints(Performed)["sent"])[0])
+        form = _form(get_args(get_type_hints(Performed)["sent"])[0])
     elif origin is Collection:
-        made = _Form(GenericAlias(list, inner), list)
+        form = _Form(GenericAlias(list, inner), list)
     elif origin in {Union, UnionType} and len(inner) == 2 and NoneType in inner:  # noqa: PLR2004 - it, or None
         of, pack, unpack = _form(inner[0])
-        made = _Form(of | None, pack and _unless_none(pack), unpack and _unless_none(unpack))
+        form = _Form(of | None, pack and _unless_none(pack), unpack and _unless_none(unpack))
     elif origin is tuple and Ellipsis in inner:
-        made = _many(_form(inner[0]))
+        form = _many(_form(inner[0]))
     elif origin is tuple:
-        made = _fields([_form(each) for each in inner], tuple, _same)
+        form = _fields([_form(each) for each in inner], tuple, _same)
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints, names = get_type_hints(kind, include_extras=True), kind.__struct_fields__
         read = attrgetter(*names) if len(names) > 1 else _same
-        made = _fields([_form(hints[name]) for name in names], lambda parts: kind(*parts), read)
-    return made if made.pack is not None else _Form(kind)
+        form = _fields([_form(hints[name]) for name in names], lambda parts: kind(*parts), read)
+    return form if form.pack is not None else _Form(kind)
 
 
 def _unless_none(change: Callable[[Any], Any]) -> Callable[[Any], Any]:

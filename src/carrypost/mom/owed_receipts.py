@@ -59,11 +59,11 @@ class OwedReceipts:
     def __init__(self, context: MessagingContext) -> None:
         self._table, self._outbox = Table(context.ledger, b"O", OwedRow), context.outbox
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
-        self._debts: dict[MessageId, _OwedReceipt] = {}
+        self._receipts: dict[MessageId, _OwedReceipt] = {}
         """Receipts by message; bounded by what is acknowledged until the next control message leaves."""
 
     def __len__(self) -> int:
-        return len(self._debts)
+        return len(self._receipts)
 
     def acknowledged(self, copy: Copy) -> None:
         """Owe a receipt for a message that was acknowledged for the first time on this node."""
@@ -74,45 +74,45 @@ class OwedReceipts:
         if not held and (headers.recipients or address.addressee(descriptor.destination) is not None):
             return  # For a queue its manager speaks, and listed recipients acknowledge.
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
-        debt = _OwedReceipt(self, descriptor.id, OwedRow(descriptor.node, until_us))
-        self.write(debt)
-        self._send(debt)
+        receipt = _OwedReceipt(self, descriptor.id, OwedRow(descriptor.node, until_us))
+        self.write(receipt)
+        self._send(receipt)
 
     def acknowledged_again(self, copy: Copy) -> None:
         """Write the receipt again: the batch with the first acknowledgement may be lost, and this one be written."""
-        if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
-            self.write(debt)
+        if (receipt := self._receipts.get(copy.descriptor.original.id)) is not None:
+            self.write(receipt)
 
     def undone(self, copy: Copy) -> None:
         """Cancel the receipt of a message that was not delivered, after all."""
-        if (debt := self._debts.get(copy.descriptor.original.id)) is not None:
-            self.clear(debt)
+        if (receipt := self._receipts.get(copy.descriptor.original.id)) is not None:
+            self.clear(receipt)
 
     def restore(self, stored: Stored, now: int) -> None:
         """Restore the receipts after a restart; forget those that are of no use any more."""
         for name, row in self._table.read(stored):
-            debt = _OwedReceipt(self, MessageId(name), row)
+            receipt = _OwedReceipt(self, MessageId(name), row)
             if row.until_us <= now:
                 self._table.delete(name)
             else:
-                self._debts[debt.message] = debt
-                self._send(debt)
+                self._receipts[receipt.message] = receipt
+                self._send(receipt)
 
-    def _send(self, debt: _OwedReceipt) -> None:
-        self._outbox.add(debt.row.author, debt, until_us=debt.row.until_us)
+    def _send(self, receipt: _OwedReceipt) -> None:
+        self._outbox.add(receipt.row.author, receipt, until_us=receipt.row.until_us)
 
-    # --- for its debts -------------------------------------------------------------------------------------
+    # --- for its receipts ----------------------------------------------------------------------------------
 
-    def stands(self, debt: _OwedReceipt) -> bool:
+    def stands(self, receipt: _OwedReceipt) -> bool:
         """Return True if the receipt has still to be sent."""
-        return self._debts.get(debt.message) is debt
+        return self._receipts.get(receipt.message) is receipt
 
-    def clear(self, debt: _OwedReceipt) -> None:
+    def clear(self, receipt: _OwedReceipt) -> None:
         """Clear a debt that was sent, or is void."""
-        self._debts.pop(debt.message, None)
-        self._table.delete(debt.message)
+        self._receipts.pop(receipt.message, None)
+        self._table.delete(receipt.message)
 
-    def write(self, debt: _OwedReceipt) -> None:
+    def write(self, receipt: _OwedReceipt) -> None:
         """Write a debt that is to be sent."""
-        self._debts[debt.message] = debt
-        self._table.put(debt.message, debt.row)
+        self._receipts[receipt.message] = receipt
+        self._table.put(receipt.message, receipt.row)

@@ -147,11 +147,11 @@ class Gap(Subject):
         """Time at which they have to be sent again."""
         return due_us(self.began_us, self.demand.deadline_us - self.began_us, self.reminders)
 
-    def send(self, post: ControlOutbox, *, after_us: int = 0) -> None:
+    def send(self, outbox: ControlOutbox, *, after_us: int = 0) -> None:
         """Send the numbers to the receiver, unless that is about to happen."""
         if self._sent:
             self._sent = False
-            post.add(self.demand.node, self, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
+            outbox.add(self.demand.node, self, after_us=after_us, until_us=min(self.due_us, self.demand.deadline_us))
 
     def item(self) -> Item | None:
         """Return the item to send; None if the receiver knows by now."""
@@ -162,8 +162,8 @@ class Gap(Subject):
 class Gaps:
     """The gaps of all demands at one manager."""
 
-    def __init__(self, post: ControlOutbox) -> None:
-        self._outbox = post
+    def __init__(self, outbox: ControlOutbox) -> None:
+        self._outbox = outbox
         self._all: dict[Demand, Gap] = {}
         self.due_us = NEVER
 

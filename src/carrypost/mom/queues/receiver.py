@@ -243,8 +243,8 @@ class Receiver:
         receiving = self._open.get(item.demand)
         if receiving is not None and receiving.destination == destination:
             credit, heard = receiving.credit, receiving.heard
-            stretches = [(first, last) for first, last in Ranges(item.numbers) if 0 < first <= last <= credit]
-            if new := sum(heard.note(*each) for each in stretches):
+            ranges = [(first, last) for first, last in Ranges(item.numbers) if 0 < first <= last <= credit]
+            if new := sum(heard.note(*each) for each in ranges):
                 self.grant(receiving, new, now)
             else:
                 known = control.Gone(item.queue, item.demand, item.numbers, known=True)

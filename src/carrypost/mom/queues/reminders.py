@@ -43,8 +43,8 @@ _AT_ONCE = 1_024
 class Reminders:
     """The repetitions to the receivers of one node's queues."""
 
-    def __init__(self, node: NodeId, post: ControlOutbox) -> None:
-        self._node, self._outbox = node, post
+    def __init__(self, node: NodeId, outbox: ControlOutbox) -> None:
+        self._node, self._outbox = node, outbox
         self.due_us = NEVER
 
     def expect(self, entry: QueueEntry) -> None:
