@@ -156,7 +156,7 @@ def test_recipients_are_those_that_a_publication_lists_and_classes_are_modes_and
     ("arguments", "sentence"),
     [
         (["nowhere"], "there is no such file or folder"),
-        (["."], "there is no Parquet file in it"),
+        (["."], "must contain a table of records, and has no Parquet file"),
         ([".", "--family", "delay"], "there is no family 'delay'"),
     ],
 )
