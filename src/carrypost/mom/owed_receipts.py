@@ -108,11 +108,11 @@ class OwedReceipts:
         return self._receipts.get(receipt.message) is receipt
 
     def clear(self, receipt: _OwedReceipt) -> None:
-        """Clear a debt that was sent, or is void."""
+        """Remove a receipt that was sent, or is void."""
         self._receipts.pop(receipt.message, None)
         self._table.delete(receipt.message)
 
     def write(self, receipt: _OwedReceipt) -> None:
-        """Write a debt that is to be sent."""
+        """Write a receipt that is to be sent."""
         self._receipts[receipt.message] = receipt
         self._table.put(receipt.message, receipt.row)
