@@ -129,7 +129,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"1a": "1"}, "cannot be the name of a property"),
     ({"JMSFoo": "1"}, "cannot be the name of a property"),
     ({"select": "1", "and": "2"}, "is a reserved word of selectors"),
-    ({"carrypost-types": "a=int"}, "carrypost-types names a, and there is no such header"),
+    ({"carrypost-types": "a=int"}, "carrypost-types names a: the frame must have headers of these names"),
     ({"a": "1", "carrypost-types": "a"}, "carrypost-types must be NAME=TYPE"),
     ({"a": "1", "carrypost-types": "a=number"}, "types are null, boolean, byte, short, int"),
     ({"a": "x", "carrypost-types": "a=int"}, "'x'"),

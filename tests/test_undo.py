@@ -104,5 +104,5 @@ def test_a_command_that_raised_leaves_nothing_and_changes_outside_of_commands_ar
     desk.log.end(done=False)
     assert list(desk.log.pending(str)) == []
     assert desk.events == []
-    with pytest.raises(StateError, match="none is being carried out"):
+    with pytest.raises(StateError, match="only while a command is carried out"):
         desk.log.note()
