@@ -33,6 +33,7 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay import items, rosters
+from carrypost.overlay.broker_routes import Routes
 from carrypost.overlay.entries import (
     DIGEST_BYTES,
     HOPS_MAX,
@@ -47,7 +48,7 @@ from carrypost.overlay.entries import (
 )
 from carrypost.overlay.items import ITEMS, Broker
 from carrypost.overlay.rosters import Rosters
-from carrypost.overlay.tables import BrokerInfo, Brokers, Routes, TopologyTable
+from carrypost.overlay.tables import BrokerInfo, Brokers, TopologyTable
 from carrypost.overlay.vicinity import Vicinity
 
 if TYPE_CHECKING:
