@@ -44,13 +44,13 @@
         │   ├── InvalidNameException        a text that is no name
         │   ├── NotContextException         a name of something that has no names below it
         │   └── ContextNotEmptyException    a context that has names, and so cannot be destroyed
-        ├── ListenerException               a message that its listener failed with too often; told, not raised
+        ├── ListenerException               a message that its listener failed with too often; reported, not raised
         └── IllegalArgumentException        an argument that no call of this kind takes; a LocalError and a ValueError
 
 What JMS calls ``…RuntimeException`` in its simplified API is the same class here, under both names.
 
-A `LocalError` reaches the caller who made the mistake. A `RemoteError` never leaves the core: the one place
-that takes frames from a peer turns it into a counted refusal with `reason`.
+A `LocalError` reaches the caller that made the mistake. A `RemoteError` never leaves the core: the one place that takes
+frames from a peer turns it into a counted refusal with `reason`.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class ContextNotEmptyException(NamingException):
 
 
 class ListenerException(JMSException):
-    """A listener failed with a message so often that it does not get it again; told to exception listeners.
+    """A listener failed with a message so often that it does not get it again; reported to exception listeners.
 
     `message` is that message, `__cause__` what the listener raised last; both are None where earlier lives failed.
     """

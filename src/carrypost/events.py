@@ -103,7 +103,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     known: bool = False
     """True if the claim of messaging was reported as a delivery before, so that a record counts no other one."""
     confirmed: bool = False
-    """All that asked for it are confirmed by their deliveries: it is told once, and never again."""
+    """True if all that asked for the message are confirmed by their deliveries: it is reported once, and never
+    again."""
 
     @property
     def message(self) -> MessageId:

@@ -1,7 +1,7 @@
 """`run`: a scenario and a seed in, a record out; the same in, the same out, to the byte.
 
 A run is prepared first, which reads all files and finds all mistakes, and then played. Rows leave the memory as they
-come. Whoever interrupts a run has the rows up to that moment. Runs of population mode are `carrypost.emu.population`.
+come. An interrupted run leaves the rows up to that moment. Runs of population mode are `carrypost.emu.population`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Listens for STOMP clients on this machine: who is let in, how many, and what `carrypost status` tells of them.
+"""Listens for STOMP clients on this machine: admission, limits, and what `carrypost status` reports of them.
 
-A client is let in by the passcode in the node's folder, unless the settings say that everybody is. It is started by
-`carrypost node`, beside the node, and ends with that.
+A client is admitted by the passcode in the node's folder, unless the settings admit every client. `carrypost node`
+starts the server beside the node, and the server ends with the node.
 """
 
 from __future__ import annotations

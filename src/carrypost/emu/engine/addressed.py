@@ -1,9 +1,9 @@
 """Messages for some of the hosts, drawn at random: the load of EMMA's evaluation (§4.1).
 
-So many messages are published within a span of time, as a Poisson process of which that many events are known: their
-times are independent and even over the span. Author, recipients, delivery mode and priority are drawn evenly. Every
-message has a stream of chance of its own, and recipients are drawn last. So another number of recipients, other
-shares or more messages leave the authors, modes and priorities of the others as they were.
+A given number of messages is published within a span of time, as a Poisson process of which the number of events is
+known: their times are independent and uniform over the span. Author, recipients, delivery mode and priority are drawn
+evenly. Every message has a stream of chance of its own, and recipients are drawn last. So another number of recipients,
+other shares or more messages leave the authors, modes and priorities of the others as they were.
 """
 
 from __future__ import annotations

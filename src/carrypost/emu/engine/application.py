@@ -1,9 +1,9 @@
 """The emulated application: subscribes, takes what is delivered, confirms.
 
-It subscribes again whenever its node restarts, and confirms at once unless told otherwise. What it was
-given is kept over crashes, because whoever runs the emulation wants to see all of it; the payload is taken
-out of the store before the confirmation, after which the host may let it go. Of messaging it only keeps it
-awake: whatever is handed over to consumers is told to who watches.
+The application subscribes again whenever its node restarts, and confirms at once unless configured otherwise. Its
+deliveries are kept over crashes, because the user of the emulation wants to see all of them. The payload is read from
+the store before the confirmation, after which the host may drop it. Messaging is only kept awake here: messages that
+are handed over to consumers are reported to the watchers.
 """
 
 from __future__ import annotations

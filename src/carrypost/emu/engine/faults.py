@@ -2,8 +2,8 @@
 
 Every kind of fault of every node has a stream of its own, so one more node, or one more kind, leaves the others alone.
 Because all is known beforehand, a node's times of absence, whatever their cause, are one list of stays; contacts are
-clipped to them like to any presence, and so the record tells the truth about who could hear whom. A node that lost
-its store is a new node: its later stays have the name NAME.2, and so on.
+clipped to them like to any presence, and so the record shows correctly which nodes could hear each other. A node that
+lost its store is a new node: its later stays have the name NAME.2, and so on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FaultPlan(NamedTuple):
     """Full disks and clocks that are set, by time; `node` is what the scenario calls it."""
 
     def contacts(self, contacts: Iterable[Contact]) -> list[Contact]:
-        """Return the contacts, told of every name that a node has in the run; still to be clipped."""
+        """Return the contacts, repeated for every name that a node has in the run; still to be clipped."""
         names: dict[str, list[str]] = {}
         for stay in self.stays:
             known = names.setdefault(stay.place, [])

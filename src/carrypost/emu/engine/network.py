@@ -1,14 +1,14 @@
-"""Hosts in virtual time, as whoever tests or watches them sees them.
+"""Hosts in virtual time, as tests and viewers see them.
 
-Everything is told and asked by the names of nodes; ids of signed nodes are translated where they are shown.
-What is told happens at once, at the present instant; time passes only by `run` and `advance`, or, inside a
-virtual event loop, in step with it. A network is opened once; after it is closed it still answers questions
-and takes no commands. Mistakes raise `LocalError`, and then nothing was changed.
+Commands and queries use the names of nodes; ids of signed nodes are translated where they are shown. A command takes
+effect at once, at the present instant. Time passes only by `run` and `advance`, or, inside a virtual event loop, in
+step with the loop. A network is opened once; after it is closed it still answers questions and takes no commands.
+Mistakes raise `LocalError`, and then nothing was changed.
 """
-# This is the public face of the emulator for tests. Commands act at once and time passes only when
-# it is told to, so that a test reads as a list of what happens. The same object works with and
-# without an event loop: in a virtual loop (`testing.run`) time passes with the loop's, so that
-# programs of the API and hosts share one clock.
+# This is the public face of the emulator for tests. Commands act at once and time passes only on
+# request, so that a test reads as a list of what happens. The same object works with and without an
+# event loop: in a virtual loop (`testing.run`) time passes with the loop's, so that programs of the
+# API and hosts share one clock.
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from carrypost.version import __version__
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""
 Watcher = Callable[[float, str, Event], None]
-"""Told of every event of every host: seconds, node, event."""
+"""Called with every event of every host: seconds, node, event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 The rows `path` have, for each broker, the sum of the hops to all other brokers: `network`, as the network is, and
 `overlay`, along the broker's own paths (OVERLAY §4.1). Pairs that are not connected count in neither. A row for each
 pair would be forty times as many. For each producer of channels they have the sum of the hops to all consumers
-(`delivery_paths`). The rows `registry` with the detail `topology` have the bytes of the messages by
-which a broker told others of the overlay since the sample before, the rows `load` its load.
+(`delivery_paths`). The rows `registry` with the detail `topology` have the bytes of the messages by which a broker
+informed others of the overlay since the sample before, the rows `load` its load.
 """
 
 from __future__ import annotations

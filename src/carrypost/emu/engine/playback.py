@@ -1,8 +1,9 @@
 """A file of contacts played, and a record written to a file, for networks in tests.
 
-Contacts begin and end by themselves, at their times, in the order of `scheduler.Phase`; as with any link, nobody is
-told. A link that was made by hand already is left as it is, and ends when the file says so. Lines of JSON need nothing
-but this package; only Parquet needs the extra `emu`, and that is said at the start, not at the end.
+Contacts begin and end by themselves, at their times, in the order of `scheduler.Phase`; as with any link, no host is
+notified. A link that was made by hand already is left as it is, and ends at the time in the file. Lines of JSON need
+nothing but this package. Only Parquet needs the extra `emu`, and a missing extra is reported at the start, not at the
+end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Traffic and sizes, sampled: what each node sent by kind of frame, how much its cache and its registries hold.
 
-A row of traffic tells of the time since the sample before. What the datagrams around the frames cost is a kind of its
-own, so the rows of a node add up to all that it sent. Nodes that are away are not sampled; whoever leaves is, just
-before, with a mark on its sizes: they are no part of a mean over time. The registries are those of CAUSAL §IV and §V.
+A row of traffic covers the time since the sample before. The cost of the datagrams around the frames is a kind of its
+own, so the rows of a node add up to all that it sent. Nodes that are away are not sampled. A node that leaves is
+sampled just before, with a mark on its sizes: they are no part of a mean over time. The registries are those of CAUSAL
+§IV and §V.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Applications of a run: they subscribe, publish by a period, by a script or by chance, and confirm deliveries.
 
 Each workload is a channel, or a topic of its own, to which every node subscribes from its first join. Payloads are
-never made: so many incompressible bytes are counted, unless messages are signed. What an application is given goes into
-the record.
+never made: their length is counted as incompressible bytes, unless messages are signed. Deliveries to an application go
+into the record.
 """
 
 from __future__ import annotations

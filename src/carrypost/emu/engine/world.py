@@ -1,9 +1,9 @@
 """One run of a scenario: nodes that come and go, contacts, publications and faults, in virtual time.
 
 Things at one instant happen in the order of `scheduler.Phase`. Contacts were clipped beforehand to the stays of both
-nodes, so that linked nodes are present. In faithful mode hosts are not told of contacts; in ideal mode both hosts are,
-and of the things at one instant all of one kind are reported before any host answers. A node that is away stands still:
-on its return it first does what fell due, and then its links come up.
+nodes, so that linked nodes are present. In faithful mode hosts are not notified of contacts. In ideal mode both hosts
+are, and of the things at one instant all of one kind are reported before any host answers. A node that is away stands
+still: on its return it first does what fell due, and then its links come up.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The walkers of the causal broadcast paper move like this (§VI-B); its traces we
 of the real district.
 
 Arrivals draw from (seed, entry point), walkers from (seed, entry point, number of arrivals before): neither another
-street nor a longer run changes who arrives elsewhere or earlier. Names are given in order of arrival.
+street nor a longer run changes the arrivals elsewhere or earlier. Names are given in order of arrival.
 """
 
 from __future__ import annotations

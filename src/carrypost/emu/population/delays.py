@@ -64,7 +64,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of carrypost."""
     contacts: int
     censored: int
-    """Contacts of these that ended before anybody was found."""
+    """Contacts of these that ended before either node found the other."""
     hops: int
     """Hops that were measured, of all kinds."""
     size_max: int

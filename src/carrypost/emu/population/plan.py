@@ -1,4 +1,4 @@
-"""The plan of a population run, by columns: who is there and when, who meets whom, and what is published.
+"""The plan of a population run, by columns: presences of nodes, contacts between them, and publications.
 
 Made of a scenario and a seed by the same code that prepares runs of hosts, so both modes have the same nodes, contacts
 and publications.

@@ -34,7 +34,7 @@ class Recorder:
         self._held: dict[str, set[MessageId]] = defaultdict(set)
         """Messages that each node that may crash received and did not drop."""
         self._crashing = None if crashing is None else frozenset(crashing)
-        """None: anybody may."""
+        """None: any node may crash."""
         self.crowded: Counter[str] = Counter()
         """Number of times that a node had no place for another that announced itself."""
 

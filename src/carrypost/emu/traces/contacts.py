@@ -1,4 +1,4 @@
-"""Contacts and presences: who can hear whom, and who is there at all.
+"""Contacts and presences: the times at which two nodes hear each other, and at which a node is there at all.
 
 Both are half open: at its end a contact is over, at its leave a node is gone. A contact is of an unordered pair, kept
 with the lower name first; contacts of one pair never overlap. Two that touch are two contacts: the link went down and

@@ -1,8 +1,9 @@
 """Accounts of subscriptions: what each may and must be handed, kept beside the hosts, from their events.
 
-It knows the promises of messaging and nothing of how they are kept: what was acknowledged, and is durable, never comes
-again, neither to that subscription nor to a later one; what comes again has a higher count; nobody is handed more than
-it has credit for; and what was told as a delivery while a subscription stood is handed to it, unless it dies before.
+An account knows the promises of messaging and nothing of their implementation. A message whose acknowledgement is
+durable never comes again, neither to that subscription nor to a later one. A message that comes again has a higher
+count. No consumer is handed more than it has credit for. A message that was reported as a delivery while a subscription
+existed is handed to that subscription, unless the message expires before.
 """
 
 from __future__ import annotations

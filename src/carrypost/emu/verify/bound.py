@@ -1,4 +1,4 @@
-"""The flood bound: who could have received what, had every transfer been instantaneous and every cache endless.
+"""The flood bound: receptions that were possible, had every transfer been instantaneous and every cache endless.
 
 It owes nothing to the protocol: contacts, publications and presences are swept in order of time, and whatever is new
 to a node comes to all that are connected with it then. What a node holds is one whole number with a bit per message,
@@ -11,10 +11,10 @@ one that begins at its deadline. A node that is away neither receives nor relays
 
 The emulator's order of things at one instant is that of DESIGN §8: down, leave, expiry, join, up, publish.
 """
-# Why a flood is the yardstick. With no limits on bandwidth or memory, giving everything to
-# everybody at every contact is the best that any protocol can do: a message that a flood does not
-# bring cannot be brought. So the bound serves twice, as the denominator of delivery ratios, and as
-# an invariant, as a reception beyond it is a fault of the emulator.
+# Why a flood is the yardstick. With no limits on bandwidth or memory, giving every message to every
+# node at every contact is the best that any protocol can do: a message that a flood does not bring
+# cannot be brought. So the bound serves twice, as the denominator of delivery ratios, and as an
+# invariant, as a reception beyond it is a fault of the emulator.
 #
 # The obvious way, a breadth-first search per message, costs messages times contacts. Here all
 # messages move at once, as bits of one whole number per node. What must hold after every step:

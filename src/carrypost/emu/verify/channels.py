@@ -1,14 +1,14 @@
 """Rules about channels: each consumer gets the events of each producer once, by their numbers, and hears of lost ones.
 
 They are judged by the results that a consumer was given, in that order, by what those cover (`attrs.covers`), and by
-the rows `failure` with the detail `events-lost`. A result that is for nobody, because its events gave none, is received
+the rows `failure` with the detail `events-lost`. A result without content, because its events gave none, is received
 and not delivered; it counts if its number is before that of a result that was delivered.
 """
 # Why results carry what they cover. A modulator may make one result of many events, or none. From
-# the results alone nobody could tell an event that gave no result from one that was lost, neither
-# the consumer nor this check. So each result names the runs of events that it stands for, and a gap
+# the results alone neither the consumer nor this check could distinguish an event that gave no
+# result from one that was lost. So each result names the runs of events that it stands for. A gap
 # between two runs is either covered by a result that came and had nothing for the program
-# (`muted`), or has to be told as lost. Losses are counted, not named: rows tell how many.
+# (`muted`), or has to be reported as lost. Losses are counted, not named: rows have their number.
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _happened(
 ) -> Iterator[tuple[int, Result]]:
     """Yield the rows about results, in order.
 
-    A loss that is told at the same instant as deliveries is counted before them.
+    A loss that is reported at the same instant as deliveries is counted before them.
     """
     log = facts.log
     lost = log.rows(Kind.FAILURE)
@@ -135,7 +135,7 @@ def _happened(
     destinations = log.attr("destination") if len(lost) else {}
     deliveries = set(facts.deliveries.tolist())
     rows = log.rows(Kind.RECEIVE, Kind.PUBLISH, Kind.DELIVER)
-    # A host tells of lost events and delivers the results after them in one step, and the rows may
+    # A host reports lost events and delivers the results after them in one step, and the rows may
     # be in either order.
     for row in sorted(
         (*rows.tolist(), *lost.tolist()), key=lambda row: (log.t_us[row], log.kind[row] != _FAILURE, row)
@@ -179,7 +179,7 @@ def results_of_their_events(facts: Facts) -> Found:
 
 
 def undelivered(facts: Facts, before_us: int) -> list[str]:
-    """Return events before a time that some consumer neither got nor was told of, where all should have come.
+    """Return events before a time that some consumer neither got nor was notified of, where all should have come.
 
     Consumers are nodes with a home of that role, each of one subscription to a channel, from their first join on.
     """

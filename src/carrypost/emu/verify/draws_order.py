@@ -27,7 +27,7 @@ _HOUR_S, _DAY_S = 3_600.0, 86_400.0
 _SIZES = (0, 100, 1_000, 1_000, 5_000, 30_000)
 _RARE, _LIMIT_RARE = 0.12, 0.06
 _STEPS = 60
-"""Contacts begin and end on a grid of so many steps."""
+"""Steps of the grid on which contacts begin and end."""
 
 
 def draw_ordered(seed: int) -> Drawn:

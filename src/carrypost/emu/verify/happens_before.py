@@ -11,8 +11,9 @@ that are delivered later have a bit; those that are through give theirs back, so
 #
 # A set per message would take memory that grows with the square of the run. Two things keep it
 # small. Sets are whole numbers with a bit per message, so that a union is one operation. And a
-# message whose last delivery was told is asked for no more: its bit is cleared everywhere and given
-# to a later message. Bits are given back in bulk, as clearing one bit costs a pass over all sets.
+# message is not looked up again once its last delivery was reported: its bit is cleared everywhere
+# and given to a later message. Bits are given back in bulk, as clearing one bit costs a pass over
+# all sets.
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from carrypost.emu.verify.facts import Facts, Found
 from carrypost.record import REDELIVERED, Kind
 
 _SWEEP_MIN = 1_024
-"""So many bits at least are given back together."""
+"""Least number of bits that are given back together."""
 
 
 class Pasts:

@@ -2,15 +2,15 @@
 
 Each rule is a function that yields violations; `check` runs them all. They know the meaning of the rows (DESIGN §8),
 not how hosts work: a message is delivered only after it was published, once per node, to nodes that are there, before
-its deadline; it comes from a neighbour that had it, over a contact that was open; nobody receives what a flood could
-not have brought; caches keep to their limits; every copy that ends says why; time does not go back. Where messages
-list recipients, nobody else delivers them, copies go once all have them, and what gives way ranks lower (`addressed`).
-Consumers of channels get the events of each producer once, in order, and are told of lost ones (`channels`).
-Where messages have an order, that is kept, and nothing waits that could be delivered, or the other way round
-(`happens_before`, `waiting`).
+its deadline; it comes from a neighbour that had it, over a contact that was open; no node receives a message that a
+flood could not have brought; caches keep to their limits; every copy that ends has a reason; time does not go back.
+Where messages list recipients, no other node delivers them, copies are dropped once all recipients have the message,
+and evicted copies rank lower (`addressed`). Consumers of channels get the events of each producer once, in order, and
+are notified of lost ones (`channels`). Where messages have an order, that is kept, and nothing waits that could be
+delivered, or the other way round (`happens_before`, `waiting`).
 
 A crash excuses a second reception or delivery, which must be marked. Where a node's clock is wrong, its deadlines are
-judged by that clock, if the row tells what it showed.
+judged by that clock, if the row has its reading.
 """
 # Why the rules read the record alone. A check inside the host would share the host's mistakes: a
 # host that forgets that it delivered a message also forgets it when it is asked. The record is
@@ -55,7 +55,7 @@ from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 _UNDER_WAY_US = 60 * MICROSECONDS
 """Time for which a message may be on its way over several links."""
 SHOWN_MAX = 20
-"""Violations of one rule that are told one by one."""
+"""Violations of one rule that are reported one by one."""
 
 
 class Violation(NamedTuple):
@@ -96,14 +96,15 @@ def time_does_not_go_back(facts: Facts) -> Found:
 def only_what_was_published(facts: Facts) -> Found:
     """Check that messages are published before they are received, delivered or dropped, and are published once.
 
-    An id may be given anew where a crash took the first message before anybody saw it.
+    An id may be given anew where a crash took the first message before another node received it.
     """
     log = facts.log
     published = log.rows(Kind.PUBLISH)
     first = facts.origin(published)
     rows = log.rows(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE)
     shown = log.rows(Kind.RECEIVE, Kind.DELIVER)
-    # A message that crashed with its author, before anybody saw it, may give its id to another one.
+    # A message that was lost in its author's crash, before another node received it, may give its
+    # id to another one.
     seen = Before(log.message[shown], shown, len(log)).find(log.message[published], published)
     lost = (facts.crashes.find(log.node[published], published) > first) & (seen < first)
     yield from facts.blamed(published[(first >= 0) & ~lost], "published a second time")
@@ -125,7 +126,7 @@ def only_who_is_there(facts: Facts) -> Found:
 
 
 def received_once(facts: Facts) -> Found:
-    """Check that nobody receives a message twice, unless it was dropped, or a crash lies between and the row says so.
+    """Check that no node receives a message twice, unless it was dropped, or the row marks a crash in between.
 
     An author receives none of its own messages.
     """

@@ -1,9 +1,9 @@
 """Programs that use messaging in drawn runs: they subscribe in every way, acknowledge, commit, recover, come and go.
 
-On every node somebody wants every topic throughout, as the rules for records take for granted: the plain application of
+On every node every topic has a subscriber throughout, as the rules for records require: the plain application of
 workloads, or a consumer of messaging that is never closed. Beside those there are subscriptions of all kinds. Programs
-act when something is told to them, by chance; where a run must reach the flood bound they only consume. What they find
-wrong (`carrypost.emu.verify.account`) is in `problems`.
+act at random when they are notified of something. Where a run must reach the flood bound they only consume. The faults
+that they find (`carrypost.emu.verify.account`) are in `problems`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The search for rare faults: random scenarios, each run and checked; what fails is told with the line that repeats it.
+"""The search for rare faults: random scenarios, each run and checked; a failure is reported with the line to repeat it.
 
 A run fails if it raises, if its record breaks an invariant (`carrypost.emu.verify.invariants`), if an ideal one that
 nothing disturbs does not reach the flood bound, or if letting every frame go through its bytes changes the record. With
@@ -43,7 +43,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
 ENCODED_EVERY = 10
-"""So many seeds per one that is run a second time, with every frame going through its bytes."""
+"""Seeds per seed that is run a second time, with every frame going through its bytes."""
 _FAILED, _DONE, _INTERRUPTED = 1, 0, 130
 _SEEN_MIN = 1_000
 """Hosts that may remember fewer ids than this forget some that were acknowledged."""

@@ -7,16 +7,16 @@ rows do not tell. A message is filed under one of those that it waits for, and l
 """
 # The difficulty is to see what did not happen. A delivery out of order shows in two rows, but a
 # message that a host forgets in its waiting room leaves no row at all. So this module keeps a
-# waiting room of its own, with the same messages and none of the host's code, and asks at the end
-# of every instant: who could have gone?
+# waiting room of its own, with the same messages and none of the host's code, and looks at the end
+# of every instant for messages that could have been delivered.
 #
-# To ask that of all waiting messages at every instant would be quadratic. A message is therefore
-# filed under one of those that it waits for, and looked at again when that one is delivered or
-# dies. It does not matter which one: as long as that one is missing the message must wait, whatever
-# happened to the others.
+# To check all waiting messages at every instant would be quadratic. A message is therefore filed
+# under one of those that it waits for, and looked at again when that one is delivered or dies. It
+# does not matter which one: as long as that one is missing the message must wait, whatever happened
+# to the others.
 #
 # An instant has to be over before it is judged. Rows with the same time are in some order, and a
-# delivery that is told after the death that freed it is not late.
+# delivery that is reported after the expiry that allowed it is not late.
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PRESENCE = (KIND[Kind.JOIN], KIND[Kind.LEAVE])
 def expired_while_it_waited(facts: Facts) -> Found:
     """Check that messages expire once per reception, while they wait, and are not delivered afterwards.
 
-    After a crash an expiry may be told again, even of a copy that was dropped: that copy may still have been on the
+    After a crash an expiry may be reported again, even of a copy that was dropped: that copy may still have been on the
     disk.
     """
     log = facts.log
@@ -183,7 +183,7 @@ class _WaitingRoom:
         """Places and messages to be examined when the instant is over."""
 
     def advance(self, t_us: int) -> list[tuple[int, int]]:
-        """Move on to `t_us`, before which all rows were told; return the rows that wait in vain, and since when."""
+        """Move on to `t_us`, before which all rows were reported; return rows that wait in vain, and since when."""
         if t_us <= self._t_us:
             return []
         found = self._conclude(self._t_us)
