@@ -5,12 +5,12 @@ occurs once per batch. An event that depends on a change is held with the batch 
 when the driver answers `durable`. A batch that is answered `lost` returns its keys and events to the host.
 """
 
-# Why events are held. A program that was handed a message, or told that its message is stored, acts
-# on it: it prints, pays, answers. If the node crashed now and came up without that row, the message
-# would be delivered again as if for the first time, or be gone although the program was promised
-# otherwise. Waiting for the disk at each change would be correct and slow, one `fdatasync` per
-# message. So changes and the events that depend on them are collected during a step, written as one
-# batch, and the events wait for its answer. The host itself never waits.
+# Why events are held. A program that was handed a message, or notified that its message is stored,
+# acts on it: it prints, pays, answers. If the node crashed now and came up without that row, the
+# message would be delivered again as if for the first time, or be gone although the program was
+# promised otherwise. Waiting for the disk at each change would be correct and slow, one `fdatasync`
+# per message. So changes and the events that depend on them are collected during a step, written as
+# one batch, and the events wait for its answer. The host itself never waits.
 #
 # What must hold: an event is released only after every batch before its own is durable, too.
 # `durable` of a later batch therefore hands its events to an older open batch.

@@ -108,7 +108,7 @@ class Outputs:
             self._named += 1
             self.emit(Refused(reason, peer, count, message))
             return
-        # Addresses are a stranger's to choose: beyond so many, what they cost is reported without them.
+        # Strangers can choose any addresses. Beyond a maximum of them, refusals are counted without the address.
         self.refusals[reason, peer if len(self.refusals) < self._refusals_max else ""] += count
 
     def pop_outgoing(self) -> list[Transmission]:

@@ -15,7 +15,7 @@ the others: the host wakes in time because of the tables alone.
 # - Arming a timer for later than the bound is a store and a comparison, nothing else.
 # - Arming it for earlier marks the table, and marked tables are looked through when the host asks.
 #   Most of what becomes due in a step, such as an acknowledgement, is done before the step ends,
-#   and must wake nobody.
+#   and must not wake the host.
 # - Hastening timers of all links, as a new message to offer does, lowers the bound at once: among
 #   hundreds of neighbours it would take longer to look through their tables.
 # - Cancelling a timer, or arming it for later, leaves the bound too early. Waking for nothing costs

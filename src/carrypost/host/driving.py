@@ -16,7 +16,7 @@ from `ProgramDriver`, which is the driver as programs see it.
 #
 # What must hold.
 # 1. Changes before transmissions before events: a frame may name a payload that the store must be
-#    able to read, and a program that is told of a message may read it at once.
+#    able to read, and a program that is notified of a message may read it at once.
 # 2. A verb may call the host again (a listener that publishes). `drain` is not re-entered then; the
 #    loop that is running picks up what is new, so events are reported in the order in which they
 #    happened.

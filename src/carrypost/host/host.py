@@ -68,8 +68,8 @@ _HEARD_US = 10_000
 class Host:
     """A node, sans I/O.
 
-    Every command and every input is one step: what is due by then expires, then it is carried out, then whatever
-    follows from it is sent and told. `layers` stand between order and the application.
+    Every command and every input is one step: what is due by then expires, then the command or input is carried out,
+    then the resulting frames are sent and events reported. `layers` stand between order and the application.
     `meter`: returns the CPU time of this thread so far in microseconds, by which modulators are charged; without it
     they are charged what they declare, or their fuel.
     """

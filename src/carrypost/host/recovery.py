@@ -13,14 +13,14 @@ dropped, and later sends find room.
 #
 # Three kinds of rows need three treatments.
 #
-# - New things (a copy, a piece, a send) are undone: they are not here, and the sender is told
+# - New things (a copy, a piece, a send) are undone: they are not here, and the sender gets
 #   `Failed`.
 # - Changes of old things (a delivery of a stored copy) are undone until they can be written, and
 #   then done again.
 # - Notes (a confirmation, a deletion, a struck-off recipient, the incarnation) stay valid in memory
 #   and are written again. Undoing a confirmation would deliver a message twice.
 #
-# Why the cache is confined after a failure: the disk just told that it is full. Asking neighbours
+# Why the cache is confined after a failure: the disk was just found to be full. Asking neighbours
 # for more would fetch, lose and fetch again as fast as the link allows. So nothing is requested for
 # a pause, and carried messages shrink to nine tenths of what they use. Wanted messages and own
 # sends keep their room: they are what the disk is for.
@@ -121,7 +121,7 @@ class Recovery:
             giver=stored.giver, hops=stored.hops, age_ms=stored.age_ms, now=now,
         )  # fmt: skip
         if isinstance(copy, Reason):
-            # Who had which share of the cache is not known yet: what does not fit any more does not fit.
+            # The shares of the cache are not known yet, so a copy that does not fit is dropped for lack of room.
             reason = copy if copy is Reason.EXPIRED else Reason.NO_ROOM
             self._holdings.forget(descriptor, stored.held)
             self._outputs.drop((descriptor,), reason)

@@ -46,7 +46,7 @@ class Edges:
         return changed
 
     def know(self, host: bytes) -> None:
-        """Let the edges of a host count from now on, as far as anybody claims them."""
+        """Let the edges of a host count from now on, as far as any host claims them."""
         if host not in self._ends:
             self._ends[host] = set()
             claiming = [each for each, (claimed, _) in self._claims.items() if host in claimed]

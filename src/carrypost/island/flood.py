@@ -118,7 +118,7 @@ class Flood:
         self._signed, self._table, self._rng = context.identity.signed, table, rng
         self._nodes_max = context.limits.island_nodes_max
         self.lossless = not context.settings.beacons
-        """True if a driver asserts contacts: nothing is lost, nobody waits, and every neighbour is a relay."""
+        """True if a driver asserts contacts: nothing is lost, no host waits, and every neighbour is a relay."""
         self.peers: dict[str, Peer] = {}
         """Neighbours with a contact, by link address."""
         self._relays = self._one_way = b""

@@ -1,13 +1,13 @@
 """Relays: datagrams that go to hosts that are no neighbours, along a path that their sender chose.
 
-To the rest of a host, the way to such a host is a `Link` like any other (`Route`): messages are moved over it with all
-that belongs to that, and nobody but this module knows how. A relay neither decodes nor stores what it passes on. If the
-next host on the path is gone, it leads the rest of the path round that link, once; else it drops the datagram and says
-so to the sender, which avoids the link for a minute.
+To the rest of a host, the way to such a host is a `Link` like any other (`Route`): messages are moved over it in the
+same way, and no other module knows how. A relay neither decodes nor stores what it passes on. If the next host on the
+path is gone, it leads the rest of the path round that link, once; else it drops the datagram and reports that to the
+sender, which avoids the link for a minute.
 
-A relay believes nothing: it takes from a neighbour only what a path leads through that neighbour, and passes on no more
-bytes for it than `limits.link_relay_bytes_per_s`. Whoever is named as the source of a datagram may not be it. So what
-comes over a route counts no more than what comes from a neighbour: messages and acknowledgements are signed.
+A relay trusts no sender: it accepts from a neighbour only datagrams whose path leads through that neighbour, and passes
+on no more bytes for it than `limits.link_relay_bytes_per_s`. The source that a datagram names may be forged. So a frame
+that comes over a route counts no more than one that comes from a neighbour: messages and acknowledgements are signed.
 """
 
 from __future__ import annotations

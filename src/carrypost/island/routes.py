@@ -9,7 +9,7 @@ gone: a reported link may be gone, or false.
 # names no host twice cannot.
 #
 # The search is lazy. Links change many times a minute, and most hosts are never written to: after a
-# change nothing is computed before somebody asks for a path, and then no further than to the host
+# change nothing is computed before a caller asks for a path, and then no further than to the host
 # that is asked for (`_edge`).
 
 from __future__ import annotations

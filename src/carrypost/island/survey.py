@@ -1,9 +1,9 @@
-"""The survey: what a host tells of its links, and finds out about those of others.
+"""The survey: a host's reports of its own links, and its knowledge of those of others.
 
-Hosts choose relays among their neighbours (`island.relays`), and tell them so by link states beside announcements. Each
-host tells everybody of whom it is a relay, and who only claims to be its neighbour, by a record that is passed on
-(`island.flood`). From these, and from what is heard in reach, follow the distances (`island.records`): over relays
-alone all of them are as short as over all links.
+Hosts choose relays among their neighbours (`island.relays`), and notify them by link states beside announcements. Each
+host sends all others a record that is passed on (`island.flood`): the hosts of which it is a relay, and those that only
+claim to be its neighbours. From these, and from what is heard in reach, follow the distances (`island.records`): over
+relays alone all of them are as short as over all links.
 
 Everything that changes is looked at together, a moment later (`review`).
 """
@@ -71,7 +71,7 @@ class Survey:
         self._false_us: dict[bytes, int] = {}
         """Hosts that claim to be neighbours and are not, and since when."""
         self._reviewed = False
-        """True if `expire` has not told yet that it was looked at what changed."""
+        """True after a review that `expire` has not reported yet."""
 
     def started(self, incarnation: int, now: int) -> None:
         """Say something of links, from now on."""
@@ -207,7 +207,8 @@ class Survey:
         needed = {peer.link.prefix for peer in peers if peer.chose} - (claiming - claimed)
         chosen_by = needed | (claimed & self._relays)
         if own is not None:
-            # What is true and of no use, and what nobody claims any more, goes when there is something else to say.
+            # Links that are true and of no use, and links that no host claims any more, leave with the next necessary
+            # record.
             same = needed <= claimed <= linked and denied <= own.denied and own.denied.isdisjoint(linked)
             if same and self.flood.outrun < (own.boot, own.sequence):
                 return

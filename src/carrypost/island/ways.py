@@ -141,7 +141,7 @@ class Ways:
     # --- what happens --------------------------------------------------------------------------------------
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Decide the ways of this host's messages, before they are offered to anybody."""
+        """Decide the ways of this host's messages, before they are offered to any neighbour."""
         now = self._holdings.now_us
         for copy in copies:
             nodes = recipients(copy.descriptor)

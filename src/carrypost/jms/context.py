@@ -196,8 +196,8 @@ class Context(TopicDeclaration):
             await ctx.send("topic/village.roads", "The bridge is closed.", properties={"urgency": 5})
 
         `to` is a destination, or text that names one: ``topic/x``, ``queue/Alan``, ``queue/Alan@NODE``. Lengths of time
-        are seconds, or a `timedelta`. `delay`: nobody is delivered it sooner. `label`: what records call it. The rest,
-        and what is raised, is as with `Producer.send`.
+        are seconds, or a `timedelta`. `delay`: no consumer gets the message sooner. `label`: its name in records. The
+        rest, and what is raised, is as with `Producer.send`.
         """
         return await self._sessions.send(
             to, body, properties=properties, correlation_id=correlation_id, reply_to=reply_to, type=type,
@@ -356,18 +356,18 @@ class Context(TopicDeclaration):
     ) -> Queue:
         """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
 
-        The queue outlives context and program, until `end_queue`, or until its last name is unbound. It is bound
-        to its name in the directory, which other nodes hear of unless `advertise` is false. `redelivery`: a message
-        that a receiver got and does not acknowledge stays with that receiver's node ("never": no two nodes ever get
-        it), or goes to whoever asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
-        twice). `policy`: who of those that ask for a message gets it. `receivers`: the ids of the nodes, 64 at most,
-        that may receive from it and browse it beside this one; "anyone" includes strangers, who can consume what they
-        get. Raises `JMSException` if the queue is there, and was declared otherwise.
+        The queue outlives context and program, until `end_queue`, or until its last name is unbound. It is bound to its
+        name in the directory, which other nodes hear of unless `advertise` is false. `redelivery`: a message that a
+        receiver got and does not acknowledge stays with that receiver's node ("never": no two nodes ever get it), or
+        goes to any node that asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
+        twice). `policy`: which of the nodes that ask for a message gets it. `receivers`: the ids of the nodes, 64 at
+        most, that may receive from it and browse it beside this one; "anyone" includes strangers, which can consume
+        what they get. Raises `JMSException` if the queue is there, and was declared otherwise.
 
         `placement` lets another node manage it: a function that is given the number of messages that each node consumed
         from queues of this name, and this node's id, and returns a node, such as `most_receiving`. That node is asked,
         and its `messaging.manage` decides; when it declines, the function is called again without its count. Raises
-        `JMSException` with all that declined when nobody is left, and `DeliveryTimeoutException` if a node does not
+        `JMSException` with all that declined when no node is left, and `DeliveryTimeoutException` if a node does not
         answer within `timeout` (a minute for all).
         """
         provider = self._sessions.opened().units.provider

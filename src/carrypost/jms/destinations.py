@@ -23,8 +23,8 @@ T = TypeVar("T")
 RESERVED = "$"
 TEMPORARY = f"{RESERVED}temporary."
 EPIDEMIC, HOLDER, CHANNEL = "epidemic", "holder", "channel"
-"""Models of topics: whoever wants a publication gets it of whoever has it, a node passes it on to subscribers, or the
-brokers of the overlay pass it on, as an event."""
+"""Models of topics: interested nodes get a publication from any node that has it, one node passes it on to subscribers,
+or the brokers of the overlay pass it on, as an event."""
 
 
 def named(name: object, what: str) -> str:

@@ -43,7 +43,8 @@ class ConnectionFactory:
     """Makes contexts on the node of one folder.
 
     Where a node runs in that folder they are attached to it. Else one runs in this program while any of them is open,
-    and others may attach to that. `attach` True or False allows one of the two alone, and `mode` tells which it is.
+    and others may attach to that. `attach` True or False allows one of the two alone, and `mode` shows which one is in
+    use.
 
     `config` is the node's settings file (TOML), the same as for ``carrypost node``; further keywords are settings that
     win over it: ``ConnectionFactory(data="my-node", altruistic=True)``, and those of a table as a dict,

@@ -2,8 +2,8 @@
 
 The node hands messages over ahead of the program, within the consumer's credit (`prefetch`). A node in this process
 hands over descriptors alone, and a body is read from the store when the program takes the message. Over a socket short
-bodies come along. A consumer that does not read slows nobody. Without prefetch the node is asked for one message when
-the program wants one, so that the rest of a queue goes to consumers that are ready for it.
+bodies come along. A consumer that does not read slows no other consumer. Without prefetch the node is asked for one
+message when the program wants one, so that the rest of a queue goes to consumers that are ready for it.
 
 Programs have a `Consumer`, which holds its intake. The connection hands messages to intakes, and the task that calls
 the listeners of a session takes from them.

@@ -64,15 +64,15 @@ class Producer:
     ) -> Sent:
         """Send a message, or a body: text, bytes, a dict, a list, an object of a registered class; None has no body.
 
-        Returns when this node has it: PERSISTENT, when it is on disk. That it is delivered comes later, by whoever
-        passes. The keywords win over what the producer says for all its messages. Raises `MessageFormatException` for
+        Returns when this node has the message; if it is PERSISTENT, when it is on disk. Delivery follows later, by
+        nodes that carry the message. The keywords override the producer's settings. Raises `MessageFormatException` for
         a body that cannot be sent, `InvalidDestinationException` for what is no single topic and no queue, and
         `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
-        may have been done: the next call on the context waits until that is known. In a transaction a message waits
-        for the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and
-        goes to a queue that is heard in any case, of what is NON_PERSISTENT never. `recipients`: ids of other nodes,
-        whose consumers of the topic alone are delivered it (`IllegalArgumentException` for this node, for a queue and
-        for a topic with an ordering).
+        may have been done: the next call on the context waits until that is known. In a transaction a message waits for
+        the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and goes
+        to a queue that is heard in any case, of what is NON_PERSISTENT never. `recipients`: ids of other nodes, whose
+        consumers of the topic alone are delivered it (`IllegalArgumentException` for this node, for a queue and for a
+        topic with an ordering).
         """
         sending = send_options(
             self._options(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
@@ -222,10 +222,10 @@ class Producer:
         return self
 
     def set_async(self, listener: CompletionListener | None) -> Self:
-        """Let `send` return as soon as the node has the message; the listener is told when it is stored.
+        """Let `send` return as soon as the node has the message; the listener is called when it is stored.
 
-        In a transaction that is when it was committed; `on_exception` hears of a rollback. Listeners are told in the
-        order of sending, one at a time. None: `send` waits again.
+        In a transaction that is when it was committed; `on_exception` is called for a rollback. Listeners are called in
+        the order of sending, one at a time. None: `send` waits again.
         """
         if listener is not None and not (hasattr(listener, "on_completion") and hasattr(listener, "on_exception")):
             raise IllegalArgumentException(

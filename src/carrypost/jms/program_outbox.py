@@ -1,8 +1,9 @@
 """News of a node for the programs at its socket: it waits here, within the credit of their consumers, and is written.
 
 Messages wait as descriptors, and a body is read when it is written. So a program that does not read costs little, and
-slows nobody. To wake a program, and to take what it acknowledges, costs more than a message does. So what comes after a
-pause is written at once, and what comes soon after that is gathered, for all programs together (`Rounds`).
+slows no other program. To wake a program, and to take what it acknowledges, costs more than a message does. So what
+comes after a pause is written at once, and what comes soon after that is gathered, for all programs together
+(`Rounds`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The provider: the interface below every API for programs to one node's messaging, with values.
 
 A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
-that can be encoded, nothing is shared, and what a program is told comes by the methods of `Program`. Every error is
-a `JMSException`.
+that can be encoded, nothing is shared, and notifications to a program are calls of the methods of `Program`. Every
+error is a `JMSException`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _TIMEOUT_S = 60.0
 async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: int, *, advertise: bool) -> Queue:
     """Ask nodes to manage a queue, as a policy chooses them, until one accepts; nodes that declined are left out.
 
-    Raises `JMSException` with all that declined once nobody is left, or the policy names one of them again, and
+    Raises `JMSException` with all that declined once no node is left, or the policy names one of them again, and
     `DeliveryTimeoutException` if a node does not answer in time.
     """
     here, ends_us = provider.place.node, provider.now_us() + timeout_us

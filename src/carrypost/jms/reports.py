@@ -21,7 +21,7 @@ _log = logging.getLogger("carrypost.jms")
 
 
 def unserved(event: Unserved) -> JMSException:
-    """Return what programs are told of a consumer that gets nothing further."""
+    """Return the exception that programs get for a consumer that gets no further messages."""
     return JMSException(
         f"the consumer of {event.destination} receives no more messages: the path to "
         f"{addressee(event.destination)!r}, which holds the topic, is lost. Close the consumer and create "
@@ -30,7 +30,7 @@ def unserved(event: Unserved) -> JMSException:
 
 
 class Reports:
-    """The problems of one connection, told one at a time."""
+    """The problems of one connection, reported one at a time."""
 
     def __init__(self, source: Source, caller: Caller) -> None:
         self.listener: ExceptionListener | None = None
@@ -50,7 +50,7 @@ class Reports:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost exceptions")
 
     async def drained(self) -> None:
-        """Wait until all was told; an exception listener that calls this does not wait."""
+        """Wait until all problems were reported; an exception listener that calls this does not wait."""
         if self._task is not None and not is_called_by(self):
             await asyncio.wait({self._task})
             self._caller.close()

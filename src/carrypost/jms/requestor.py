@@ -5,8 +5,8 @@ directory. The correlation id assigns replies to requests. An open request is re
 until its reply was received or its time is over.
 """
 # A reply may come days later, when the program that asked has been restarted. So a request is a row
-# on the node, recorded before it is sent: a reply to a request that nobody remembers would be lost,
-# while a row without a request only waits for its deadline.
+# on the node, recorded before it is sent: a reply to a request that no node remembers would be
+# lost, while a row without a request only waits for its deadline.
 #
 # All requests of all programs on a node share one queue of replies, and each takes its own by a
 # selector on the correlation id. A temporary queue for each request would be gone after a restart.

@@ -120,9 +120,9 @@ class Sent:
     async def carried(self, timeout: Duration | None = None) -> SendState:
         """Wait until a neighbour has a copy: the message travels on even if this node is switched off.
 
-        This works for every message, also to a topic and without a receipt asked for, as long as its context is open.
-        A message to a queue of this node is where it belongs at once. Raises `DeliveryTimeoutException` when `timeout`
-        is over, or the message expired before anybody took it.
+        This works for every message, also to a topic and without a receipt asked for, as long as its context is open. A
+        message to a queue of this node is where it belongs at once. Raises `DeliveryTimeoutException` when `timeout` is
+        over, or the message expired before any neighbour took a copy.
         """
         return await self._reach(
             lambda: self._handed_over or SendState.CARRIED in self._states or self.state is _DELIVERED,
@@ -222,7 +222,7 @@ class Sent:
         self._wake()
 
     def _end(self, reason: str) -> None:
-        """Note that nobody listens for it any more."""
+        """Note that no further news of the message will come."""
         self._ended = reason
         self._wake()
 

@@ -43,8 +43,8 @@ class ServedNode:
     ) -> ServedNode:
         """Start a node; raises as `Node.start` does.
 
-        `stopping` is set when somebody asks it to end. Without that it is inside a program: nobody can, and a socket
-        that cannot be opened does not keep it from running.
+        `stopping` is set when a client asks the node to end. Without `stopping` the node is inside a program: no client
+        can end it, and a socket that cannot be opened does not keep it from running.
         """
         node = Node(settings, privilege=_privilege(settings.place.plugins, given))
         await node.start()

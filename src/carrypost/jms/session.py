@@ -184,9 +184,9 @@ class Session:
         return sent
 
     def _has_sent_enough(self) -> bool:
-        """Count a send that did not wait; return True if there were so many in a row that others should have a turn.
+        """Count a send that did not wait; return True after a row of such sends, when other tasks should have a turn.
 
-        Not after each: a turn of the loop costs half as much as a send.
+        Other tasks have no turn after each send, since a turn of the loop costs half as much as a send.
         """
         self._in_a_row = (self._in_a_row + 1) % _SENDS_IN_A_ROW
         return not self._in_a_row

@@ -1,7 +1,7 @@
 """Serves a provider to programs at the node's socket: each call of a program is a call of the provider.
 
 Calls begin as they come, and are answered in any order. A program has only what it opened itself: connections, sessions
-and consumers of others are refused. What it is told goes through `jms.program_outbox`.
+and consumers of others are refused. Notifications to the program go through `jms.program_outbox`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class SocketService:
 
 
 class Acknowledged:
-    """Acknowledgements of all programs that nobody waits for, gathered for a part of a round: they are one work.
+    """Acknowledgements of all programs that no call waits for, gathered for a part of a round: they are one work.
 
     After a round many programs acknowledge at about the same time, and a work costs more than a message does.
     """
@@ -206,7 +206,7 @@ class SocketProgram:
     # --- what the program asks -----------------------------------------------------------------------------
 
     def receive(self, call: calls.Call) -> None:
-        """Begin a call; raises `LocalError` for what nobody would hear of otherwise."""
+        """Begin a call; raises `LocalError` for a fault that could not be reported otherwise."""
         self._outbox.was_read(call.read)
         known = CALLS.get(call.name)
         try:

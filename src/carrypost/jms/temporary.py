@@ -1,7 +1,7 @@
 """Temporary destinations: they live as long as a connection, and that connection alone consumes from them.
 
-Anybody who is told their address, as by JMSReplyTo, may send to them. What comes when they are gone is dropped where it
-arrives, or dies by its deadline on the way.
+Any program that knows their address, as from JMSReplyTo, may send to them. A message that comes when they are gone is
+dropped where it arrives, or expires on the way.
 """
 
 from __future__ import annotations

@@ -65,9 +65,9 @@ class Transaction:
         return sent
 
     async def commit(self) -> None:
-        """Make it durable, whole; raises `TransactionRolledBackException` if that cannot be, and nothing of it was.
+        """Make the transaction durable as a whole, or raise `TransactionRolledBackException` with nothing of it done.
 
-        Who is cancelled while it waits leaves nothing half done.
+        A caller that is cancelled while it waits leaves nothing half done.
         """
         await self._units.ready()
         self._acknowledgement.check_idle()

@@ -1,8 +1,8 @@
-"""The works of one session: begun, and waited for so that whoever is cancelled leaves nothing half done.
+"""The works of one session: begun, and waited for so that a cancelled caller leaves nothing half done.
 
 A send, an acknowledgement or a commit is one work, and the node does it whole or not at all. A task that is cancelled
 while it waits for the outcome does not undo it: the next call on the session waits for that outcome first. If it was a
-failure, nobody is left to raise it to, so it is reported.
+failure, no caller is left to raise it to, so it is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SessionUnitsOfWork:
         self.provider = provider
         self.session = session
         self.report = report
-        """Tells of a problem that no call can raise."""
+        """Reports a problem that no call can raise."""
         self._open: dict[asyncio.Future[None], asyncio.Future[None] | None] = {}
         """Works without an answer, and the future that a caller waits for, if any."""
         self._left: set[asyncio.Future[None]] = set()
@@ -85,8 +85,7 @@ class SessionUnitsOfWork:
         try:
             return await performed.sent
         except asyncio.CancelledError:
-            # The node goes on with the work; whoever calls next waits for its outcome first
-            # (`ready`).
+            # The node goes on with the work; the next caller waits for its outcome first (`ready`).
             self._abandon(performed.done)
             raise
 
@@ -102,7 +101,7 @@ class SessionUnitsOfWork:
     async def conclude(self, done: asyncio.Future[None], ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait until a work is durable or failed, and do what follows from that.
 
-        Who is cancelled leaves it to a task, and so does who would have to wait once more: it is done in any case.
+        A caller that is cancelled, or would have to wait once more, leaves the rest to a task: it is done in any case.
         """
         try:
             await self._end_of(done)
@@ -119,7 +118,7 @@ class SessionUnitsOfWork:
             await ending()
 
     async def _end_of(self, done: asyncio.Future[None]) -> None:
-        """Wait at a future of its own, so that whoever is cancelled leaves the answer alone.
+        """Wait on a separate future, so that a cancelled caller does not cancel the answer.
 
         `asyncio.shield` does the same with three callbacks more.
         """

@@ -2,7 +2,7 @@
 
 A recipient signs that it has a message once that is durable, and cannot be undone. Every host keeps such records for a
 day at most, passes them on, and strikes their authors off the messages that list them. A copy without any recipient
-left is dropped. A record counts for a message only if its author is a recipient of it, so nobody can purge others'
+left is dropped. A record counts for a message only if its author is a recipient of it, so no host can purge others'
 messages.
 
 New records are broadcast together, at most every `acked_s`. Lists are compared when a contact begins
@@ -11,14 +11,14 @@ New records are broadcast together, at most every `acked_s`. Lists are compared 
 # Why records and not a mark in each message. A message that has reached all its recipients is
 # useless, yet carriers would keep it until its deadline. Only a recipient knows that it has the
 # message, and carriers far away must believe it without having met it, so that it signs. The attack
-# to fear is a purge: whoever could acknowledge for others could erase their messages from the
+# to fear is a purge: a host that could acknowledge for others could erase their messages from the
 # network. A record therefore counts only for messages that list its author as a recipient.
 #
 # Why a record is made late. A recipient that acknowledged a message and then lost it in a crash
 # would have lost it for good, as all carriers drop it. So a record is signed after the message is
 # durable here and no commit can be undone.
 #
-# Why lists are bounded in time and number. Records travel to everybody, and each costs a signature
+# Why lists are bounded in time and number. Records travel to all hosts, and each costs a signature
 # check. They are packed with many ids, sent at a pace that neighbours can check, and forgotten
 # after a day at most; a host that missed a record only keeps its copy longer.
 
@@ -286,8 +286,8 @@ class Acked(Layer):
     def _is_for_author(self, descriptor: Descriptor, giver: str) -> bool:
         """Return True if only the author of a message for this host alone need hear that it arrived.
 
-        Messages for connected hosts have no carriers, so nobody else has a copy to drop. Messages between overlays
-        mostly come from their author, which knows whether it gave them to anybody else, and then informs all.
+        Messages for connected hosts have no carriers, so no other host has a copy to drop. Messages between overlays
+        mostly come from their author, which knows whether it gave them to any other host, and then informs all.
         """
         if is_private(descriptor):
             return True
@@ -387,7 +387,7 @@ class Acked(Layer):
             link.budgets.records.give_back(1)
 
     def _is_private(self, record: AckRecord) -> bool:
-        """Return True if a record is about messages of this host alone that nobody but its author has.
+        """Return True if a record is about messages of this host alone that no host but its author has.
 
         Some of the messages that it lists may have expired here while it was on its way.
         """

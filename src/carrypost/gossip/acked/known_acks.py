@@ -1,9 +1,9 @@
 """The acknowledgements that one host knows and passes on: a bounded list, which drops the first to end first."""
 
-# The attack. An id says nothing of its message, and keys are free, so anybody can make any number
-# of records of messages that do not exist. Records of messages that are known here are worth more:
-# some copy is of no use any more. So records of unknown messages get a quarter of the list, and
-# displace each other there.
+# The attack. An id says nothing of its message, and keys are free, so an attacker can make any
+# number of records of messages that do not exist. Records of messages that are known here are worth
+# more: some copy is of no use any more. So records of unknown messages get a quarter of the list,
+# and displace each other there.
 #
 # Messages that list keys of their own author could fill the rest. So records count for the author
 # of their messages, and the author with most records loses one first, the one that ends first. That

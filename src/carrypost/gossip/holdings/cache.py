@@ -366,7 +366,8 @@ class Cache:
             self._unset(copy)
             self.note_removed(copy, Reason.EVICTED)
         self._keep_memory(leaving)
-        # Often more went than was needed; but where only so many messages may be here, never.
+        # Often more bytes were evicted than were needed, but never more messages, where their
+        # number is the limit.
         if self.room.messages < self.room.messages_max:
             self.memories.loosen(short=True)
 

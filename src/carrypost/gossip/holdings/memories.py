@@ -223,8 +223,8 @@ class Memories:
     def invite(self) -> tuple[list[Copy], list[Copy]]:
         """Choose messages that do not count as known in the next review; return them, and those that count again.
 
-        With room for one message, every small enough one would do, and nothing tells which of them the neighbour has.
-        So some are chosen, and others the next time.
+        With room for one message, every small enough one would do, and this host cannot know which of them the
+        neighbour has. So some are chosen, and others the next time.
         """
         before, copies = self._invited, self._copies
         self._invited = invited = self._chosen()

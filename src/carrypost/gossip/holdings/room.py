@@ -11,7 +11,7 @@ On a full disk, carried copies have less room (`confine`) than copies that are w
 # author (other than this host) is a *party*, and so is a giver, that is the link address that
 # brought a copy: keys are free, addresses in radio range are fewer. All messages together that are
 # carried for others to queues and control destinations are one party, too: every node carries those
-# without being asked, so that anybody could fill caches with them.
+# without being asked, so that any author could fill caches with them.
 #
 # A party is over its share when it has more than one copy here and they use more than its part of
 # either limit. Shares act only when room has to be made. A hard quota would leave a cache half

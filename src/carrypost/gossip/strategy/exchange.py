@@ -12,10 +12,10 @@ are pushed (`gossip.strategy.fresh`) or offered to all neighbours at once. No be
 #     Request comes back           -> serving    bursts of parcels and pieces        `transfers.loss` has the window
 #     a new message arrives here   -> gained()   fresh      pushed, or else offered
 #
-# Why not send everything to everybody (epidemic routing)? Contacts are short and radios are slow:
-# where two hosts hold 10,000 messages each and one is new, comparing costs some 1,000 bytes and
-# flooding would cost all of them again. Why not offer everything with each announcement, as the
-# papers do? See `paper`, which exists to measure exactly that.
+# Why not send every message to every neighbour (epidemic routing)? Contacts are short and radios
+# are slow: where two hosts hold 10,000 messages each and one is new, comparing costs some 1,000
+# bytes and flooding would cost all of them again. Why not offer everything with each announcement,
+# as the papers do? See `paper`, which exists to measure exactly that.
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Beliefs about a neighbour's cache, and the offers made to it.
 
 The strategies `exchange` and `paper` remember this of a contact. No belief outlives the next review: a neighbour may
-evict a message at any time, and nothing tells this host when it does.
+evict a message at any time, and does not report it to this host.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fresh messages: sent unasked, on arrival, to neighbours that have agreed on what they lack and want them."""
 
-# The problem. In a group where everybody hears everybody, an offer costs three frames (offer,
+# The problem. In a group where all hosts hear each other, an offer costs three frames (offer,
 # request, parcel) per message and neighbour, and every host that has the message makes that offer
 # to every other. Data bytes per reception should fall as the group grows; with offers alone,
 # control bytes grow instead.
@@ -15,9 +15,9 @@
 # 1. A pushed message is neither offered nor pushed again to the same neighbour while its receipt is
 #    awaited.
 # 2. Nothing is lost by a lost push. A push of this host that was not confirmed is offered at once;
-#    one by somebody else after `coalesce_s`, since every host that awaits the same receipt would
+#    one by another host after `coalesce_s`, since every host that awaits the same receipt would
 #    otherwise offer it in the same moment.
-# 3. Only neighbours whose comparison is over are sent anything unasked: before that, nobody knows
+# 3. Only neighbours whose comparison is over are sent anything unasked: before that, it is unknown
 #    what they lack, and most of what would be sent is there already.
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class Offers:
         view, cache = contact.view, self._cache
         if view is None or not cache.partial:
             return
-        # A relay tells of more as soon as what it told of is through: it passes on the first pieces while others come.
+        # A relay offers more as soon as its last offer is served: it passes on the first pieces while others come.
         prompt = self._few_links() and _idle(contact)
         if now < contact.offers.partials_us and not prompt:
             contact.timers.hasten(OFFER, contact.offers.partials_us)

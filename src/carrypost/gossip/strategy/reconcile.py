@@ -17,13 +17,12 @@ messages; offers follow from it.
 # depth 62. Nothing of this is stored but the 64 XORs of depth 6, which a view keeps up to date; deeper ones
 # are computed from the one bucket concerned, some 150 fingerprints where 10,000 are held.
 #
-# A run. The initiator sends the XOR over each child of the root. The other side compares them with its own,
-# and for each child that differs replies with what is less to send: the members, if it has FEW of them or
-# none, else the XORs of the grandchildren. The initiator does the same with these, and so on. Who gets a
-# *listed* bucket knows all about it: what is here and not listed, the other lacks (`mine_only`); what is
-# listed and not here is asked for by its fingerprint (`wanted`), from which the other side learns what this
-# one lacks (`wanted_mine`). A bucket that is equal is not mentioned again. In the end both sides know what
-# of theirs the other lacks:
+# A run. The initiator sends the XOR over each child of the root. The other side compares them with its own, and for
+# each child that differs replies with what is less to send: the members, if it has FEW of them or none, else the XORs
+# of the grandchildren. The initiator does the same with these, and so on. A side that gets a *listed* bucket knows all
+# about it: what is here and not listed, the other lacks (`mine_only`); what is listed and not here is asked for by its
+# fingerprint (`wanted`), from which the other side learns what this one lacks (`wanted_mine`). A bucket that is equal
+# is not mentioned again. In the end both sides know what of theirs the other lacks:
 #
 #     initiator                                       the other
 #     round 0   64 XORs                               -->
@@ -47,16 +46,15 @@ messages; offers follow from it.
 #        10,000               100          24   19,539    (20 and 17,826 if they are not the initiator's)
 #             0            10,000           3      657    (2 and 51 if the initiator has none)
 #
-# What the XOR is good for. Fingerprints are independent as long as nobody tries: the chance that a bucket
-# that differs looks equal is 2**-64. It is no cryptographic hash of the set, though. An author can sign
-# some sixty messages of its own whose fingerprints add up to that of somebody else's message X; a host that
-# has these and lacks X then looks, to one that has X and lacks these, as if there were no difference. The
-# author has to place them at the one and keep them from the other; it ends with the first of them that
-# expires or spreads; X still comes by any third host and by increments; and nothing is forged by it. Two
-# ids with one fingerprint (2**32 hashes) hide one another, and both are their author's own. A key per
-# contact would close this and cost a pass over the set per contact; wire version 1 does not have it.
-# Digests are not signed, either: a liar learns fingerprints of what matches a profile that it knows, can
-# make us offer what the other has, and can waste a run, but can neither forge a message nor take one away.
+# What the XOR is good for. Fingerprints are independent as long as no author chooses them: the chance that a bucket
+# that differs looks equal is 2**-64. It is no cryptographic hash of the set, though. An author can sign some sixty
+# messages of its own whose fingerprints add up to that of another author's message X; a host that has these and lacks X
+# then looks, to one that has X and lacks these, as if there were no difference. The author has to place them at the one
+# and keep them from the other; it ends with the first of them that expires or spreads; X still comes by any third host
+# and by increments; and nothing is forged by it. Two ids with one fingerprint (2**32 hashes) hide one another, and both
+# are their author's own. A key per contact would close this and cost a pass over the set per contact; wire version 1
+# does not have it. Digests are not signed, either: a liar learns fingerprints of what matches a profile that it knows,
+# can make us offer what the other has, and can waste a run, but can neither forge a message nor take one away.
 #
 # Hostile digests. One frame may ask about BUCKETS_MAX buckets and CHILDREN_MAX XORs; `split` keeps its own
 # frames below that. A XOR costs at most 16 numbers in the reply, so a frame costs a bounded reply and, at

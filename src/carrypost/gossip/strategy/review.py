@@ -87,7 +87,7 @@ class Review:
         self._number += 1
         run = ReviewRun(self._number, view.known)
         # With nothing to compare there is nothing to ask. If the profiles are equal the run also
-        # tells what this host lacks, so an empty host asks nevertheless.
+        # shows what this host lacks, so an empty host asks nevertheless.
         if not run.snapshot and not self._same(contact):
             self._agree(contact, run, now)
             return

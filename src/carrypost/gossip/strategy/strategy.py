@@ -88,7 +88,7 @@ class Strategy(Generic[C]):
         """
 
     def announced(self, now: int) -> bool:  # noqa: ARG002 - others offer then
-        """Note that this host announced itself to everybody; return True if the step has to be finished for that."""
+        """Note that this host announced itself to all in range; return True if the step has to be finished for that."""
         return False
 
     def offer(self, now: int) -> None:

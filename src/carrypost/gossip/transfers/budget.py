@@ -163,8 +163,8 @@ class Budgets:
         cost = _PROFILE_ENTRY_COST * len(profile.entries) + _PROFILE_COPY_COST * copies + selecting_us
         self.profiles.spend(selecting_us // _PROFILE_US, now)
         # A newcomer's first profiles are necessary work. Charging them to the newcomer would mute
-        # honest nodes with large profiles; charging nobody would let a thousand addresses compile
-        # patterns for free.
+        # honest nodes with large profiles; not charging them at all would let a thousand addresses
+        # compile patterns for free.
         if self.profiles.share(now) < _PROFILES_FREE:
             self.tally -= cost
         else:

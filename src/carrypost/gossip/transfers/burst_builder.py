@@ -2,7 +2,7 @@
 
 A burst fills the window of one neighbour, most privileged message first. A message that several neighbours wait for
 goes out once, by broadcast, and is tracked in the window of each of them ("one transmission may serve several
-requesters"). Serials are numbered per host, so that a broadcast frame has the same serial for everybody.
+requesters"). Serials are numbered per host, so that a broadcast frame has the same serial for all neighbours.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 # - *Congestion avoidance*: above the threshold it grows by one datagram per round trip.
 # - *Loss*: threshold and window fall to 70 %, once per round trip. Further frames that were in
 #   flight at a reduction may be lost as well; they were sent before the sender could know, and do
-#   not count again (the recovery period of RFC 9002 §7.3.2, told by serials instead of times, as by
-#   `recover` in RFC 6582).
+#   not count again (the recovery period of RFC 9002 §7.3.2, recognised by serials instead of times,
+#   as by `recover` in RFC 6582).
 # - *Timeout*: the threshold falls to half the window, the window to its minimum, and slow start
 #   begins anew.
 #

@@ -17,8 +17,8 @@ a contact breaks, whole pieces stay and fragments are dropped.
 #
 # What must hold: nothing unverified reaches the cache, and nothing that one neighbour sent can
 # spoil what another sent. Pieces are verified one by one for that reason: with one hash over the
-# whole message, a single bad fragment among 16 MiB would cost all of it, and nobody could tell
-# which neighbour sent it.
+# whole message, a single bad fragment among 16 MiB would cost all of it, and the neighbour that
+# sent it could not be identified.
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ class Inbound:
 
     def _accept(self, want: Want, found: Descriptor, frame: WholeDescriptor | DescriptorPart | OpenParcel) -> None:
         """Accept a descriptor, and the unsigned numbers beside it."""
-        # Carriers change hops and age, so that nobody can sign them. They are clamped, since a wild
-        # value would end up in other nodes' records.
+        # Carriers change hops and age, so that no author can sign them. They are clamped, since a
+        # wild value would end up in other nodes' records.
         want.hops = min(HOPS_MAX, max(1, frame.hops))
         want.age_ms = min(AGE_MS_MAX, max(0, frame.age_ms))
         want.reset = False
@@ -330,7 +330,8 @@ class Inbound:
             interesting=want.interesting, giver=NodeId(link.peer), hops=want.hops, age_ms=want.age_ms, now=now,
         )  # fmt: skip
         if copy is Reason.SHARE:
-            # Not the message is at fault, but who brings it, or writes too much: it is not remembered against it.
+            # The fault lies with the neighbour or the author, which is over its share. So the message is not remembered
+            # as bad.
             if (memory := self._cache.get(descriptor.id)) is not None:
                 self._cache.remove(memory, Reason.EXPIRED)
             self._wants.block_from(link, want.entry.handle, copy.value, now + SHARE_BLOCK_US)

@@ -80,7 +80,7 @@ class Inspection:
             raise ForgeryError("own-message")
         self._check_times(found, now)
         if (self._purges or self._struck) and self.is_purged(found, now):
-            # Nobody need offer it again, nor is it asked of others. By its id it is vouched for whom it is for, so the
+            # The message need not be offered again, nor requested from others. Its id covers its recipients, so the
             # signature does not matter.
             raise PurgedError(self._holdings.remember(found))
         wanted = self._interests.wants(found)

@@ -51,7 +51,7 @@ _INTRODUCTIONS = (Announce, Profile, ProfileRequest)
 """Kinds that are sent to every neighbour that is heard; all others only after a contact has begun."""
 _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
 """Kinds that are accepted from a neighbour that does not list this host yet; a request that names this host is as good
-as a list. Frames about links are for everybody in range, and count only later (`island`)."""
+as a list. Frames about links are for all hosts in range, and count only later (`island`)."""
 _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
 """Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
 

@@ -3,7 +3,7 @@
 # Theory of operation
 # -------------------
 # A neighbour acknowledges *serials*. Each transmission has a serial of its own, higher than all
-# before it, so an acknowledgement tells which of several transmissions of one content arrived:
+# before it, so an acknowledgement shows which of several transmissions of one content arrived:
 # retransmissions are not ambiguous (RFC 9002 §2), and every acknowledgement may measure the round
 # trip. From `sent` on a frame is *in flight*. It leaves that state in exactly one of these ways:
 #
@@ -13,9 +13,9 @@
 #     discarded       its content need not arrive any more.
 #
 # This module treats contents as values that can be compared, and knows nothing of their meaning. It
-# calls nobody: each input (`sent`, `acknowledged`, `timed_out`, `discard`) returns what became of
-# frames, and the sender decides what follows. Its only dependence on time is its one timer,
-# `DECLARE_LOST`.
+# calls no other module: each input (`sent`, `acknowledged`, `timed_out`, `discard`) returns what
+# became of frames, and the sender decides what follows. Its only dependence on time is its one
+# timer, `DECLARE_LOST`.
 #
 # Rules
 # -----
@@ -39,9 +39,9 @@
 #   rising.
 # - While anything is in flight the timer runs. Otherwise one lost burst would stop the link for
 #   good.
-# - An acknowledgement may be forged by anybody who can forge an address. One that names nothing in
-#   flight is found out by its ends, without a look at every frame; one that names frames not in
-#   flight changes nothing; and what is remembered of lost frames is bounded.
+# - An acknowledgement may be forged by any attacker that can forge an address. One that names
+#   nothing in flight is found out by its ends, without a look at every frame; one that names frames
+#   not in flight changes nothing; and what is remembered of lost frames is bounded.
 #
 # Why it differs from QUIC
 # ------------------------
@@ -200,8 +200,8 @@ class LossRecovery(Generic[Content]):
         late = self._pop_late(base, bitmap) if self._lost else []
         spurious = self._undo_spurious(late) if late else []
         if arrived or late:
-            # What is acknowledged for the first time in a later report would seem to have taken longer than it did: so
-            # a late frame tells the round trip only where nothing else does.
+            # A frame that is first acknowledged in a later report would seem to have taken longer than it did. So a
+            # late frame measures the round trip only if no other frame does.
             newest = arrived[0] if arrived else late[-1]
             self.timeouts = 0
             self._timeout.measure(now - newest.sent_us)
@@ -257,7 +257,7 @@ class LossRecovery(Generic[Content]):
         in_flight = self.in_flight
         if not in_flight:
             return []
-        # What speaks of nothing that is in flight is not held against every frame: anybody can send it.
+        # An acknowledgement of nothing in flight is not compared with every frame, since any attacker can send one.
         oldest, newest = self._ends()
         first = max(base, oldest)
         named = bitmap >> first - base & (1 << max(0, newest - first + 1)) - 1

@@ -4,7 +4,7 @@ A *job* is one message on its way to one neighbour; it plans the *items* to send
 the whole message as one parcel. Jobs go out by level, the most privileged first, and within a level in the order of
 their requests. Retransmissions go before all of them.
 
-Frames in flight, losses and the window are the business of `gossip.transfers.loss`. The outbox tells it the content of
+Frames in flight, losses and the window are the business of `gossip.transfers.loss`. The outbox passes it the content of
 each frame, and learns which arrived and which have to be sent again. A job is done when every item was sent and none of
 it is in flight or waits for retransmission. `stop_and_wait` is a window of one message (JOMS-15 figure 3: each message
 is acknowledged before the next one is sent).
@@ -24,8 +24,8 @@ is acknowledged before the next one is sent).
 #    open, when it times out, when its message is cancelled or its contact ends. They continue with
 #    the items that are left.
 # 3. What was lost at one neighbour is retransmitted to that neighbour alone. Losses of different
-#    receivers are mostly different frames, and rebroadcasting each of them would cost everybody's
-#    airtime.
+#    receivers are mostly different frames, and rebroadcasting each of them would cost the airtime
+#    of all.
 
 from __future__ import annotations
 

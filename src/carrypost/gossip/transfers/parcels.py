@@ -122,8 +122,8 @@ class Parcels:
         """
         descriptor, message = frame.descriptor, frame.descriptor.id
         nbytes = link.inbox.charge_unasked(descriptor.wire_bytes + descriptor.length)
-        # The bound keeps a neighbour from filling the link with messages that nobody wants. A
-        # neighbour that was told what is lacking here is bound by its window instead.
+        # The bound keeps a neighbour from filling the link with unwanted messages. A neighbour that
+        # knows from this host what is lacking here is bound by its window instead.
         if (nbytes > _UNASKED_BYTES_MAX and not link.supplies) or self._wants.blocked(link, message, now):
             self._outputs.refuse("unsolicited", link.peer)
             return None

@@ -37,7 +37,7 @@ def strike(context: HostContext, messages: Iterable[MessageId], node: NodeId, un
         copy = cache.get(message)
         if copy is None:
             unknown.append(message)
-        # Without this check any node could purge anybody's messages from all caches by
+        # Without this check any node could purge other nodes' messages from all caches by
         # acknowledging them.
         elif not is_for(copy.descriptor, node):
             others += 1

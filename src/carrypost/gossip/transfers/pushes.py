@@ -34,7 +34,7 @@ class Pushes:
         self._prefix = context.prefix
         self._bursts = transfer
         settings = context.settings
-        # Without announcements nobody would say what came.
+        # Without announcements no neighbour would report which pushes arrived.
         self.bytes_max = settings.push_bytes_max if settings.beacons else 0
         """Longest payload that is pushed; 0: none is."""
 

@@ -126,7 +126,8 @@ class RequestServer:
                 self._holdings.mark_carried(through)
             if self._outputs.tracing:
                 self._outputs.passed(link.node, [copy.descriptor for copy in self._holdings.at(through)])
-        # Each was looked at, at worst: whoever acknowledges nothing again and again pays for it.
+        # At worst, each frame was looked at: a neighbour that repeatedly acknowledges nothing is
+        # charged for it.
         looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
         useful = pushed or outbox.recovery.unacknowledged < unacknowledged
         link.budgets.credit(price(frame) if useful else -looked_at)

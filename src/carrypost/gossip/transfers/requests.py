@@ -257,8 +257,8 @@ class Requests:
         The acknowledgement is for routes, whose other end does not hear announcements.
         """
         inbox = link.inbox
-        # An announcement confirms pushes to everybody at no extra cost. A burst of sixteen would
-        # wait too long for it.
+        # An announcement confirms pushes to all neighbours at no extra cost. A burst of sixteen
+        # would wait too long for it.
         if not link.route:
             inbox.unasked.note(serials)
         if earlier := inbox.acks.note(serials):

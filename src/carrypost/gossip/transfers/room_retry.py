@@ -15,7 +15,7 @@ as fits beside what each neighbour was asked for already: at once, and at most o
 # before the contact is on offer nowhere; so some of these are invited when a review begins while
 # there is room, and the neighbour offers them again.
 #
-# Why it ends. Unused room displaces nobody; otherwise a lower rank makes room for a higher one.
+# Why it ends. Unused room displaces no message; otherwise a lower rank makes room for a higher one.
 # Sort the contents of a cache by rank before and after: the later sequence is the larger, so no two
 # messages can displace each other in turns.
 
@@ -150,7 +150,7 @@ class RoomRetry:
         return copy.rank, copy.interesting, entry.length - (copy.held_bytes if copy.here else 0), entry
 
     def _coming(self, link: Link) -> tuple[int, int]:
-        """Return the messages and bytes that this neighbour was asked for, or that are half here from anybody."""
+        """Return the messages and bytes that this neighbour was asked for, or that are half here from any neighbour."""
         cache, wants = self._cache, self._wants
         messages = nbytes = 0
         for want in link.inbox.wants.values():
@@ -200,7 +200,8 @@ class RoomRetry:
         messages, nbytes = messages + 1, nbytes + lacking
         if cache.room.fits(messages, nbytes, interesting=interesting):
             return True
-        # Who is over its share takes room from nobody, and what is carried between nodes from its own kind only.
+        # A party over its share takes no room from others. Messages carried between nodes take it from their own kind
+        # only.
         if self._wants.blocked(link, entry.message) or not cache.room.displaces(
             messages, nbytes, rank, interesting=interesting
         ):

@@ -1,6 +1,6 @@
 """Retransmission timeout of one link: the time to wait for an acknowledgement (RFC 6298, RFC 9002 §5, §6.2)."""
 
-# Measuring. Every transmission has a serial of its own, so every acknowledgement tells which of
+# Measuring. Every transmission has a serial of its own, so every acknowledgement shows which of
 # several transmissions of the same content it answers, and each may be measured (Karn's rule has
 # nothing to exclude).
 #

@@ -231,7 +231,7 @@ class Wants:
         limit = self._limits.partials_max
         fullest = link
         # A share per link, not one common bound: a neighbour that opens hundreds of messages and
-        # finishes none would otherwise evict everybody else's halves.
+        # finishes none would otherwise evict the incomplete messages of all others.
         if len(mine) <= max(1, limit // LINK_SHARE):
             if len(self._open) == 1 or sum(map(len, self._open.values())) <= limit:
                 return

@@ -1,4 +1,4 @@
-"""Frames of acknowledgements and links, which everybody passes on, and of sessions of the strategy `anti-entropy`.
+"""Frames of acknowledgements and links, which all hosts pass on, and of sessions of the strategy `anti-entropy`.
 
 A recipient signs which messages it has (`AckRecord`); `gossip.acked` keeps such records and exchanges them. Lists of
 them are compared by `AckList`, a little at a time, in four rounds.
@@ -7,8 +7,8 @@ In a session (`gossip.strategy.sessions`) one host lists all that it has, in par
 each part with what it lacks of it (`Missing`).
 
 In an island (`carrypost.island`) a `Relay` carries a datagram to a host that is no neighbour, along a path that its
-sender chose. Each host tells neighbours which of them are its relays, and a digest of what it knows (`LinkState`), and
-tells everybody of its links (`LinkRecord`).
+sender chose. Each host sends its neighbours the list of its relays and a digest of what it knows (`LinkState`), and
+sends all hosts the list of its links (`LinkRecord`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ACKED_IDS_MAX = 32
 """Messages that one record may name."""
 ACK_PARTS = 64
-"""A list is compared by so many parts, by the leading bits of fingerprints."""
+"""Parts by which a list is compared, by the leading bits of fingerprints."""
 PATH_BYTES_MAX = 65 * PREFIX_BYTES
 """Of the longest path that any setting allows."""
 HEAD_BYTES = 8
@@ -140,7 +140,7 @@ class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 def cut(data: bytes, size: int) -> list[bytes]:
-    """Return packed parts of so many bytes."""
+    """Return packed parts of `size` bytes."""
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 

@@ -7,7 +7,7 @@ datagrams: larger things are frames of several parts.
 The invariant: `wire_size(frame)` is exactly the number of bytes that `encode` makes of it, so an emulation that never
 encodes anything counts what a real node would send.
 
-`decode` accepts any bytes from anybody and never raises. Stage one cuts the array into frames without reading them;
+`decode` accepts any bytes from any sender and never raises. Stage one cuts the array into frames without reading them;
 stage two decodes each by its kind and checks it (`gossip.wire.checks`), so that one bad frame does not take the others
 with it. Refused frames are counted under their `Refusal`. Whatever lengths a peer declares, memory is allocated only
 for bytes that are there.
@@ -250,7 +250,8 @@ def _frame(view: memoryview, limits: Limits) -> tuple[Frame, bool]:
 
 
 def _whole(part: f.DescriptorPart) -> f.WholeDescriptor:
-    # What may stand in a descriptor is checked by whoever takes it in, who can then remember its id.
+    # The content of a descriptor is checked where it is accepted (`inspection`), where its id can
+    # be remembered.
     descriptor = descriptors.decode(part.body)
     return f.WholeDescriptor(part.handle, part.serial, part.hops, part.age_ms, descriptor)
 

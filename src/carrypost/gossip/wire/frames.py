@@ -6,13 +6,14 @@ ids and handles, never slots.
 
 Four frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
 `DescriptorPart` that holds the descriptor by reference), `OpenParcel` (a `Parcel` that does), `StoredData` (a `Data`
-whose bytes the driver still has to read from its store) and `BlankData` (a `Data` of so many zeros that nobody makes).
+whose bytes the driver still has to read from its store) and `BlankData` (a `Data` of a number of zeros that are never
+allocated).
 
 Layers add kinds of their own, derived from `LayerFrame`. A kind that wraps other frames has an `Envelope` beside it,
 which holds those as they are, so that sizes are counted and payloads filled in inside it, too: `OpenRelay` is one.
 
 A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
-A *serial* is the number of one transfer frame of one host, whoever it goes to; acknowledgements name serials.
+A *serial* is the number of one transfer frame of one host, to any neighbour; acknowledgements name serials.
 """
 
 from __future__ import annotations
@@ -360,7 +361,7 @@ def entries(frame_type: type[WireFrame | LayerFrame]) -> list[type[msgspec.Struc
 
 
 class Transmission(msgspec.Struct, frozen=True):
-    """Frames that leave together, to one neighbour or (`to` is None) to everybody in range."""
+    """Frames that leave together, to one neighbour or (`to` is None) to all nodes in range."""
 
     frames: tuple[Frame, ...]
     to: str | None

@@ -2,7 +2,7 @@
 
 The buffer is bounded for all senders together, in bytes and in parts (a part of one byte is not free, either). When it
 is full, the sender that fills most of it loses the thing that has waited longest without a new part, and has to send it
-again: so a sender of nothing but first parts is in nobody's way.
+again: so a sender of nothing but first parts does not hinder others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`Message`: header fields, properties, and what all bodies have in common (JMS §3).
 
 A message that a program makes is written freely, and sent as often as it likes: what is sent is what the message is at
-that moment. One that it receives is made of bytes that nobody changes, so that a redelivery is as the first delivery
-was; its properties and its body are read-only until they are cleared.
+that moment. One that it receives is made of bytes that never change, so that a redelivery equals the first delivery;
+its properties and its body are read-only until they are cleared.
 """
 
 from __future__ import annotations
@@ -164,9 +164,10 @@ class Message:
 
             await message.release(delay=300)  # Its printer is off: try again in five minutes.
 
-        The `delay` is seconds, or a `timedelta`. Until then nobody gets the message, and others go on. That holds over
-        a restart of program and node, but not beyond the end of a subscription that is not durable. Each time counts
-        for `messaging.tries`. A message that was acknowledged or released before stays as it is.
+        The `delay` is seconds, or a `timedelta`. Until then no consumer gets the message, and other messages are
+        delivered. That holds over a restart of program and node, but not beyond the end of a subscription that is not
+        durable. Each time counts for `messaging.tries`. A message that was acknowledged or released before stays as it
+        is.
 
         For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
         """

@@ -1,7 +1,7 @@
 """Properties of a message: a mapping from names to values, each of which keeps its type (JMS §3.5).
 
-A program sets its own, and the two that JMS lets it set. What this node says of a message that it hands over (how often
-it did, since when it is here, who signed it) is given beside them: it can be read like them and does not travel.
+A program sets its own, and the two that JMS lets it set. Facts that this node adds to a message that it hands over
+(delivery count, time of arrival, signer) are given beside them: they can be read like properties and do not travel.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ class StreamMessage(Bodied[list[Value]]):
     def read_bytes(self, size: int | None = None) -> bytes | None:
         """Return the next value, which is bytes, or None if it is null.
 
-        With a `size` it is read by parts of so many bytes: the one that is shorter, or empty, is the last, and until
-        then nothing else can be read.
+        With a `size` the value is read in parts of that many bytes: the one that is shorter, or empty, is the last, and
+        until then nothing else can be read.
         """
         value = self._current()
         found = read(value, ValueType.BYTES, BODY_TABLE, self._what())
