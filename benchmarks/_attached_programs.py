@@ -3,8 +3,8 @@
 CPU time is that of all processes: the node's, and that of every program. In the end of every measurement a PERSISTENT
 message is sent: when that is on disk, so is everything before it.
 
-Run as a program, this receives: ``python -m benchmarks._attached_programs FOLDER MESSAGES`` says that it is ready, and
-then how much CPU time, in seconds, so many messages took it.
+Run as a program, this receives: ``python -m benchmarks._attached_programs FOLDER MESSAGES`` prints that it is ready,
+and then the CPU time, in seconds, that it used for that number of messages.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ changes, and the path to every broker is looked up again. The goal is a time on 
 the broker between passes it on: three messages are made, stored and acknowledged, and with signatures the last broker
 and the one between check two each. By gossip one message is made, and the host between carries it. The CPU time of all
 three hosts counts, publication and acknowledgements included. *Alone*: each message is published when the last came;
-*together*: so many at once, so that gossip shares its steps among them.
+*together*: several at once, so that gossip shares its steps among them.
 
 *Events*: the same for an event over three hops, from its producer over both homes to its consumer: four messages are
 made, three are acknowledged.
@@ -22,8 +22,8 @@ out; the runoff of the flood watch beside the same in Python; the latency of mes
 seat beside 255 idle ones.
 
 *Control*: bytes of the messages by which brokers and clients keep channels going, apart from events and results, per
-broker and hour. Four brokers in a line have so many clients, all of them consumers and some of them producers, each on
-a node of its own. An event is sent every minute. Messages by which clients come do not count.
+broker and hour. Four brokers in a line have a given number of clients, all of them consumers and some of them
+producers, each on a node of its own. An event is sent every minute. Messages by which clients come do not count.
 
 *Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, which has brokers alone, and of
 `scenarios/overlay_clients.toml`, each beside the same scenario without overlay.
@@ -77,7 +77,7 @@ _BYTES, _NEIGHBOURS = 1_000, 6
 
 
 def overlay(count: int, seed: int = 1) -> tuple[TopologyTable[Entry], Brokers, list[bytes]]:
-    """Return the tables of one broker among so many, each with the nearest as neighbours, and the names of all."""
+    """Return the tables of one broker among `count`, each with the nearest as neighbours, and the names of all."""
     rng = random.Random(seed)
     places = {NodeId(f"n{number}"): complex(rng.random(), rng.random()) for number in range(count)}
     own = next(iter(places))

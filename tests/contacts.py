@@ -127,7 +127,7 @@ def _edge(one: str, other: str) -> tuple[str, str]:
 
 
 def names(count: int) -> list[str]:
-    """So many names."""
+    """Return the names of `count` nodes."""
     return [f"n{number}" for number in range(count)]
 
 

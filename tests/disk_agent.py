@@ -1,11 +1,11 @@
 """A real program on a small disk: it fills a queue, moves messages in transactions, or only consumes.
 
-``python tests/disk_agent.py fill FOLDER PORT TOPIC`` sends so many messages to a topic with a durable subscription, and
+``python tests/disk_agent.py fill FOLDER PORT TOPIC`` sends TOPIC messages to a topic with a durable subscription, and
 then more to the queue ``jobs`` until sends are refused: it says ``sent`` for each of those, ``filled``, and stays.
 ``python tests/disk_agent.py move FOLDER PORT`` takes messages out of the queue and sends longer ones there, each by one
 transaction, until commits are rolled back: it says ``moved`` for each, ``stuck``, and stays.
-``python tests/disk_agent.py drain FOLDER PORT QUEUE TOPIC`` consumes so many messages of the queue and of the topic,
-says ``drained``, leaves the context, and fills the queue again.
+``python tests/disk_agent.py drain FOLDER PORT QUEUE TOPIC`` consumes QUEUE messages of the queue
+and TOPIC messages of the topic, says ``drained``, leaves the context, and fills the queue again.
 """
 
 from __future__ import annotations

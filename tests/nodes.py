@@ -238,7 +238,7 @@ class Node:
         return message
 
     async def collect(self, count: int) -> list[Received]:
-        """So many messages, each acknowledged."""
+        """Return `count` messages, each acknowledged."""
         return [await self.receive() for _ in range(count)]
 
     async def states(self) -> dict[str, str]:

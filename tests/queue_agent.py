@@ -5,7 +5,7 @@
 `send` returned, and ``delivered NUMBER`` when it heard so.
 ``python tests/queue_agent.py work FOLDER QUEUE`` consumes and acknowledges each message: it says ``got ID TEXT COUNT``
 before, and ``done ID`` after that returned.
-``python tests/queue_agent.py move FOLDER COUNT`` fills the queue ``in`` with so many numbers, once, and moves them,
+``python tests/queue_agent.py move FOLDER COUNT`` fills the queue ``in`` with COUNT numbers, once, and moves them,
 each by one transaction, odd ones to the queue ``out``, even ones to the topic ``out``: it says ``moved NUMBER`` after
 each.
 ``python tests/queue_agent.py count FOLDER`` says what is in all three, ``in NUMBER``, ``queue NUMBER``,

@@ -20,7 +20,7 @@ Shape = Callable[[list[str]], Edges]
 
 @contextmanager
 def world(count: int, shape: Shape, *, seed: int = 1, loss: float = 0.0, **settings: object) -> Iterator[World]:
-    """So many nodes with these contacts, which were noticed and have settled."""
+    """Yield a world of `count` nodes with these contacts, which were noticed and have settled."""
     nodes = names(count)
     with network(*nodes, seed=seed, loss=loss, island=True, **settings) as net:  # type: ignore[arg-type]
         found = World(net, nodes)

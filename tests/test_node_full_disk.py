@@ -88,7 +88,7 @@ async def sent_at_last(program: Program) -> tuple[str, bytes]:
 
 
 async def held(node: Node, topic: str, count: int) -> dict[str, bytes]:
-    """So many messages that the node holds: what a program is handed that subscribes, and acknowledges nothing."""
+    """Return `count` messages that the node holds, as handed to a program that subscribes and acknowledges nothing."""
     async with await Program.connect(node.control) as program:
         await program.subscribe(topic)
         found = [await program.receive(timeout_s=PATIENCE_S) for _ in range(count)]

@@ -52,7 +52,7 @@ class Bench:
         return job
 
     def send(self, job: Job, count: int = 1) -> list[int]:
-        """So many frames of a job go out now."""
+        """Send `count` frames of a job now; return their serials."""
         sent = []
         for _ in range(count):
             self.serial += 1

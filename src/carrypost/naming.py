@@ -1,8 +1,8 @@
 """`InitialContext`: the directory for programs, as JNDI has it, in Python's spelling.
 
 Every device has a namespace of its own: what its programs bound, and what other devices advertise. A lookup asks that
-one and nobody else, so it costs nothing and says what is known here; with a timeout it waits for an advertisement.
-What names are, and how they travel, is told in `mom.names.namespace` and `mom.names.directory`.
+namespace alone, so it sends nothing and returns what is known here; with a timeout it waits for an advertisement.
+Names, and how they travel, are described in `mom.names.namespace` and `mom.names.directory`.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class NamingContext:
     async def lookup(self, name: str, timeout: Duration | None = None) -> Destination | NamingContext:
         """Return the destination or context of a name on this device.
 
-        With a `timeout`, waits so long for somebody to advertise it, where nothing is called so yet. A full name needs
-        nobody: ``Alan@NODE``, ``queue/Alan@NODE``, ``topic/news``. Raises `NameNotFoundException`, which has the
+        With a `timeout`, waits that long for a node to advertise the name, if it is not known yet. A full name needs no
+        advertisement: ``Alan@NODE``, ``queue/Alan@NODE``, ``topic/news``. Raises `NameNotFoundException`, which has the
         nearest names, and `AmbiguousNameException`, which has the full ones, where nodes mean different things by it.
         """
         limit_s = 0.0 if timeout is None else seconds(timeout, "a timeout")

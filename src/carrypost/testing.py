@@ -98,8 +98,8 @@ __all__ = [
 class Network(engine.Network):
     """A network in virtual time, with contexts for programs.
 
-    A listener that fails with a message too often, and no exception listener to be told, is an error of the test: it is
-    raised when the network is left.
+    A listener that fails with a message too often is an error of the test, unless an exception listener is set: the
+    error is raised when the network is left.
     """
 
     _providers: dict[str, LocalProvider] | None = None
@@ -209,7 +209,7 @@ def network(
     datagram) and `rate_bytes_per_s` are those of every link that does not say otherwise. `encoded`: every
     frame goes through its bytes. `contacts` is a file of contacts (`a,b,start,end`, or The ONE's connection events),
     which are played from the opening on; nodes that only it names are there too. `record` takes the event log, whose
-    first row tells how the run was made; as a path, it is written when the network is closed, as lines of JSON if it
+    first row describes the run; as a path, it is written when the network is closed, as lines of JSON if it
     ends in .jsonl, else as Parquet.
     `privilege` is the application's rule for which of two messages matters more.
     """

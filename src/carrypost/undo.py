@@ -8,7 +8,7 @@ first, and the answer is `Undone`. A command that noted nothing is not undone: w
 
 Both happen inside a step of the host, so whatever they change is in the batch of that step.
 """
-# Programs are told that a command is done only when it is on disk, but nodes act on it at once:
+# Programs are notified that a command is done only when it is on disk, but nodes act on it at once:
 # waiting for the disk before every further step would cost a disk's latency each. So memory is
 # ahead of the disk, and when the disk is full memory has to go back.
 #

@@ -143,7 +143,7 @@ class Publisher:
         withheld = withheld or bool(descriptor.ordering) or numbered
         memory = self._holdings.cache.get(descriptor.id)
         if memory is not None and not memory.here:
-            # Where nothing is signed, a stranger may have used the number of a draft, whose id the program was told.
+            # Where nothing is signed, a stranger may have used the number of a draft, whose id the program knows.
             self._holdings.cache.remove(memory, Reason.EXPIRED)
         source = None if packed.source is None else self._holdings.cache.get(packed.source)
         if source is not None:  # It must not be evicted for the message that has its payload.
@@ -178,7 +178,8 @@ class Publisher:
             journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
         self._holdings.keep((copy,), durability)
         if not self._ready:
-            # Else a crash could give the same number to another message, after this one was told of.
+            # Else a crash could give the same number to another message, after this one was
+            # reported.
             journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
         if alone:
             journal.hold(Stored(descriptor.id))

@@ -88,7 +88,8 @@ def plain_message_id(author: str, incarnation: int, sequence: int) -> MessageId:
 def shown(message: MessageId) -> str:
     """Return a message id as people see it: ``ID:`` and base32, or the plain text.
 
-    One hash in forty million looks like a plain id, so anybody can find one in a minute; almost surely it is not text.
+    One hash in forty million looks like a plain id, so an attacker can find one in a minute; almost surely it is not
+    text.
     """
     if _PLAIN.fullmatch(message):
         with suppress(UnicodeDecodeError):

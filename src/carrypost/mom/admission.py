@@ -1,7 +1,7 @@
 """The bounds of everything that another node may ask of this one about queues, and the price of each item.
 
 A control item comes from the author of its message, which signed it. Keys are free, so a bound for one node holds
-against that node and not against somebody with many keys. The threat model has a table of all items: their authors,
+against that node and not against an attacker with many keys. The threat model has a table of all items: their authors,
 their costs, and what happens beyond the bounds.
 
 Items are bounded in different ways. `Acknowledge`, `Release`, `Outcome` and `Snapshot` answer something that this node

@@ -2,7 +2,7 @@
 
 For each publication the holder makes one message to its subscribers, or several where they are many: a notification
 with the list of recipients, the publisher's descriptor as its origin, and its payload, which the store copies. The
-holder keeps nothing else: whoever carries notifications serves those who are away.
+holder keeps nothing else: the carriers of notifications serve subscribers that are away.
 
 A publication is acknowledged, and leaves, once its notifications are on disk; they leave this node no sooner. So a
 crash leaves the publication, the notifications, or both, and `restore` sees which: nothing is lost or sent twice.

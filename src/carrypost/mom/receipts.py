@@ -9,9 +9,9 @@
 #
 # Which reports count. A message that lists its recipients is delivered when all of them have it, by
 # their acknowledgements (`gossip.acked`). For a message to a queue only the manager's word counts.
-# For any other message to a topic anybody may report that it was delivered, and the first report
-# counts: the subscribers of a topic are known to nobody. If a node holds the topic, each such
-# report is passed on, and the holder may report that it has the message, or that it failed.
+# For any other message to a topic any node may report that it was delivered, and the first report
+# counts: no node knows the subscribers of a topic. If a node holds the topic, each such report is
+# passed on, and the holder may report that it has the message, or that it failed.
 
 from __future__ import annotations
 

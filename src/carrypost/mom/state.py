@@ -71,8 +71,8 @@ class ClaimInput(enum.Enum):
     """The subscription ended."""
 
 
-# A table, not methods: the diagram in the documentation is drawn from it, and a move that nobody
-# thought of raises instead of being half done.
+# A table, not methods: the diagram in the documentation is drawn from it, and a move that the table
+# does not list raises instead of being half done.
 _S, _M = ClaimState, ClaimInput
 MOVES: dict[tuple[ClaimState, ClaimInput], ClaimState] = {
     (_S.DELAYED, _M.DUE): _S.WAITING,

@@ -1,8 +1,8 @@
 """Counts of the messages that nodes consumed from one queue, for programs that place a queue at the busiest node.
 
-A queue counts `NODES_MAX` nodes at most, whatever number of keys somebody has. Beyond that a newcomer replaces the node
-that consumed least, and continues its count, as in the space-saving algorithm. So a node that consumes more than one in
-`NODES_MAX` messages is always among them, and no count is too low.
+A queue counts `NODES_MAX` nodes at most, whatever number of keys an attacker has. Beyond that a newcomer replaces the
+node that consumed least, and continues its count, as in the space-saving algorithm. So a node that consumes more than
+one in `NODES_MAX` messages is always among them, and no count is too low.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 # The problem. Nodes meet at random, so a reply often arrives before the message that it replies to.
 # A message is to be delivered only after everything that its author had seen before sending it.
-# Vector clocks need the set of members, which nobody knows here, and grow with it. So each message
+# Vector clocks need the set of members, which no node knows here, and grow with it. So each message
 # carries a *barrier*: its direct predecessors, by source and number (`barrier`). A message is
 # delivered once everything that its barrier names was delivered here or, in Δ-causal order, is
 # dead.

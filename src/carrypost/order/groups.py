@@ -148,7 +148,7 @@ class Order(Layer):
     def _receive(self, destination: str, ordering: Ordering, copies: list[Copy]) -> None:
         if not copies:
             return
-        # Any of the authors may open the group, whoever has a place left: a group is not refused
+        # Any of the authors that has a place left may open the group: a group is not refused
         # because of one of them.
         openers = dict.fromkeys([copy.descriptor.node for copy in copies])
         found = (self._group(destination, ordering, opener) for opener in openers)
@@ -217,7 +217,7 @@ class Order(Layer):
 
         A Δ-causal group needs nothing that it knew of the dead. In causal order a message that names one of them is not
         delivered any more, as at a host that never had it. So causal groups with a subscriber here are forgotten only
-        as far as necessary, the one that ended first before others, and none before it is over by anybody's clock.
+        as far as necessary, the one that ended first before others, and none before it is over by every node's clock.
         """
         now = self._forgot_us = self._holdings.now_us
         # A group with changes in an open batch may have to be reset to its state before (`lost`);
@@ -232,7 +232,7 @@ class Order(Layer):
             causal = group.ordering is Ordering.CAUSAL
             if group in busy or not group.is_over(now, margin_us=self._skew_us if causal else 0):
                 continue
-            # Nobody here would miss a causal group that no program subscribes to; one that is
+            # A causal group that no program here subscribes to is not missed; one that is
             # subscribed to is forgotten last.
             if not causal or not self._is_wanted(group):
                 self._forget(group)

@@ -1,6 +1,6 @@
 """Clients of this broker: producers and consumers that chose it as their home (OVERLAY §3.3, client manager).
 
-`Attach` is signed by the client's node, so nobody attaches or leaves for another one; of several the newest counts. A
+`Attach` is signed by the client's node, so no node attaches or leaves for another one; of several the newest counts. A
 client that does not attach again within its lease is forgotten. Clients are stored, and listed in this broker's roster,
 by which other brokers know where events of a channel come from and where they are wanted.
 """

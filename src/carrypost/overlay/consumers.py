@@ -8,8 +8,8 @@
 #
 # Why epochs. A seat moves while its results are on their way, and a broker that lost its connection
 # may still believe that it has the seat. Numbers alone would let results of both be mixed. An epoch
-# belongs to one broker and one life of the seat, so that the consumer, and nobody else, decides
-# whose results count.
+# belongs to one broker and one life of the seat, so that the consumer alone decides which broker's
+# results count.
 #
 # - Epochs rise by one when the seat moves: the home names the broker that will hold the next epoch
 #   (`Moving`), and results of both count, since the last ones of the old home may still be on their

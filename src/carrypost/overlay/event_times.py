@@ -3,7 +3,7 @@
 A producer marks each event with its number and time, in the row that has its number. The newest marks stay. Of older
 events ever fewer marks stay: between two of them are at most half as many events as follow, so that their number grows
 as the logarithm of the events. If marks leave open which event was the first one since a time, the earliest possible
-counts: a consumer may then be told of more events than it lost, never of fewer.
+counts: a consumer may then be notified of more events than it lost, never of fewer.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ of others is packed (`overlay.entries`, `overlay.rosters`), and so are the route
 
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
-# Why one table of who may say what. Items come in messages that anybody can address to a broker.
-# With the checks spread over their handlers, one that is forgotten lets a stranger move somebody
-# else's seat. Here every kind of item names the role that its author has to have, and handlers are
-# called for what passed only.
+# Why one table of authors and items. Items come in messages that any node can address to a broker.
+# With the checks spread over their handlers, one that is forgotten lets a stranger move another
+# consumer's seat. Here every kind of item names the role that its author has to have, and handlers
+# are called for what passed only.
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def shortened(item: Attach) -> Attach:
     return item
 
 
-# --- who may say what --------------------------------------------------------------------------------------
+# --- allowed authors of items ------------------------------------------------------------------------------
 
 
 class Who(enum.Enum):

@@ -108,7 +108,7 @@ class KeptCheckpoints:
 
 
 def _sum(count: int, more: int) -> int:
-    """Return a sum of numbers that a home reports: it could report so many that their sum cannot be stored."""
+    """Return a sum of numbers that a home reports, clamped: a home could report numbers whose sum cannot be stored."""
     return min(count + more, TIME_US_MAX)
 
 

@@ -163,7 +163,7 @@ class Modules:
         for copy in copies:
             original = copy.descriptor.original
             entry = self._entries.get(address.module_of(original.destination) or b"")
-            # Bytes with the right hash may come from anybody. The author of the message counts as
+            # Bytes with the right hash may come from any node. The author of the message counts as
             # the author of the module, since it is the one that vouches for it.
             wanted = entry is not None and entry.state is _State.WANTED and self._trusts(original.node)
             is_large = original.size > self._limits.module_bytes_max

@@ -75,7 +75,7 @@ class Moves:
         self.destinations.start(now)
 
     def attach(self, client: Client, now: int) -> Refusal | None:
-        """Enter a client, or let it leave, as `ClientManager.attach`; one whose seat moved away is told where."""
+        """Enter a client, or let it leave, as `ClientManager.attach`; one whose seat moved away is sent its place."""
         confirms = False
         if client.item.role is Role.CONSUMER and self._clients.is_news(client):
             if self.sources.has_moved(client, now):

@@ -3,14 +3,15 @@
 The layer reads messages to `overlay/N` and `overlay/all`, and passes each item to its part, if the author may send it.
 Programs use it by `host.overlay`. A host whose settings do not enable it has no such layer.
 """
-# Why a layer of its own. Brokers need what every layer needs: messages that are carried by anybody,
-# rows in the same batch as the cache, and undoing when a batch is lost. They talk to each other by
-# ordinary messages, so that an overlay works over partitions without a protocol of its own below.
+# Why a layer of its own. Brokers need what every layer needs: messages that are carried by any
+# node, rows in the same batch as the cache, and undoing when a batch is lost. They talk to each
+# other by ordinary messages, so that an overlay works over partitions without a protocol of its own
+# below.
 #
 # Why `finish` does nearly everything. What arrives only stirs the overlay (`_stirred`). At the end
-# of the step parts run in one order, and what one part says to this same node is heard at once,
-# until nobody says anything more. Otherwise a broker that is its own client would need a step, and
-# a batch, for each word that it says to itself.
+# of the step parts run in one order, and what one part sends to this same node is received at once,
+# until no part sends anything more. Otherwise a broker that is its own client would need a step,
+# and a batch, for each item that it sends to itself.
 
 from __future__ import annotations
 

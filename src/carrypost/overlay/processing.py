@@ -199,7 +199,7 @@ class Processing:
             drafts.append(_draft(to, each, covers, copy, lifetime_us))
         if drafts:
             _next_result(after)
-        # A result can name so many runs and no more. So events that give no results are reported by
+        # A result can name `RUNS_MAX` runs at most. So events that give no results are reported by
         # a result without content before there are too many.
         elif len(runs) >= RUNS_MAX:
             after, drafts, *_ = self.mute(after, to, lifetime_us, signed=event.signed)

@@ -27,7 +27,7 @@
 #
 # Both sides are tables: (state, input) -> actions, next state. An input that the table does not
 # list changes nothing, and is counted by the caller. Nothing here sends, stores or reads a clock:
-# `Source` and `Destination` are told their inputs, and return the actions for the seat.
+# `Source` and `Destination` are given their inputs, and return the actions for the seat.
 #
 # What must hold
 # --------------
@@ -212,7 +212,7 @@ SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
     # The order matters: the homes detour new events first, so that none falls between the last
     # event of the source and the first of the destination.
     (_S.DETOURING, _M.ALL_DETOURED): Step((_A.STOP_AT_LAST,), _S.DRAINING),
-    # Nothing was sent that could not be taken back. The homes are told to send everything to the
+    # Nothing was sent that could not be taken back. The homes are asked to send everything to the
     # source alone again.
     (_S.DETOURING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
     (_S.DETOURING, _M.TIMEOUT): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
@@ -223,8 +223,8 @@ SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
     (_S.DRAINING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.RESUME), _S.SEATED),
     (_S.DRAINING, _M.RESTART): Step((), _S.SEATED),
     # Three ways to learn that the move is over: the destination says so, the consumer names another
-    # seat, or nobody says anything for so long that the consumer has had another broker adopt the
-    # seat.
+    # seat, or neither reports anything for so long that the consumer has had another broker adopt
+    # the seat.
     (_S.MOVED, _M.SEATED): Step((_A.FORGET,), _S.GONE),
     (_S.MOVED, _M.ELSEWHERE): Step((_A.FORGET,), _S.GONE),
     (_S.MOVED, _M.TIMEOUT): Step((_A.FORGET,), _S.GONE),

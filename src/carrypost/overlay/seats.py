@@ -7,7 +7,7 @@
 #
 # The problem. A modulator is a function with a state, its broker may crash, its disk may be full,
 # and its consumer may move the seat elsewhere at any moment. Each event must count exactly once in
-# that state, or the consumer's results are wrong without anybody noticing.
+# that state, or the consumer's results are wrong and no node notices.
 #
 # The way chosen. A result, the cursor and the number are in one batch. So after a crash a seat
 # continues where its results end. If a batch is lost, the seat goes back to what is on disk, and
@@ -21,8 +21,7 @@
 # 3. One step processes at most `_STEP_EVENTS_MAX` events. A seat with ten thousand waiting events
 #    would otherwise keep the broker from answering its neighbours, and they would time it out.
 # 4. Clients' own code is charged to its client by the time that it takes, and only one payload is
-#    read for it at a time (`_run_programs`): a slow modulator delays its own results, and nobody
-#    else's.
+#    read for it at a time (`_run_programs`): a slow modulator delays its own results alone.
 #
 # Events come to a seat by its lanes (`overlay.lanes`), and missing ones are asked for
 # (`overlay.gaps`).

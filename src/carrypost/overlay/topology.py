@@ -3,9 +3,9 @@
 # A broker announces itself to all nodes. Every `update_s` it looks: its neighbours are the nearest
 # brokers that it knows, by the island's hops. The result is its *entry*, which it alone writes. It
 # sends its neighbours the entries that changed since it last sent them, its own and others', so
-# that each entry goes one broker further in each period. A broker that is nobody's neighbour gets
-# them from those that it lists. In its first period a broker sends what it learns at once. Then
-# every broker knows the whole overlay before movement begins to matter.
+# that each entry goes one broker further in each period. A broker that no other lists as a
+# neighbour gets them from those that it lists. In its first period a broker sends what it learns at
+# once. Then every broker knows the whole overlay before movement begins to matter.
 #
 # Why not flood every change, as the island does? Brokers are few and far apart, and each item
 # between them is a message of its own that travels several hops. Passing entries on once per period

@@ -118,9 +118,9 @@ def unpacked(scenario: Scenario, files: Sequence[Named], fetch: Fetch) -> Unpack
 
 
 def executor_folder() -> Path:
-    """Return a folder of this executor, for all its processes, which ends with it; of nobody but this user.
+    """Return a folder of this executor, for all its processes, which ends with it; only this user has access.
 
-    Where Spark gives none, or somebody else made it, it is a new one of this process.
+    Where Spark gives none, or another user made it, it is a new one of this process.
     """
     if given := os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]:
         folder = Path(given) / _FOLDER

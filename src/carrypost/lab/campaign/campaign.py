@@ -3,8 +3,8 @@
 A run is one task and one partition, and so is a window of a population's run; its record is the same wherever, and
 beside whatever, it was made. A failure is a row of the table `failures` and ends nothing. A campaign that is begun
 again does what is missing, failed or changed; what exists of these runs is removed before they start, so that all
-records are of the present campaign. The driver reads the progress from the folder, so tasks report to nobody and none
-waits.
+records are of the present campaign. The driver reads the progress from the folder, so tasks send no reports and do not
+wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The papers' experiments (`carrypost.lab.campaign.recipes`) as campaigns, laid out in a folder.
 
 An experiment is written into its folder as ``campaign.toml`` with its scenario beside it, so that the folder alone
-tells what was run, and `lab campaign` can run it too. Scenarios are found in the source tree and in the installed
+shows what was run, and `lab campaign` can run it too. Scenarios are found in the source tree and in the installed
 package.
 """
 

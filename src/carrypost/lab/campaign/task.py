@@ -128,7 +128,7 @@ def scenario_of(context: TaskContext, run: CampaignRun) -> Unpacked:
 
 
 def failure(context: TaskContext, run: CampaignRun, error: Exception, moved: Mapping[str, str]) -> State:
-    """Told with files as the driver knows them."""
+    """Return the state of a failed run, with the names of files that the driver knows."""
     text = str(error) if isinstance(error, CarrypostError) else f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_MAX:]
     for place, path in moved.items():

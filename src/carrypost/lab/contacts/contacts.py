@@ -1,8 +1,8 @@
 """Contacts from positions on Spark: exact on piecewise-linear motion, bit for bit the same as in one process."""
 
-# The problem. Who met whom is a join of all samples with all samples by time and place. Sampling
-# the positions every second and comparing them, as trace tools do, misses short contacts and
-# depends on the phase of the samples.
+# The problem. Finding contacts is a join of all samples with all samples by time and place.
+# Sampling the positions every second and comparing them, as trace tools do, misses short contacts
+# and depends on the phase of the samples.
 #
 # The way chosen. A node moves in a straight line between two samples, so the times at which a pair
 # is within range are roots of a quadratic: exact. Time is divided into slabs (`slabs`), samples are
@@ -16,7 +16,7 @@
 #
 # Positions are rows of POSITIONS in any order. A node is at its samples, and moves between two of
 # them in a straight line unless they are further apart than the longest gap; a node with one sample
-# meets nobody.
+# has no contacts.
 
 from __future__ import annotations
 

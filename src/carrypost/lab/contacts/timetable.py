@@ -1,6 +1,6 @@
 """Positions from a timetable in GTFS: one service day of a feed, as the emulator's ``model = "gtfs"`` drives it.
 
-Times are seconds since midnight of the service day, and go on after the next one. Whoever has the positions alone can
+Times are seconds since midnight of the service day, and go on after the next one. A reader of the positions alone can
 draw lines between all samples of a node: no two are more than a minute apart, however long a vehicle stands, so that
 every sensible maximum gap keeps them together; and a vehicle that was away comes back under another name, as NAME.2, so
 that no line is drawn over the time in between.

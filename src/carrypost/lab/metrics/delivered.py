@@ -146,8 +146,8 @@ def mode_delays(part: Delivered) -> Columns:
 def flood(part: Delivered) -> Columns:
     """Table FLOOD: how soon a flood would have brought what was published; nothing where no contacts are known.
 
-    Deadlines are those that authors tell, by the true time. A message whose author was not there is left out, and so
-    are contacts of a node that nobody knows to have been there. Of a message that lists recipients only these count.
+    Deadlines are those that authors state, by the true time. A message whose author was not there is left out, and so
+    are contacts of a node that is not known to have been there. Of a message that lists recipients only these count.
     """
     stays, met = part.presence.stays(), part.presence.meetings
     known = list(zip(stays.node.to_pylist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True))

@@ -85,7 +85,7 @@ class Spread:
     """The spread of the message that most nodes got."""
 
     message: str | None
-    """None: nothing came to anybody."""
+    """None: no node received a message."""
     published_us: int
     after_us: Ints
 

@@ -108,7 +108,7 @@ class Counts:
 
 
 def cdf(counts: Counts, ranks: int | None = None) -> Columns:
-    """Value, count, how many have it or less, and which share of all that is; at most at so many points."""
+    """Return values, their counts, cumulative counts and cumulative shares, at `ranks` points at most."""
     kept = counts.reaching(ranks) if ranks is not None else np.ones(len(counts.value), np.bool_)
     cumulative = counts.cumulative
     share = cumulative / cumulative[-1] if len(cumulative) else cumulative.astype(np.float64)

@@ -27,7 +27,7 @@ _DURATION = re.compile(r"(?m)^duration_s *= *([0-9.eE+-]+)")
 _SIZES = (*ORDERED, CACHE)
 
 
-# --- who was there --------------------------------------------------------------------------------------------
+# --- presences of nodes ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
 class Presence:
     """Arrivals and departures, contacts, and the end of the run, from some rows."""
@@ -106,7 +106,7 @@ def _meetings(rows: Rows) -> Meetings:
     return Meetings(rows.texts("node", at), rows.texts("peer", at), start_us[lasting], end_us[lasting])
 
 
-# --- what nodes told of themselves ----------------------------------------------------------------------------
+# --- what nodes reported of themselves ------------------------------------------------------------------------
 def registries_part(of: Slice) -> Tally:
     """Sizes by node and time; those of all order groups of a node together."""
     rows, at, size, leaving = _samples(of)

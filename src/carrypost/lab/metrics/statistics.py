@@ -64,7 +64,7 @@ def coded(*columns: pa.Array | pa.ChunkedArray) -> tuple[list[Ints], pa.Array]:
 
 # --- contacts -------------------------------------------------------------------------------------------------
 def contact_summary(met: Meetings) -> Columns:
-    """Table CONTACT_SUMMARY: how many contacts, of whom, and how long they are; nothing where there is none."""
+    """Table CONTACT_SUMMARY: numbers of contacts, pairs and nodes, and durations; nothing where there is none."""
     (a, b), names = coded(met.a, met.b)
     moments = Moments.of(met.lasting_us)
     found = {
@@ -129,8 +129,8 @@ def neighbours(met: Meetings, stays: Stays) -> Columns:
 def neighbours_timeline(met: Meetings, stays: Stays, window_us: int) -> Columns:
     """Table NEIGHBOURS_TIMELINE: how many were there and how many neighbours they had, as means over windows of time.
 
-    Windows begin at whole multiples of their length, the first where somebody is there first; one that reaches beyond
-    the time when anybody is there is a window like the others.
+    Windows begin at whole multiples of their length, the first where the first node joins; one that reaches beyond the
+    time of the last node is a window like the others.
     """
     found = levels(met, stays)
     if not len(found.start_us):

@@ -197,7 +197,7 @@ OSTERMALM = Experiment(
 
 EXPERIMENTS = {each.scenario: each for each in (BUS, OSTERMALM)}
 
-# Figure 8 shows who enters in the first 20 minutes, 140 walkers. Figure 11 is of node N777, which is there for five
+# Figure 8 shows the 140 walkers that enter in the first 20 minutes. Figure 11 is of node N777, which is there for five
 # minutes from 1h49' on: received and co-delivered by lifetime; pending and co_delivered at most, at 20'.
 ENTERED_S = 1_200.0
 ENTERED_NODES = 140

@@ -1,7 +1,7 @@
 """Figures: pictures with their captions, numbered as they come on the page, each also as a file and as numbers.
 
 Figure 4 with two halves gives ``figure-4a.svg`` and ``figure-4b.svg``, for papers and slides, and ``figure-4a.csv`` and
-``figure-4b.csv`` with the points that are drawn, for whoever draws them anew.
+``figure-4b.csv`` with the points that are drawn, for other plotting programs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The plots of a page: running intervals, counts over two delays, distributions, sizes over time.
 
 Each function takes numbers and gives a picture for the page: it says in Vega-Lite what is to be drawn, as plain data,
-and has it drawn. Curves differ by lightness and by dashes, so that they can be told apart in print without colour;
+and has it drawn. Curves differ by lightness and by dashes, so that they can be distinguished in print without colour;
 bands around them are shaded; what the paper quotes is drawn as marks in the look of the curve that it is about.
 """
 

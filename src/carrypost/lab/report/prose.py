@@ -1,6 +1,7 @@
 """Texts of the pages about CAUSAL's and EMMA's experiments: what was done, and why ours and the papers' differ.
 
-Figures in these texts that are not the paper's were measured with the shipped scenarios; `docs/causal.md` tells how.
+Figures in these texts that are not the paper's were measured with the shipped scenarios; `docs/causal.md` describes
+how.
 """
 
 from __future__ import annotations

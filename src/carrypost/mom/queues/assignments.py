@@ -7,12 +7,12 @@ then, because the assignment may arrive again.
 # The manager of a queue and the consumer may never be in contact at the same time, so that an
 # assignment, its message and the answer travel alone, out of order, and more than once. Rounds sort
 # that out: each time a manager assigns a message anew, the round grows, and an answer names the
-# round that it is for. An answer of an old round is of no use to anybody.
+# round that it is for. An answer of an old round is of no use.
 #
 # What must hold. A message that was given back is not taken again because an old assignment arrives
-# late: released rows stay until the message's life is over. An answer tells how often the message
-# was handed over (`count`), so that the next consumer knows that it is not the first. An
-# acknowledgement is sent after it is durable here.
+# late: released rows stay until the message's life is over. An answer has the number of times that
+# the message was handed over (`count`), so that the next consumer knows that it is not the first.
+# An acknowledgement is sent after it is durable here.
 
 from __future__ import annotations
 

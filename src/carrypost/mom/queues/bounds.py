@@ -1,7 +1,7 @@
 """The bounds of a node's queues: messages that do not fit are turned away, and invited again when there is room.
 
 Entries are pinned, so they have to leave room for everything else: all of them together have `share_queues` of the
-cache, and each queue has bounds of its own. As anybody may send to a queue, an author may not fill one: once a queue,
+cache, and each queue has bounds of its own. As any node may send to a queue, an author may not fill one: once a queue,
 or the room of all queues, is more than half full, an author has at most `share_author` of it. A lone author gets half.
 Programs of this node are exempt from that share; beyond the bounds their sends raise.
 
@@ -86,7 +86,7 @@ class Room(Usage):
         if not self.holds(messages, total):
             return False
         # The share counts only in the upper half: a lone author may use half of an empty queue, as
-        # nobody else needs it.
+        # no other author needs it.
         if own or mine is None or (messages * 2 <= self._messages_max and total * 2 <= self._bytes_max):
             return True
         return (
@@ -205,7 +205,7 @@ class Bounds:
     def expire(self, now: int) -> None:
         """Invite others, also in place of those that were invited and do not come."""
         if not self._came:
-            # Invitations that nobody answered for a whole interval hold their places for nothing:
+            # Invitations without an answer for a whole interval hold their places for nothing:
             # carriers may have dropped them.
             self._invited = {}
         self._came = False
@@ -228,8 +228,8 @@ class Bounds:
             if queue in rooms:
                 rooms[queue].enter(author, nbytes)
         found: list[MessageId] = []
-        # One message of each author in turn: otherwise whoever sent most before would fill the
-        # freed room again.
+        # One message of each author in turn: otherwise the author that sent most before would fill
+        # the freed room again.
         turns = deque((queue, deque(authors)) for queue, authors in self._away.items())
         while turns and everything.has_place:
             queue, authors = turns.popleft()

@@ -148,7 +148,7 @@ def _clear(path: Path) -> None:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
-    # A path that was mistyped in the settings must not cost anybody a file.
+    # A path that was mistyped in the settings must not lead to the removal of a user's file.
     if not stat.S_ISSOCK(mode):
         raise NodeError(f"{path} is not a socket, and was left unchanged; choose another path in [node] control")
     # A node that was killed leaves its socket behind. Only a connection shows whether one listens

@@ -1,7 +1,8 @@
 """From what was tried to what people should know: plain words about one means on one interface.
 
-What a machine can show alone is that its own sockets, memberships, routes and firewall let a datagram out and in. That
-it also crosses the air or the wire, only somebody else can show. A finding keeps the two apart and says which it has.
+What a machine can show alone is that its own sockets, memberships, routes and firewall let a datagram out and in. Only
+another machine can show that the datagram also crosses the air or the wire. A finding keeps the two apart and says
+which it has.
 """
 
 from __future__ import annotations

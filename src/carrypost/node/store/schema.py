@@ -1,8 +1,8 @@
 """The store's file: its tables, their versions, and whether a file may be used at all.
 
 A file is a carrypost store by its `application_id`; `user_version` counts the migrations that it has been through.
-Nothing here deletes or overwrites a file that is not what it should be: it is named, and the user is told what to do.
-Rows are numbered in order of arrival, whatever their ids, so that new ones are appended and the same few pages are
+Nothing here deletes or overwrites a file that is not what it should be: the error names the file, and what the user can
+do. Rows are numbered in order of arrival, whatever their ids, so that new ones are appended and the same few pages are
 written again and again: an index over the ids, which are random, costs more than everything else together. The number
 of each id is read once, at the start.
 """

@@ -17,8 +17,8 @@
 #    that are not there. The host is informed of all of them before it submits again (`answers`),
 #    and from then on builds on the disk.
 # 3. A read sees the batches submitted before it, never half of one.
-# 4. Memory is bounded by the caller: `unanswered_bytes` tells how much waits, and callers wait when
-#    it is much.
+# 4. Memory is bounded by the caller: `unanswered_bytes` is the amount that waits, and callers wait
+#    when it is large.
 #
 # Why not a log of our own? SQLite's WAL is tested against the loss of power, which we could not do
 # as well, and a store that cannot be read any more loses everything that a node carries for others.

@@ -7,9 +7,9 @@ address was silent for `KEEP_S`. Datagrams for the peer go to its *destination*,
 here and no socket: `now_s` is any time in seconds that never decreases.
 """
 
-# The attack. Nobody vouches for an address, so a replayer that repeats the bytes of another gets
-# into its peer, and can speak as that peer, as anybody can who forges source addresses. What keeps
-# it from taking the peer's place:
+# The attack. Addresses are not authenticated, so a replayer that repeats the bytes of another gets
+# into its peer, and can speak as that peer, as any attacker can that forges source addresses. What
+# keeps it from taking the peer's place:
 #
 # - Only broadcasts count, never datagrams sent to this node alone.
 # - A replayer is behind the node that it repeats. The destination moves only to an address that was
@@ -17,7 +17,7 @@ here and no socket: `now_s` is any time in seconds that never decreases.
 # - Addresses that announce different nodes are never one peer. An address that changes its node is
 #   a peer of its own until it has kept to one for `STEADY_S`.
 # - A datagram is dropped as a duplicate only if its peer has it already; what a replayer sends
-#   first under a name of its own takes nothing from anybody.
+#   first under a name of its own takes nothing from other peers.
 # - Every table is bounded. When they are full, a node may be seen as several peers, which costs
 #   effort, not messages.
 

@@ -1,8 +1,8 @@
-"""Means by which everybody on a link is reached, and the choice of those that are needed.
+"""Means by which all nodes on a link are reached, and the choice of those that are needed.
 
 A *channel* is one means on one interface: a listening socket, and a target to send to. It is planned from the present
 state of the interface (`plan`); when that changes, the channel is closed and another one opened. `cover` finds the
-fewest channels of an interface that reach everybody heard on it.
+fewest channels of an interface that reach every node heard on it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Real datagrams: a node's sockets on all interfaces, by all means, as they come and go.
 
-Announcements leave by every means on every interface and to every static peer, because nobody knows in advance which of
-them work: access points drop multicast, drivers lose broadcasts, machines have no IPv6. Datagrams that arrive show
+Announcements leave by every means on every interface and to every static peer, because it is not known in advance which
+of them work: access points drop multicast, drivers lose broadcasts, machines have no IPv6. Datagrams that arrive show
 which means work; other broadcasts use as few means as reach every node heard lately.
 
 This module joins the others: `sockets` makes sockets, `channels` plans them, `readers` and `outlet` move bytes,
