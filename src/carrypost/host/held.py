@@ -65,7 +65,7 @@ def holding(
 
 def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str]) -> HeldCopy:
     descriptor = copy.descriptor
-    # What nodes tell each other is no program's, but messaging relies on it.
+    # Control messages between nodes belong to no program, but messaging relies on them.
     own_control = copy.own and address.name_of(descriptor.destination) is None
     awaited = copy.interesting and not copy.finished
     return HeldCopy(

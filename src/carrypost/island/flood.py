@@ -7,7 +7,7 @@
 #
 # The way chosen. As in OLSR, each host chooses relays among its neighbours (`relays`), and a record
 # is passed on only by hosts that the sender chose. It is sent once. Loss is repaired instead of
-# anticipated: neighbours tell each other a digest of all they know, and where two differ for longer
+# anticipated: neighbours send each other a digest of all they know, and where two differ for longer
 # than a record is on its way, they compare. In still networks nothing but the digest travels: 1.4
 # bytes a second, where OLSR sends 48 (docs/benchmarks.md).
 #

@@ -61,7 +61,7 @@ class Survey:
         pace_s = context.settings.island_s_min
         self._pace = Budget(1 / pace_s, burst_s=_AT_ONCE * pace_s) if pace_s else None
         self._boot = 0
-        """Number of this life; 0: nothing may be said yet."""
+        """Number of this life; 0: nothing may be sent yet."""
         self._relays: frozenset[bytes] = frozenset()
         self._announced = 0
         """Announcements since the last one with a link state."""

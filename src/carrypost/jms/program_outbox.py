@@ -139,7 +139,7 @@ class ProgramOutbox:
             self._line.flush()
 
     def end(self, reason: str) -> None:
-        """Tell the program that the node ends, and hang up."""
+        """Notify the program that the node ends, and hang up."""
         self._line.hang_up(calls.Ended(reason))
 
     # --- writing -------------------------------------------------------------------------------------------

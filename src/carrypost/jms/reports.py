@@ -39,7 +39,7 @@ class Reports:
         self._task: asyncio.Task[None] | None = None
 
     def report(self, error: JMSException, *, seen: bool = False) -> None:
-        """Tell the exception listener, or the log; of one error that several works failed with, once.
+        """Report to the exception listener, or the log; an error that several works failed with is reported once.
 
         `seen`: the program knows already what it is about.
         """

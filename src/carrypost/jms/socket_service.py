@@ -116,7 +116,7 @@ class SocketService:
             self._looking = None
 
     def _look(self, system_us: Callable[[], int]) -> None:
-        """Tell programs if the node's clock goes another way than the system's."""
+        """Notify programs if the offset of the node's clock from the system's has changed."""
         with suppress(CarrypostError):  # The node ends.
             ahead_us = self.provider.now_us() - system_us()
             if abs(ahead_us - self._ahead_us) > _DRIFT_US:

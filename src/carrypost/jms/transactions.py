@@ -167,7 +167,7 @@ class Transaction:
             self._complete(each, TransactionRolledBackException(f"the message was not sent: {_ROLLED_BACK}"))
 
     def _complete(self, draft: Drafted, error: JMSException | None) -> None:
-        """Tell the completion listener of a message, if it has one, what became of it."""
+        """Notify the completion listener of a message, if it has one, of the outcome."""
         if draft.listener is None:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -196,8 +196,8 @@ class Sources:
         # A broker that refused is left alone for a while. The reasons for a move persist, and it
         # would be asked again at every look.
         fits = to != self._node and to in self._topology.brokers and self._refused.get(to, 0) <= now
-        # Without the consumer's own signed `Attach` the destination could not tell a real offer
-        # from a forged one, so that such a seat stays. One that has not settled would take an
+        # Without the consumer's own signed `Attach` the destination could not distinguish a real
+        # offer from a forged one, so that such a seat stays. One that has not settled would take an
         # unfinished state along.
         if busy or not fits or not client.origin or seat is None or not seat.is_settled:
             return False

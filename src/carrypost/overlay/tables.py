@@ -43,7 +43,7 @@ class BrokerInfo(NamedTuple):
 
 
 class Brokers:
-    """The BIT: nodes that said they are brokers, this one not included."""
+    """The BIT: nodes that announced themselves as brokers, this one not included."""
 
     def __init__(self, own: NodeId, most: int) -> None:
         self._own, self._most = node_prefix(own), most

@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._place.remove(self)
 
     def end(self) -> None:
-        """Close, once everything is written that was said."""
+        """Close, once all frames queued for the client are written."""
         if self._is_ended:
             return
         self._flush()

@@ -85,7 +85,7 @@ class Server:
         return f"[{host}]:{self._settings.port}" if ":" in host else f"{host}:{self._settings.port}"
 
     def status(self) -> dict[str, object]:
-        """Tell where it listens, how many clients there are, and how many of them do not read."""
+        """Return where it listens, how many clients there are, and how many of them do not read."""
         slow = sum(each.unread_s >= SLOW_S for each in self.connections)
         return {"address": self.address, "clients": len(self.connections), "slow": slow}
 

@@ -26,7 +26,7 @@ def draw(seed: int) -> Drawn:
     kind = stream(seed, "soak", "kind").randrange(_IDEAL_OF)
     exact, ideal = kind % _EXACT_OF == 0, kind % _EXACT_OF <= 1 and kind <= _EXACT_OF
     chance = stream(seed, "soak", "plot")
-    # Times on a grid meet; times off it show whether anybody relies on that.
+    # Times on a grid coincide; times off it show whether any code relies on that.
     grid_s = chance.choice((0.5, 1.0, 5.0, 1e-6))
     end_s = float(chance.randrange(20, 120))
     names = [f"n{number}" for number in range(chance.randrange(3, 13))]

@@ -73,7 +73,7 @@ def value_or_null(kind: ValueType, given: object) -> Value:
 
 
 def inferred(given: object, what: str = "a value") -> Value:
-    """Return a value of which no type is said: boolean, int or else long, double, String, byte[] or null.
+    """Return a value whose type is not given: boolean, int or else long, double, String, byte[] or null.
 
     Raises `MessageFormatException` for anything else, which calls it `what`.
     """

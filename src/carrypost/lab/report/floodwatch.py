@@ -1,7 +1,7 @@
 """The part of a page about the flood watch of OVERLAY (§4.3): latencies in four topologies, figures 16 and 17.
 
 The paper's text gives few numbers: 6,000 ms against 1,000 ms where the static approach is worst, and less than 200 ms
-for a tenth of the data. It does not tell how often events come, so ours are of two periods.
+for a tenth of the data. It does not state how often events come, so ours are of two periods.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class Program(Line):
             self.read(True)
 
     def wrong(self, error: LocalError) -> None:
-        """Tell what is wrong, and hang up."""
+        """Report what is wrong, and hang up."""
         self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), deaf=True)
 
     def receive(self, frame: calls.AnyCall | calls.Refusal) -> None:
