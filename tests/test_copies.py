@@ -52,7 +52,7 @@ def test_a_copy_has_no_file_of_the_test(open_file: int) -> None:
 
 
 def test_a_copy_made_inside_a_loop_runs_its_own_and_ends_by_a_signal() -> None:
-    text = "import asyncio; asyncio.run(asyncio.sleep(0)); print('ran', flush=True); import time; time.sleep(60)"
+    text = "import asyncio; asyncio.run(asyncio.sleep(0)); print('ran', flush=True); import signal; signal.pause()"
 
     async def scene() -> int:
         with copy(python("-c", text), stdout=PIPE, text=True) as process:
@@ -73,7 +73,7 @@ def test_warnings_are_no_errors_in_a_copy() -> None:
 
 @pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
 def test_a_copy_is_inside_a_namespace_in_the_same_folder_and_ends_with_the_net() -> None:
-    text = "import os, socket, time; print(socket.if_nameindex(), os.getcwd(), flush=True); time.sleep(60)"
+    text = "import os, signal, socket; print(socket.if_nameindex(), os.getcwd(), flush=True); signal.pause()"
     with netns.Net() as net:
         net.add("a", "b")
         net.cable("a", "b")

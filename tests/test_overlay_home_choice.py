@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from carrypost.model.ids import NodeId
-from carrypost.overlay.home_choice import FAR, Distance, Home, Monitor, Report, choose_home, nearest
+from carrypost.overlay.home_choice import FAR, Distance, Home, Monitor, Report, choose_home, mean_hops, nearest
 
 A, B, C = NodeId("A"), NodeId("B"), NodeId("C")
 MAX = 0.9
@@ -39,19 +39,23 @@ def test_the_four_rules(rule: tuple[str, float, int, float, int, bool, bool]) ->
 
 
 def test_paths_are_means_over_producers() -> None:
+    hops = {b"a": 1, b"b": 2, b"c": 6}
+    assert mean_hops(hops, {}) == 0
+    assert mean_hops(hops, dict.fromkeys(hops, 1)) == 3
+    assert mean_hops(hops, {b"b": 3, b"c": 1}) == 3  # Three producers at one home, and one at the other.
     assert Home(A, 0, 2).path == 2
-    assert Home(A, 0, 2, (1, 2, 6)).path == 5
+    assert Home(A, 0, 2, 3).path == 5
     # Nearer to the consumer, further from producers, and the reverse.
-    current, candidate = Home(A, 0, 1, (4, 4)), Home(B, 0, 3, (1, 2))
+    current, candidate = Home(A, 0, 1, 4), Home(B, 0, 3, 1.5)
     assert choose_home(current, candidate, MAX) is candidate
-    # A producer that neither reaches decides nothing; one that only the candidate reaches does.
-    assert choose_home(Home(A, 0, 1, (inf,)), Home(B, 0, 1, (inf,)), MAX).broker == A
-    assert choose_home(Home(A, 0, 1, (1, inf)), Home(B, 0, 9, (9, 9)), MAX).broker == B
+    # Producers that neither reaches decide nothing; those that only the candidate reaches do.
+    assert choose_home(Home(A, 0, 1, inf), Home(B, 0, 1, inf), MAX).broker == A
+    assert choose_home(Home(A, 0, 1, inf), Home(B, 0, 9, 9), MAX).broker == B
 
 
 def test_figure_4() -> None:
     """After node 6 moved, C reaches X over 4, B, 3, 5; B over 3, 5. A is two hops from either."""
-    c, b = Home(C, 0, 5, (2,)), Home(B, 0, 3, (2,))
+    c, b = Home(C, 0, 5, 2), Home(B, 0, 3, 2)
     assert choose_home(c, b, MAX) is b
     assert (c.path + 1, b.path + 1) == (8, 6)  # With the hop from the producer to A.
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import node_prefix
 from carrypost.overlay.events import LOAD, NEARER
-from carrypost.overlay.home_choice import Home, choose_home
+from carrypost.overlay.home_choice import Home, choose_home, mean_hops
 from carrypost.overlay.items import MoveReason, Role
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.load import DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
@@ -52,7 +52,7 @@ class Candidates:
             for prefix, served in topology.rosters.serving(notice.channel).items()
             if prefix in near and prefix in far
         }
-        here, there = _mean(near, weights), _mean(far, weights)
+        here, there = mean_hops(near, weights), mean_hops(far, weights)
         return (
             Home(topology.node, self._load.ahead, notice.home_hops, here, notice.share),
             Home(notice.broker, self.load_after(notice), notice.hops, there, notice.share),
@@ -115,10 +115,3 @@ class Candidates:
     def _sent_since(self, prefix: bytes) -> float:
         version, load = self._sent.get(prefix, (0, 0.0))
         return load if version == self._version(prefix) else 0.0
-
-
-def _mean(distances: Mapping[bytes, int], weights: Mapping[bytes, int]) -> tuple[float, ...]:
-    """Return the mean distance of producers, by the number of them at each home; nothing if there are none."""
-    # One by one, the producers that rosters of strangers list would make every comparison slow.
-    producers = sum(weights.values())
-    return (sum(distances[home] * number for home, number in weights.items()) / producers,) if producers else ()

@@ -41,7 +41,7 @@ class OverlayCommands:
             neighbours={node: each.hops for node, each in topology.neighbours.items()},
             paths={each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None},
             load=overlay.load.measured,
-            topology_bytes=topology.told_bytes,
+            topology_bytes=topology.topology_bytes,
             legs=overlay.legs.passed,
             arrived=overlay.legs.arrivals.count,
             repaired=overlay.legs.repaired,

@@ -43,15 +43,22 @@ class Home(NamedTuple):
     """Share of its capacity that is in use; with the consumer's own work, if that is not counted in it yet."""
     hops: int
     """Hops from it to the consumer."""
-    producers: tuple[float, ...] = ()
-    """Hops to it from the home of each producer, or their mean; the same producers for both homes that are compared."""
+    producer_hops: float = 0.0
+    """Mean hops to it from the homes of producers; of the same producers for both homes that are compared."""
     share: float = 1.0
     """Part of the bytes that goes on from it to the consumer, if the seat shortens events (`overlay.placement`)."""
 
     @property
     def path(self) -> float:
         """Mean length of the paths from producers' homes through it to the consumer; hops after it count by `share`."""
-        return self.share * self.hops + (sum(self.producers) / len(self.producers) if self.producers else 0)
+        return self.producer_hops + self.share * self.hops
+
+
+def mean_hops(distances: Mapping[bytes, int], producers: Mapping[bytes, int]) -> float:
+    """Return the mean distance of producers, by the number of them at each home; 0 if there are none."""
+    # Weighted, since producers that rosters of strangers list would make every comparison slow one by one.
+    number = sum(producers.values())
+    return sum(distances[home] * each for home, each in producers.items()) / number if number else 0.0
 
 
 def choose_home(current: Home, candidate: Home, load_max: float) -> Home:

@@ -269,7 +269,10 @@ class Homes:
     # --- looking and asking --------------------------------------------------------------------------------
 
     def watch(self, now: int) -> bool:
-        """Bring forward looks of producers whose homes moved away; return True if there are any."""
+        """Bring forward looks of producers whose homes moved away; return True if there are any.
+
+        Called with every step of the host. No timer wakes the host for it.
+        """
         if now < self._watch_us:
             return False
         producers = [each for (role, _, _), each in self._clients.items() if role is Role.PRODUCER]

@@ -448,7 +448,7 @@ class Overlay(Layer):
         return drafts
 
     def rows(self, serial: int) -> Rows:
-        """Return the rows to write, and note that they are in the batch of this number."""
+        """Note that rows that were put are in the batch of this number; there are no others."""
         self._ledger.batched(serial)
         return {}
 

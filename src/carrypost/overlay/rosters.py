@@ -169,9 +169,9 @@ class Rosters:
         self.table.put(roster, self._brokers)
         self._note(roster, before, set())
 
-    def _note(self, roster: Roster, before: Roster | None, told_by: set[NodeId]) -> None:
+    def _note(self, roster: Roster, before: Roster | None, sent_by: set[NodeId]) -> None:
         """Note a roster that was entered for neighbours; `before`: the one that was here."""
-        self._changed[roster.prefix] = told_by
+        self._changed[roster.prefix] = sent_by
         # Seats may also have come and gone in versions that were not seen here.
         if (
             before is None
@@ -185,11 +185,11 @@ class Rosters:
         news, self._news = self._news, set()
         return news
 
-    # --- telling -------------------------------------------------------------------------------------------
+    # --- sending -------------------------------------------------------------------------------------------
 
     def changed_for(self, knowing: Collection[NodeId]) -> list[Roster]:
         """Return the rosters that changed since they were sent, except those that one of these brokers sent."""
-        found = [self.table.get(prefix) for prefix, told_by in self._changed.items() if told_by.isdisjoint(knowing)]
+        found = [self.table.get(prefix) for prefix, sent_by in self._changed.items() if sent_by.isdisjoint(knowing)]
         return [each for each in found if each is not None]
 
     def mark_sent(self) -> None:

@@ -76,7 +76,7 @@ _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
 _SOON_US = 500_000
 """Delay of urgent changes, so that others learnt meanwhile go with them."""
-_TOLD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
+_TOPOLOGY_HEAD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
 """First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
 """Change of its load, in percent of the capacity, that a broker reports to others."""
@@ -125,7 +125,7 @@ class Topology:
         self._learning_us = 0
         """End of the first period."""
         self._drafts: list[Draft] = []
-        self.told_bytes = 0
+        self.topology_bytes = 0
         """Bytes of the messages by which this broker informed others of the overlay."""
         self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
         self._announced_us = 0
@@ -163,8 +163,8 @@ class Topology:
         """Count the bytes of messages between brokers."""
         for copy in copies:
             headers = copy.descriptor.headers
-            if headers is not None and headers.connected and headers.control.startswith(_TOLD):
-                self.told_bytes += copy.descriptor.wire_bytes
+            if headers is not None and headers.connected and headers.control.startswith(_TOPOLOGY_HEAD):
+                self.topology_bytes += copy.descriptor.wire_bytes
 
     def expire(self, now: int) -> list[NodeId]:
         """Announce this node again, send what waited, and return brokers that did not announce themselves again."""
@@ -455,7 +455,7 @@ class Topology:
             if forged or is_later(entry.version, self._version):
                 # An entry of an earlier life, or a lie. Outbidding it works in both cases, without
                 # knowing which it is.
-                self._version = entry.version  # It is of an earlier life, or a lie: outbid it.
+                self._version = entry.version
                 self._write(again=True)
                 return True
             return False
