@@ -38,6 +38,19 @@ def test_the_four_rules(rule: tuple[str, float, int, float, int, bool, bool]) ->
     assert choose_home(candidate, current, MAX) is candidate or not moves
 
 
+def test_the_broker_in_the_middle_is_not_the_home_of_all() -> None:
+    """Check that a broker as near as the home, with more work, needs a path shorter by a whole hop."""
+    current = Home(A, 0.4, 1, 3)
+    for load, hops, producer_hops, moves in (
+        (0.6, 1, 2.4, False),
+        (0.6, 1, 2, True),
+        (0.4, 1, 2.4, True),
+        (0.6, 0, 3, True),
+    ):
+        candidate = Home(B, load, hops, producer_hops)
+        assert (choose_home(current, candidate, MAX) is candidate) is moves
+
+
 def test_paths_are_means_over_producers() -> None:
     hops = {b"a": 1, b"b": 2, b"c": 6}
     assert mean_hops(hops, {}) == 0

@@ -16,8 +16,10 @@ from carrypost.events import Event
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events
+from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.compute_budget import ComputeBudget
+from carrypost.overlay.exchanges import Exchanges
 from carrypost.overlay.home_choice import OTHERS_MAX
 from carrypost.overlay.items import Handoff
 from carrypost.overlay.load import PERCENT_MAX, Load
@@ -242,6 +244,49 @@ def test_a_nearer_broker_with_too_much_work_is_no_home() -> None:
         assert net.overlay("v").homes == {"flood": "A"}
 
 
+def test_a_broker_makes_room_for_a_seat_that_gains_more_than_another_loses() -> None:
+    with scene(capacity=1.0) as net:
+        watchers = [Watcher(), Watcher()]
+        for name, watcher in zip("AB", watchers, strict=True):
+            net.host(name).overlay.add(watcher)
+        net.add("v", overlay=OVERLAY)
+        net.link("v", "B")
+        net.link("x", "B")
+        for node in "xyzv":
+            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
+        emit(net, 15)
+        assert {node: net.overlay(node).homes["flood"] for node in "xyzv"} == {**dict.fromkeys("xyz", "A"), "v": "B"}
+        net.link("v", "A")
+        net.unlink("v", "B")
+        homes: list[tuple[str, str]] = []
+        emit(net, 25, homes)
+        # The path of v becomes shorter by two hops, that of x longer by one. Others would lose two.
+        assert {node: net.overlay(node).homes["flood"] for node in "xyzv"} == {**dict.fromkeys("vyz", "A"), "x": "B"}
+        assert sorted(homes) == [("v", "nearer"), ("x", "load")]
+        assert max(max(watcher.loads) for watcher in watchers) <= 0.9
+        for node in "xyzv":
+            assert [each.payload for each in net.deliveries(node)] == [f"{20 + at}".encode() for at in range(40)]
+
+
+def test_strangers_cannot_cause_a_search_for_room_with_every_message() -> None:
+    searches: list[int] = []
+
+    def search(now: int, *, at_most: bool) -> list[NearestBroker]:
+        assert at_most
+        searches.append(now)
+        return []
+
+    context = SimpleNamespace(settings=SimpleNamespace(overlay=SimpleNamespace(discovery_s=5.0)))
+    alternatives = SimpleNamespace(all=search)
+    parts: list[Any] = [context, None, load(), None, alternatives]
+    exchanges = Exchanges(*parts)
+    for second in range(20):
+        assert exchanges.find(Handoff(H, 300, 50, 200), second * S) is None
+    assert searches == [0, 5 * S, 10 * S, 15 * S]
+    assert exchanges.find(Handoff(H, 300, 50), 20 * S) is None
+    assert len(searches) == 4, "a plain offer needs no search"
+
+
 def test_the_next_nearest_broker_is_the_home_at_once_if_the_nearest_one_has_too_much_work() -> None:
     with scene(capacity=1.0) as net:
         net.add("C", overlay=OVERLAY | {"broker": True, "capacity": 1.0})
@@ -290,10 +335,12 @@ def test_reports_of_one_consumer_more_than_there_are_seats_push_out_the_oldest()
     overlay, limits = SimpleNamespace(discovery_s=5.0), SimpleNamespace(seats_max=2)
     context = SimpleNamespace(settings=SimpleNamespace(overlay=overlay), limits=limits)
     candidates = SimpleNamespace(load_after=lambda _: 2.0)
-    parts: list[Any] = [context, None, (), SimpleNamespace(load_max=0.9), candidates]
+    whole: Any = context
+    alternatives = Alternatives(whole, whole, whole)
+    parts: list[Any] = [SimpleNamespace(load_max=0.9), candidates, alternatives, None]
     adaptor = LoadAdaptor(*parts)
     for at in range(20):
         others = tuple((NodeId(f"b{at}-{other}"), 1) for other in range(OTHERS_MAX))
         adaptor.process(NearestBroker(NodeId(f"y{at}"), "flood", 1, NodeId("b"), 1, 1, at, others=others))
-    for kept in (adaptor._reports, adaptor._full):  # noqa: SLF001
+    for kept in (alternatives._reports, adaptor._full):  # noqa: SLF001
         assert [consumer for consumer, *_ in kept] == ["y18"] * (1 + OTHERS_MAX) + ["y19"] * (1 + OTHERS_MAX)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.outputs import Outputs
-    from carrypost.overlay.candidates import Candidates
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.moves import Moves
+    from carrypost.overlay.rehoming import Rehoming
     from carrypost.overlay.topology import Topology
 
 
@@ -102,8 +102,8 @@ class LegAdaptor:
 class HomeBrokerAdaptor:
     """An adaptor that lets seats follow their consumers: opportunistic home brokers (OVERLAY §2.4)."""
 
-    def __init__(self, candidates: Candidates, moves: Moves) -> None:
-        self._candidates, self._moves = candidates, moves
+    def __init__(self, rehoming: Rehoming, moves: Moves) -> None:
+        self._rehoming, self._moves = rehoming, moves
 
     def subscribe(self) -> Collection[type[Notice]]:
         """Subscribe to brokers that are nearer to consumers, and to lost brokers."""
@@ -114,4 +114,4 @@ class HomeBrokerAdaptor:
         if isinstance(notice, BrokerLost):
             self._moves.lost(notice.broker)
         elif isinstance(notice, NearestBroker):
-            self._candidates.try_moves(notice.each)
+            self._rehoming.try_moves(notice.each)

@@ -1,8 +1,7 @@
-"""Candidates: other brokers as homes of this broker's consumers, and moves to those that are better (OVERLAY §2.4).
+"""Candidates: other brokers as homes of this broker's consumers, compared with this one (OVERLAY §2.4).
 
-A broker compares itself with a candidate by `choose_home`: paths as it knows the overlay, and loads as they would
-become. Loads that other brokers announced may be old. So a broker adds the seats that it sent since; the candidate,
-which knows best, may refuse.
+A broker compares paths as it knows the overlay, and loads as they would become. Loads that other brokers announced may
+be old. So a broker adds the seats that it sent since; the candidate, which knows best, may refuse.
 """
 
 from __future__ import annotations
@@ -10,19 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.ids import node_prefix
-from carrypost.overlay.events import LOAD, NEARER
-from carrypost.overlay.home_choice import Home, choose_home, mean_hops
-from carrypost.overlay.items import MoveReason, Role
+from carrypost.overlay.home_choice import Home, mean_hops
+from carrypost.overlay.items import Role
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.load import DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.load import Load
-    from carrypost.overlay.moves import Moves
     from carrypost.overlay.notices import NearestBroker
     from carrypost.overlay.topology import Topology
 
@@ -33,10 +28,8 @@ _WEIGHT_MAX = 64
 class Candidates:
     """Other brokers that could be homes of one broker's consumers."""
 
-    def __init__(
-        self, context: HostContext, topology: Topology, clients: ClientManager, load: Load, moves: Moves
-    ) -> None:
-        self._topology, self._clients, self._load, self._moves = topology, clients, load, moves
+    def __init__(self, context: HostContext, topology: Topology, clients: ClientManager, load: Load) -> None:
+        self._topology, self._clients, self._load = topology, clients, load
         self._discovery_us = round(context.settings.overlay.discovery_s * 1e6)
         self._sent: dict[bytes, tuple[int, float]] = {}
         """By broker: the version of its entry, and the load of the seats that were sent to it since that version."""
@@ -63,38 +56,23 @@ class Candidates:
         other = node_prefix(notice.broker)
         return round(self._topology.load(other) + self._sent_since(other) + self._share(notice, other), DIGITS)
 
-    def try_moves(self, notices: Sequence[NearestBroker]) -> None:
-        """Move the seat of a consumer to the best of several brokers that is a better home."""
-        known = [each for each in notices if each.broker in self._topology.brokers]
-        for each in sorted(known, key=self._path) if len(known) > 1 else known:
-            if self.try_move(each):
-                return
-
-    def _path(self, notice: NearestBroker) -> float:
-        return self.compare(notice)[1].path
-
-    def try_move(self, notice: NearestBroker) -> bool:
-        """Move the seat of a consumer to a broker that is a better home. Returns False if it stays.
-
-        Because of load no seat moves that came less than `discovery_s` ago.
-        """
-        name = self._name(notice)
-        if name is None or notice.broker not in self._topology.brokers:
-            return False
-        here, there = self.compare(notice)
-        reason: MoveReason = LOAD if here.load > self._load.load_max else NEARER
+    def is_early(self, notice: NearestBroker) -> bool:
+        """Return True if the seat of a consumer came less than `discovery_s` ago, so that it may not go on for load."""
         # A seat that was just sent here because of load must not be sent on before both brokers
         # know their new loads: two busy brokers would pass it to and fro.
-        early = reason is LOAD and notice.now_us - self._load.since_us(name) < self._discovery_us
-        if early or choose_home(here, there, self._load.load_max) is not there:
-            return False
-        other, consumer = node_prefix(notice.broker), (notice.consumer, notice.channel, notice.subscription)
-        share = self._share(notice, other)
-        if not self._moves.migrate(consumer, notice.broker, reason, notice.now_us):
-            return False
-        self._sent[other] = self._version(other), self._sent_since(other) + share
+        name = self._name(notice)
+        return name is None or notice.now_us - self._load.since_us(name) < self._discovery_us
+
+    def share(self, notice: NearestBroker) -> float:
+        """Return the part of this broker's load that the seat of a consumer causes."""
+        name = self._name(notice)
+        return 0.0 if name is None else self._load.share(name)
+
+    def sent(self, notice: NearestBroker) -> None:
+        """Note that the seat of a consumer is offered to another broker."""
+        other = node_prefix(notice.broker)
+        self._sent[other] = self._version(other), self._sent_since(other) + self._share(notice, other)
         self._sent = {prefix: each for prefix, each in self._sent.items() if self._version(prefix) == each[0]}
-        return True
 
     def _name(self, notice: NearestBroker) -> bytes | None:
         """Return the name of a consumer's seat; None if it has none here."""
@@ -103,8 +81,7 @@ class Candidates:
 
     def _share(self, notice: NearestBroker, other: bytes) -> float:
         """Return the load that a seat would be at another broker; as here if its capacity is unknown."""
-        name, info = self._name(notice), self._topology.brokers.at(other)
-        share = 0.0 if name is None else self._load.share(name)
+        share, info = self.share(notice), self._topology.brokers.at(other)
         # The same work is a larger share of a smaller broker.
         return share if info is None or not info.capacity else share * self._load.power / info.capacity
 

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
+    from carrypost.overlay.exchanges import Exchanges
     from carrypost.overlay.item_outbox import ItemOutbox
+    from carrypost.overlay.items import MoveReason
     from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.snapshot import Snapshot
@@ -67,11 +69,13 @@ class Destinations:
         sources: Sources,
         outbox: ItemOutbox,
         *,
+        exchanges: Exchanges,
         rows: RevertingRows,
     ) -> None:
         self._holdings, self._outputs, self._limits = context.holdings, context.outputs, context.limits
         self._settings, self._rows = context.settings.overlay, rows
         self._clients, self._seats, self._sources, self._outbox = clients, seats, sources, outbox
+        self._exchanges = exchanges
         self._moves: dict[bytes, _Move] = {}
         """Moves by digest of the client; at most `handoffs_max` expected ones, and one for each seat."""
 
@@ -119,6 +123,10 @@ class Destinations:
             self.forget(client)
         return False
 
+    def send_on(self, client: Client, to: NodeId, reason: MoveReason, now: int, gain: float = 0.0) -> bool:
+        """Begin to move a seat, if its consumer has confirmed it. Returns False if it stays for now."""
+        return self.is_confirmed(client) and self._sources.migrate(client, to, reason, now, gain)
+
     def forget(self, client: Client) -> None:
         """Forget a seat that ended, or is elsewhere."""
         if self._moves.pop(client.digest, None) is not None:
@@ -163,7 +171,8 @@ class Destinations:
     def _refusal(self, item: Handoff, client: Client, now: int) -> Refusal | None:
         """Return why a seat is refused, apart from room for its client; None if it is not.
 
-        A broker could offer a seat by an `Attach` that is not the latest one. A seat that works is left alone then.
+        Another seat may leave, to make room for this one. A broker could offer a seat by an `Attach` that is not the
+        latest one. A seat that works is left alone then.
         """
         before, seat = self._clients.table.get(client), self._seats.find(client)
         works = seat is not None and not seat.suspended and not seat.awaits_state
@@ -173,7 +182,16 @@ class Destinations:
         expected = sum(each.destination.state is DestinationState.EXPECTING for each in self._moves.values())
         if expected >= self._limits.handoffs_max:
             return Refusal("handoffs")
-        return Refusal(LOAD) if self._seats.monitor.refuses(item) else None
+        refuses = self._seats.monitor.refuses(item) and not self._make_room(item, now)
+        return Refusal(LOAD) if refuses else None
+
+    def _make_room(self, item: Handoff, now: int) -> bool:
+        """Begin to move another seat, so that there is room for an offered one. Returns False if none moves."""
+        option = self._exchanges.find(item, now)
+        if option is None:
+            return False
+        client = self._clients.table.at(option.consumer, Role.CONSUMER, option.channel, option.subscription)
+        return client is not None and self.send_on(client, option.broker, LOAD, now)
 
     def _find(self, h: HandoffId) -> _Move | None:
         return next((each for each in self._moves.values() if each.destination.handoff == h), None)

@@ -29,6 +29,8 @@ class Distance(NamedTuple):
 LOOKS = 6
 """Number of looks after which the same candidate is reported again: the report was lost, or the candidate had no room.
 """
+LOADED_GAIN = 0.9
+"""Hops by which paths must become shorter if a consumer is not nearer to its new home, which has more work."""
 OTHERS_MAX = 3
 """Most brokers that are reported beside the nearest one."""
 FAR = Distance(True, 255)
@@ -65,13 +67,16 @@ def choose_home(current: Home, candidate: Home, load_max: float) -> Home:
     """Return the one of two brokers that should be the home of a consumer.
 
     The four rules of step 2: if one is overloaded, the other; if both are, the one with the lighter load; if neither
-    is, the one with the shorter mean path. The paper's rule 1, to look at both loads, is the caller's part.
+    is, the one with the shorter mean path. The paper's rule 1, to look at both loads, is the caller's part. A candidate
+    that has more work, and is not nearer to the consumer, needs a path shorter by `LOADED_GAIN`.
     """
     overloaded = current.load > load_max, candidate.load > load_max
     if overloaded == (True, True):
         return candidate if candidate.load < current.load else current
     if overloaded == (False, False):
-        return candidate if candidate.path < current.path else current
+        # Otherwise the broker in the middle of the network would become the home of most consumers.
+        central = candidate.hops >= current.hops and candidate.load > current.load
+        return candidate if candidate.path + (LOADED_GAIN if central else 0) < current.path else current
     return candidate if overloaded[0] else current
 
 

@@ -205,6 +205,8 @@ class Handoff(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """Work that the seat makes, in thousandths of a processor."""
     load: _Count = 0
     """Load of the author in percent, with that work."""
+    gain: _Count = 0
+    """Hundredths of a hop by which paths would become shorter, if the addressee has to make room; 0: it has room."""
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):

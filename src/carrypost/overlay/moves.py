@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager, Refusal
     from carrypost.overlay.detours import Detours
+    from carrypost.overlay.exchanges import Exchanges
     from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.tables import Client
@@ -44,13 +45,16 @@ class Moves:
         seats: MovableSeats,
         detours: Detours,
         *,
+        exchanges: Exchanges,
         rows: RevertingRows,
         ledger: Ledger,
     ) -> None:
         self._clients, self._detours, self._holdings = clients, detours, context.holdings
         self.outbox = ItemOutbox(context)
         self.sources = Sources(context, topology, clients, seats, self.outbox, rows=rows, ledger=ledger)
-        self.destinations = Destinations(context, clients, seats, self.sources, self.outbox, rows=rows)
+        self.destinations = Destinations(
+            context, clients, seats, self.sources, self.outbox, exchanges=exchanges, rows=rows
+        )
         self.adoptions = Adoptions(context, clients, seats, self.outbox)
 
     @property
@@ -85,13 +89,16 @@ class Moves:
         refusal = self._clients.attach(client, now)
         return None if confirms and refusal is ACCEPTED else refusal
 
-    def migrate(self, consumer: tuple[NodeId, str, int], to: NodeId, reason: MoveReason, now: int) -> bool:
-        """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now."""
+    def migrate(
+        self, consumer: tuple[NodeId, str, int], to: NodeId, reason: MoveReason, now: int, gain: float = 0.0
+    ) -> bool:
+        """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now.
+
+        `gain`: hops by which paths would become shorter, if the other broker has to make room (`overlay.exchanges`).
+        """
         node, channel, subscription = consumer
         client = self._clients.table.at(node, Role.CONSUMER, channel, subscription)
-        if client is None or not client.seated or not self.destinations.is_confirmed(client):
-            return False
-        return self.sources.migrate(client, to, reason, now)
+        return client is not None and client.seated and self.destinations.send_on(client, to, reason, now, gain)
 
     def lost(self, broker: NodeId) -> None:
         """Note that a broker cannot be reached any more."""

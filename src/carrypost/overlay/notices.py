@@ -47,6 +47,11 @@ class NearestBroker(NamedTuple):
     """Brokers that are as near as this one, too, and the hops from the consumer to them."""
 
     @property
+    def option(self) -> tuple[NodeId, str, int, NodeId]:
+        """Node, channel and subscription of the consumer, and the other broker."""
+        return self[:4]
+
+    @property
     def each(self) -> list[NearestBroker]:
         """A notice of each broker."""
         others = [self._replace(broker=broker, hops=hops, others=()) for broker, hops in self.others]

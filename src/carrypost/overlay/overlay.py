@@ -29,6 +29,7 @@ from carrypost.model.pattern import entry
 from carrypost.model.recipients import is_momentary
 from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, subscription
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
+from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.candidates import Candidates
 from carrypost.overlay.clients import LEASE_US, ClientManager, Refusal
@@ -36,6 +37,7 @@ from carrypost.overlay.consumer_progress import ConsumerProgress
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.detours import Detours
 from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, event_of
+from carrypost.overlay.exchanges import Exchanges
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.inbox import Inbox
 from carrypost.overlay.items import (
@@ -72,6 +74,7 @@ from carrypost.overlay.moves import Moves
 from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Propagated, Timer
 from carrypost.overlay.placement import PlacementAdaptor
 from carrypost.overlay.producer import Producer
+from carrypost.overlay.rehoming import Rehoming
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
@@ -123,14 +126,18 @@ class Overlay(Layer):
         self.own_modules = OwnModules(context, self.legs, self._ledger)
         self.seats = MovableSeats(context, self.legs, self._rows, self.load, meter)
         self.clients = ClientManager(context, self.topology, self._ledger, self.seats)
+        candidates = Candidates(context, self.topology, self.clients, self.load)
+        alternatives = Alternatives(context, self.topology, self.seats)
+        exchanges = Exchanges(context, self.topology, self.load, candidates, alternatives)
         self.moves = Moves(
-            context, self.topology, self.clients, self.seats, detours, rows=self._rows, ledger=self._ledger
-        )
-        candidates = Candidates(context, self.topology, self.clients, self.load, self.moves)
-        self.channel.add(HomeBrokerAdaptor(candidates, self.moves))
+            context, self.topology, self.clients, self.seats, detours, exchanges=exchanges,
+            rows=self._rows, ledger=self._ledger,
+        )  # fmt: skip
+        rehoming = Rehoming(self.topology, self.load, candidates, self.moves)
+        self.channel.add(HomeBrokerAdaptor(rehoming, self.moves))
         settings = context.settings.overlay
         if settings.homing == "adaptive":
-            self.channel.add(LoadAdaptor(context, self.topology, self.seats, self.load, candidates))
+            self.channel.add(LoadAdaptor(self.load, candidates, alternatives, rehoming))
         self._share_max = settings.placement_ratio if settings.placement and settings.homing == "adaptive" else None
         if self._share_max is not None:
             self.channel.add(PlacementAdaptor(self.topology, self.moves, self.seats, settings))
@@ -155,12 +162,11 @@ class Overlay(Layer):
                 Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
             },
             item_handlers={
-                Progress: self.progress.progress, Past: self.progress.past,
-                Homed: self.homes.homed, Moving: self.homes.moving, Report: self._report,
-                ModuleWanted: self.own_modules.wanted, Replay: self.producer.replay,
-                Start: self._handle_item, Gone: self._handle_item, Sent: self._handle_item,
-                Detour: self._detour, Ready: self.moves.handle_item, Detoured: self.moves.handle_item,
-                Seated: self.moves.handle_item, Abort: self.moves.handle_item,
+                Progress: self.progress.progress, Past: self.progress.past, Homed: self.homes.homed,
+                Moving: self.homes.moving, Report: self._report, ModuleWanted: self.own_modules.wanted,
+                Replay: self.producer.replay, Start: self._handle_item, Gone: self._handle_item,
+                Sent: self._handle_item, Detour: self._detour, Ready: self.moves.handle_item,
+                Detoured: self.moves.handle_item, Seated: self.moves.handle_item, Abort: self.moves.handle_item,
             },
         )  # fmt: skip
 

@@ -90,6 +90,8 @@ class _Move(msgspec.Struct, eq=False):
     """The message that has the state."""
     refusal: str = ""
     """Reason why the destination refused; empty if it did not."""
+    gain: float = 0.0
+    """Hops by which paths would become shorter, if the destination has to make room."""
 
 
 class Sources:
@@ -114,10 +116,12 @@ class Sources:
         """By digest of the client; at most `handoffs_max`."""
         self._gone: dict[bytes, _Row] = {}
         """Seats that moved away, the latest last; at most `clients_max`."""
-        self._refused: dict[NodeId, int] = {}
-        """Brokers that are offered no seats, and until when; at most as many as are known."""
+        self._refused: dict[tuple[NodeId, bool], int] = {}
+        """Brokers that are offered no seats, or none to make room for, and until when; at most two for each broker."""
         self._counter = 0
-        self._update_us = round(self._settings.update_s * 1e6)
+        self._update_us, self._discovery_us = (
+            round(each * 1e6) for each in (self._settings.update_s, self._settings.discovery_s)
+        )
         self._settled_us = round(_SETTLED * self._settings.handoff_s * 1e6)
 
     # --- an earlier life -----------------------------------------------------------------------------------
@@ -189,13 +193,16 @@ class Sources:
 
     # --- relocations ---------------------------------------------------------------------------------------
 
-    def migrate(self, client: Client, to: NodeId, reason: MoveReason, now: int) -> bool:
-        """Begin to move a seat, which the consumer has confirmed; return False if it stays for now."""
+    def migrate(self, client: Client, to: NodeId, reason: MoveReason, now: int, gain: float = 0.0) -> bool:
+        """Begin to move a seat, which the consumer has confirmed; return False if it stays for now.
+
+        `gain`: hops by which paths would become shorter, if the other broker has to make room.
+        """
         seat = self._seats.find(client)
         busy = client.digest in self._moves or len(self._moves) >= self._limits.handoffs_max
         # A broker that refused is left alone for a while. The reasons for a move persist, and it
         # would be asked again at every look.
-        fits = to != self._node and to in self._topology.brokers and self._refused.get(to, 0) <= now
+        fits = to != self._node and to in self._topology.brokers and self._refused.get((to, gain > 0), 0) <= now
         # Without the consumer's own signed `Attach` the destination could not distinguish a real
         # offer from a forged one, so that such a seat stays. One that has not settled would take an
         # unfinished state along.
@@ -203,7 +210,9 @@ class Sources:
             return False
         self._counter += 1
         h, variant = HandoffId(self._node, seat.row.epoch, self._counter), VARIANTS[client.item.relocation]
-        move = self._moves[client.digest] = _Move(Source(h, to, variant, self._settings, now), client, reason)
+        move = self._moves[client.digest] = _Move(
+            Source(h, to, variant, self._settings, now), client, reason, gain=gain
+        )
         self._seats.monitor.leave(name_of(client))
         self._act(move, move.source.handle(SourceInput.MIGRATE, now))
         return True
@@ -300,7 +309,8 @@ class Sources:
         for action in actions or ():
             if action is Action.HANDOFF:
                 work = load.work(name_of(move.client))
-                outbox.add(to, Handoff(h, work, load.percent_with(work)), origin=move.client.origin)
+                offer = Handoff(h, work, load.percent_with(work), round(100 * move.gain))
+                outbox.add(to, offer, origin=move.client.origin)
             elif action is Action.MOVING:
                 outbox.add(move.client.node, Moving(item.channel, item.subscription, h.epoch, to, move.reason))
             elif action is Action.DETOUR:
@@ -322,9 +332,10 @@ class Sources:
         """Change the seat. `PASS_ON` needs nothing: results are messages, which any node passes on."""
         now = self._holdings.now_us
         if action is Action.NOTE_REFUSAL:
-            self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
-            # Loads change, and brokers exchange them with every look.
-            self._refused[move.source.to] = now + (self._update_us if move.refusal == LOAD else _REFUSED_US)
+            self._refused = {each: until_us for each, until_us in self._refused.items() if until_us > now}
+            # Loads change, and brokers exchange them with every look. Distances change sooner.
+            load_us = self._discovery_us if move.gain else self._update_us
+            self._refused[move.source.to, move.gain > 0] = now + (load_us if move.refusal == LOAD else _REFUSED_US)
         elif action is Action.STOP_AT_LAST:
             self._seats.stop_at(move.client, move.source.last)
         elif action is Action.STATE:
