@@ -169,6 +169,21 @@ def test_a_refusal_tells_the_program_why(overlay: dict[str, object], modulator: 
         assert world.compiled <= 1
 
 
+def test_a_refusal_of_one_client_does_not_concern_others_of_its_node() -> None:
+    world = Modular("Ay")
+    with world.net as net:
+        world.begin("Ay")
+        net.consume("y", "flood", IMPORTS)
+        net.advance(10)
+        hoard = net.consume("y", "flood", example("hoard"))
+        net.advance(5)
+        world.emit("y")
+        net.advance(5)
+        assert world.results("y", hoard) == [b"1"]
+        net.advance(70)
+        assert len(world.told) == 2  # The other one is asked again after a minute.
+
+
 def test_authors_that_are_listed_are_trusted() -> None:
     world = Modular("Apyz", {"modulators": "trusted", "authors": ["y"]})
     with world.net as net:

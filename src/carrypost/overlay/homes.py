@@ -2,7 +2,7 @@
 
 A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.home_choice`), this node
 itself if it is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before
-its lease ends. It asks another one if the broker has no room, or is not known as a broker any more; and asks anew when
+its lease ends. It asks another one if the broker refuses, or is not known as a broker any more; and asks anew when
 its home has been restarted.
 
 Every `discovery_s` a client checks which brokers are near. A producer changes to a nearer one by itself. A home that
@@ -46,7 +46,7 @@ _BROUGHT_US = 10_000_000
 _WATCH_US = 1_000_000
 """Time between checks of how far the homes of producers are."""
 _REFUSED_US = 60_000_000
-"""Time for which a broker that had no room is not asked again."""
+"""Time for which a client does not ask a broker again that refused it."""
 
 Key = tuple[Role, str, int]
 """Role, channel and subscription of a client of this node."""
@@ -80,6 +80,8 @@ class _Client(msgspec.Struct, eq=False):
     """Reason why the broker that answered last refused; empty if it did not."""
     detail: str = ""
     """Details of that refusal, for people."""
+    refused: dict[NodeId, int] = msgspec.field(default_factory=dict)
+    """Brokers that refused it, and until when it does not ask them again; at most as many as are known."""
 
 
 class Homes:
@@ -109,8 +111,6 @@ class Homes:
         self._clients: dict[Key, _Client] = {}
         self._watch_us = NEVER
         """Time of the next check of how far the homes of producers are; NEVER if there are no producers."""
-        self._refused: dict[NodeId, int] = {}
-        """Brokers that had no room, and until when they are not asked again; at most as many as are known."""
         self._drafts: list[Draft] = []
         self._incarnation = 0
 
@@ -207,7 +207,9 @@ class Homes:
             if not self._consumers.is_adopting(item.subscription):
                 self._settle(found, author, now)
         else:
-            self._refused[author] = now + _REFUSED_US
+            # Only this client waits: its modulator, its channel or its seat may be the reason, and others have none
+            # of them. A program with a faulty module must not keep the producers of its node from their home.
+            found.refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
             self._outputs.emit(events.HomeRefused(*found.key, author, item.refusal, item.detail))
         return True
@@ -261,8 +263,8 @@ class Homes:
 
     def lost(self, broker: NodeId, now: int) -> None:
         """Look for other homes than a broker that is not known as one any more."""
-        self._refused.pop(broker, None)
         for each in self._clients.values():
+            each.refused.pop(broker, None)
             if each.broker == broker:
                 each.monitor.due_us = now
 
@@ -288,7 +290,7 @@ class Homes:
     def expire(self, now: int) -> None:
         """Look for brokers, and ask them, for clients that are due."""
         due = [each for _, each in sorted(self._clients.items()) if min(each.due_us, each.monitor.due_us) <= now]
-        distances = self._distances(now) if due else {}
+        distances = self._distances() if due else {}
         for each in due:
             if each.monitor.due_us <= now or each.broker is None:
                 self._look(each, distances, now)
@@ -297,8 +299,9 @@ class Homes:
 
     def _look(self, client: _Client, distances: Mapping[NodeId, Distance], now: int) -> None:
         """Change the home of a client, if the present one is gone, or farther away."""
-        home, role = client.broker if client.broker not in self._refused or client.homed else None, client.key[0]
-        open_to = {node: each for node, each in distances.items() if node == home or node not in self._refused}
+        client.refused = {node: until_us for node, until_us in client.refused.items() if until_us > now}
+        home, role = client.broker if client.broker not in client.refused or client.homed else None, client.key[0]
+        open_to = {node: each for node, each in distances.items() if node == home or node not in client.refused}
         nearer = None
         if home is not None and role is Role.PRODUCER and not self._static:
             nearer = client.monitor.look_for_producer(home, open_to, now)
@@ -392,9 +395,8 @@ class Homes:
         reason, detail = refusal
         self.homed(Homed(item.role, item.channel, item.subscription, reason, detail=detail), self._node, now)
 
-    def _distances(self, now: int) -> dict[NodeId, Distance]:
+    def _distances(self) -> dict[NodeId, Distance]:
         """Return the distances of the brokers that are known, this node itself included."""
-        self._refused = {node: until_us for node, until_us in self._refused.items() if until_us > now}
         reach = self._island.reach()
         found = {
             each.node: Distance(each.node not in reach, reach.get(each.node, each.hops))
