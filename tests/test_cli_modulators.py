@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from carrypost.cli import _receiving
 from carrypost.cli.app import run
+from carrypost.events import OverlayState
+from carrypost.jms.destinations import ChannelTopic
+from carrypost.model.ids import NodeId
+
+if TYPE_CHECKING:
+    from carrypost.jms.consumer import Consumer
 
 FOLDER = Path(__file__).parents[1] / "examples" / "modulators"
 
@@ -45,10 +54,63 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert "--params must be pairs of hexadecimal digits" in capsys.readouterr().err
     (tmp_path / "large").write_bytes(b"\0" * 32_769)
     assert run(["modulators", "check", str(tmp_path / "large")]) == 1
-    assert "more than 32,768 (limits.module_bytes_max)" in json.loads(capsys.readouterr().out)["broker"]
+    out, err = capsys.readouterr()
+    assert "more than 32,768 (limits.module_bytes_max)" in json.loads(out)["broker"]
+    assert "build the module for size, and strip it" in err
+    assert run(["modulators", "check", "/dev/zero"]) == 2
+    assert "/dev/zero cannot be read: it has more than 16,777,216 bytes" in capsys.readouterr().err
     (tmp_path / "open.wat").write_text("(module")
     assert run(["modulators", "check", str(tmp_path / "open.wat")]) == 2
     assert "open.wat: invalid module in the WebAssembly text format: expected `)`" in capsys.readouterr().err
+
+
+def test_a_module_that_does_not_load_its_own_state_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
+    (tmp_path / "one.bin").write_bytes(bytes(8))
+    text = (FOLDER / "sum.wat").read_text()
+    (tmp_path / "sum.wat").write_text(text.replace("(i32.ne (local.get $size) (i32.const 8))", "(i32.const 7)"))
+    assert run(["modulators", "check", str(tmp_path / "sum.wat"), "--event", str(tmp_path / "one.bin")]) == 1
+    assert json.loads(capsys.readouterr().out)["broker"] == "WasmFault: load() refused the state: it returned 7"
+
+
+class _Watched:
+    """A consumer of a channel that is in one state after another, and is then closed."""
+
+    destination = ChannelTopic("flood")
+
+    def __init__(self, *states: OverlayState) -> None:
+        self._states = list(states)
+
+    @property
+    def closed(self) -> bool:
+        return not self._states
+
+    @property
+    def overlay(self) -> OverlayState:
+        return self._states.pop(0)
+
+
+def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_receiving, "_CHECK_S", 0)
+    refused = OverlayState(refusal="modulator", detail="it does not compile")
+    served, failed = OverlayState(NodeId("A")), OverlayState(NodeId("A"), faults=1)
+    states = OverlayState(), OverlayState(), refused, OverlayState(refusal="seats"), served, served, failed, failed
+    asyncio.run(_receiving.report_trouble(cast("Consumer", _Watched(*states))))
+    said = capsys.readouterr().err.splitlines()
+    for line, text in zip(
+        said,
+        [
+            "no home broker yet: check that a node with overlay.broker = true is in reach",
+            "a broker refused the modulator: it does not compile",
+            "a broker refused: it has no room left for seats",
+            "broker A is the home now",
+            "the modulator failed with 1 event, and gave no results for it",
+        ],
+        strict=True,
+    ):
+        assert text in line
 
 
 def test_a_file_that_cannot_be_a_module_is_refused_without_the_extra(

@@ -80,6 +80,18 @@ def read_text(path: Path, what: str, misnamed: type[LocalError] = LocalError) ->
         raise refused(what, error, misnamed=misnamed) from None
 
 
+def read_bytes(path: Path, bytes_max: int) -> bytes:
+    """Return the content of a file that people name; raises an error if it is longer than it may be.
+
+    Not more than that is read: the path may lead to an image of a disk, or to ``/dev/zero``.
+    """
+    with refusing(f"{path} cannot be read"), path.open("rb") as file:
+        content = file.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise LocalError(f"{path} cannot be read: it has more than {bytes_max:,} bytes")
+    return content
+
+
 def digest(path: Path) -> str:
     """Return the hash of a file, which is read in parts."""
     with path.open("rb") as file:

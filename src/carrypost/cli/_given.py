@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from carrypost.errors import LocalError
-from carrypost.files import refusing
+from carrypost.files import read_bytes, refusing
 
 if TYPE_CHECKING:
     from carrypost.jms.messages import Message
@@ -28,6 +28,8 @@ _FIELD = re.compile(r"\{(n|time)\}")
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _TRUTHS = {"true": True, "false": False}
+_MODULE_BYTES_MAX = 16 << 20
+"""Largest file of a module that is read. Brokers accept far less; but text is longer than the module."""
 
 
 def length_s(text: str) -> float:
@@ -147,8 +149,7 @@ def module(file: Path, parameters: bytes) -> Modulator:
     """Return the modulator of a WebAssembly module, or of its text, in a file."""
     from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
 
-    with refusing(f"{file} cannot be read"):
-        content = file.read_bytes()
+    content = read_bytes(file, _MODULE_BYTES_MAX)
     if content.startswith(b"\0"):
         return Modulator.wasm(content, parameters)
     # Files that cannot be modules are told apart here: to translate text takes wasmtime, which may be missing.

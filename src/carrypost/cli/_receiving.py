@@ -14,6 +14,7 @@ from carrypost.jms.destinations import ChannelTopic
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
+    from carrypost.events import OverlayState
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.messages import Message
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 30.0
 """Time for which `browse` waits for another node, unless the user sets another."""
-_HOMELESS_S = 5.0
-"""Time after which `sub` reports that a consumer of a channel has no home broker."""
+_CHECK_S = 5.0
+"""Interval at which `sub` checks that a home broker works for a consumer of a channel."""
 _AHEAD_MAX = 10
 """Messages that the node takes from a queue ahead of the command; what is not read goes back, which may take long."""
 
@@ -93,11 +94,11 @@ async def _print(joined: Joined, opening: Openable[Consumer], count: int | None,
         if sys.stderr.isatty():
             _output.say("waiting; press Ctrl-C to stop")
         show = functools.partial(_shown.show, json=joined.json)
-        homeless = asyncio.ensure_future(_warn_homeless(consumer))
+        watching = asyncio.ensure_future(report_trouble(consumer))
         try:
             came = await read(consumer, show, count=count, limit_s=limit_s)
         finally:
-            homeless.cancel()
+            watching.cancel()
     if count is None:
         if not came and limit_s is not None and sys.stderr.isatty():
             _output.say(f"no message came within {_output.duration(limit_s)}")
@@ -109,18 +110,35 @@ async def _print(joined: Joined, opening: Openable[Consumer], count: int | None,
     return Exit.TIMEOUT
 
 
-async def _warn_homeless(consumer: Consumer) -> None:
-    """Tell after a while if no broker works for a consumer of a channel."""
-    if isinstance(consumer.destination, ChannelTopic):
-        await asyncio.sleep(_HOMELESS_S)
-        if not consumer.closed and consumer.overlay.home is None:
-            refusal = consumer.overlay.refusal
-            if refusal == "modulator":
-                _output.say(f"a broker refused the modulator: {consumer.overlay.detail}")
-            elif refusal:
-                _output.say(f"a broker refused: it has no room left for {refusal}")
-            else:
-                _output.say("no home broker was found yet: check that a node with overlay.broker = true is in reach")
+async def report_trouble(consumer: Consumer) -> None:
+    """Report the trouble of a consumer of a channel with its home broker, whenever that changes."""
+    reported = ""
+    while isinstance(consumer.destination, ChannelTopic):
+        await asyncio.sleep(_CHECK_S)
+        if consumer.closed:
+            return
+        state = consumer.overlay
+        trouble = _trouble(state)
+        if trouble != reported:
+            _output.say(trouble or f"broker {state.home} is the home now")
+            reported = trouble
+
+
+def _trouble(state: OverlayState) -> str:
+    """Return the reason why a consumer of a channel gets no results, or not all; empty if there is none."""
+    if state.home is not None:
+        if not state.faults:
+            return ""
+        lost, them = ("event", "it") if state.faults == 1 else ("events", "them")
+        return f"the modulator failed with {state.faults:,} {lost}, and gave no results for {them}"
+    if state.refusal == "modulator":
+        return f"a broker refused the modulator: {state.detail}"
+    if state.refusal in {"channels", "clients", "seats"}:
+        return f"a broker refused: it has no room left for {state.refusal}"
+    return (
+        "no home broker yet: check that a node with overlay.broker = true is in reach; a broker that has to compile a "
+        "module first may take a while"
+    )
 
 
 async def browse(joined: Joined, queue: str, selector: str | None, count: int | None, limit_s: float | None) -> int:

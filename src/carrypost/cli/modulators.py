@@ -13,7 +13,7 @@ from carrypost.cli._output import JsonOption, figures, line, say, table, wants_j
 from carrypost.cli._signals import orderly
 from carrypost.cli.node import ConfigOption, settings_of
 from carrypost.errors import LocalError
-from carrypost.files import refusing
+from carrypost.files import read_bytes
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
@@ -80,22 +80,19 @@ def check(
     * `carrypost modulators check sum.wasm --event one.bin`
     """
     limits = settings_of(config, None).core.limits
-    payload = bytes(_SAMPLE_BYTES) if event is None else _read(event)
+    payload = bytes(_SAMPLE_BYTES) if event is None else read_bytes(event, limits.message_bytes_max)
     modulator = _given.module(file, _given.digits("--params", params))
     with orderly():
         found, refusal = _examined(modulator, limits, payload)
     figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=wants_json(json))
     if refusal:
-        if "compile_s" in found and not params:
+        if "compile_s" not in found:
+            say("build the module for size, and strip it: debugging information counts, too")
+        elif "exports" in found and not params:
             say("no parameters were given; --params passes some")
         if "start_fuel" in found and event is None:
             say(f"the sample event had {_SAMPLE_BYTES} zero bytes; --event passes the payload of another")
         raise typer.Exit(1)
-
-
-def _read(file: Path) -> bytes:
-    with refusing(f"{file} cannot be read"):
-        return file.read_bytes()
 
 
 def _examined(modulator: Modulator, limits: Limits, payload: bytes) -> tuple[dict[str, object], str]:
@@ -128,4 +125,6 @@ def _examined(modulator: Modulator, limits: Limits, payload: bytes) -> tuple[dic
     found["results"] = 0 if results is None else len(results)
     state = None if results is None else at_work.save()
     found["state_bytes"] = 0 if state is None else len(state)
+    if state:
+        at_work.rebuild(state)  # As after a move, which reveals a module that does not load its own state.
     return found, at_work.fault

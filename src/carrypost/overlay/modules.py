@@ -265,7 +265,10 @@ class OwnModules:
                 "Modulator.wasm()"
             )
         if len(module) > self._bytes_max:
-            raise LocalError(f"the module has {len(module):,} bytes, more than {self._bytes_max:,} (module_bytes_max)")
+            raise LocalError(
+                f"the module has {len(module):,} bytes, more than {self._bytes_max:,} (limits.module_bytes_max): build "
+                "it for size, and strip it"
+            )
         if modulator.digest not in self._modules:
             self._modules[modulator.digest] = module
             self._ledger.put(FAMILY + modulator.digest, module)
