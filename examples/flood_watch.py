@@ -173,7 +173,7 @@ def arguments() -> argparse.Namespace:
     programs = parser.add_subparsers(dest="what", required=True)
     programs.add_parser("broker")
     watcher = programs.add_parser("watch")
-    watcher.add_argument("area", nargs=4, type=int, metavar=("LEFT", "TOP", "RIGHT", "BOTTOM"))
+    watcher.add_argument("area", nargs=4, type=int, metavar="CELL", help="left, top, right and bottom of the area")
     watcher.add_argument("--wat", action="store_true", help="bring the modulator along as a WebAssembly module")
     drawn = programs.add_parser("storm")
     drawn.add_argument("file", type=Path)
@@ -186,7 +186,9 @@ if __name__ == "__main__":
     words = arguments()
     try:
         if words.what == "storm":
-            words.file.write_bytes(b"".join(storm(words.seed)))
+            images = list(storm(words.seed))
+            words.file.write_bytes(b"".join(images))
+            print(f"{words.file} has {len(images)} images of a storm")
         else:
             asyncio.run(main(words))
     except (CarrypostError, OSError, ValueError) as error:

@@ -239,7 +239,7 @@ def test_a_broker_computes_the_water_of_a_storm_for_a_watcher(*, wat: bool) -> N
     ]
 
 
-def test_areas_and_files_of_the_flood_watch_are_checked(tmp_path: Path) -> None:
+def test_areas_and_files_of_the_flood_watch_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("flood_watch")
     for area in ([60, 60, 60, 92], [60, 60, 92, 192], [-1, 60, 92, 92]):
         with pytest.raises(ValueError, match="100 columns"):
@@ -247,6 +247,9 @@ def test_areas_and_files_of_the_flood_watch_are_checked(tmp_path: Path) -> None:
     (tmp_path / "rain").write_bytes(b"a shower")
     with pytest.raises(ValueError, match="draw some with the command storm"):
         module.recorded(tmp_path / "rain")
+    monkeypatch.setattr("sys.argv", ["flood_watch", "watch", "60", "60", "92"])
+    with pytest.raises(SystemExit, match="2"):  # Without a traceback.
+        module.arguments()
     images = list(module.storm(seed=2, images=2))
     (tmp_path / "rain").write_bytes(b"".join(images))
     assert module.recorded(tmp_path / "rain") == images == list(module.storm(seed=2, images=2))
