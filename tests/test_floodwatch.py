@@ -126,5 +126,15 @@ def test_a_page_has_both_figures_and_the_papers_values(tmp_path: Path, monkeypat
     assert command(["lab", "campaign", "campaign.toml", "--out", "runs", "--engine", "local"]) == 0
     assert command(["lab", "report", "runs", "--out", "page.html", "--engine", "local"]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    for told in ("Figure 16", "Figure 17", "6,000", "1,000", "less than 200", "do not collide", "10% of the data"):
+    heads = "<th>channel and modulator alone</th>", "<th>opportunistic, ms</th>"
+    for told in (
+        "Figure 16",
+        "Figure 17",
+        "6,000",
+        "1,000",
+        "less than 200",
+        "do not collide",
+        "10% of the data",
+        *heads,
+    ):
         assert told in page

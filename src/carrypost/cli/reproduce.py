@@ -37,7 +37,8 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Only a small part, in a minute or two.")] = False,
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, as 1, 1,2,5 or 1-10; tables show the mean.")] = "1",
     out: Annotated[
-        Path | None, _paths.option("--out -o", "Folder for the results; default: reproduce-NAME.", "DIR")
+        Path | None,
+        _paths.option("--out -o", "Folder for the results; default: reproduce-NAME, or reproduce-NAME-quick.", "DIR"),
     ] = None,
     engine: EngineOption = "spark",
     master: MasterOption = "local[*]",

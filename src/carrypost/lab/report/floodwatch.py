@@ -176,10 +176,8 @@ def _values(
             paper = ", ".join(map(_ms, _PAPER_MS.values()))
         lines.append(TableRow(topology, [*cells, times, paper]))
     heads = (
-        "", "static, ms", ("channel and modulator alone"
-            "channel and modulator alone"
-        ), "opportunistic, ms", "air and modulator alone", "static / opportunistic",
-        "the paper: static, opportunistic",
+        "", "static, ms", "channel and modulator alone", "opportunistic, ms", "channel and modulator alone",
+        "static / opportunistic", "the paper: static, opportunistic",
     )  # fmt: skip
     return table(f"Latency of events, mean: {_condition(ratio, period_s)}", heads, [lines])
 
