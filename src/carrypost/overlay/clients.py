@@ -50,6 +50,8 @@ class Refusal(NamedTuple):
 
 
 ACCEPTED, _WAITS = Refusal(""), Refusal("waits")
+NO_ROOM = frozenset({"broker", "channels", "clients", "seats"})
+"""Reasons that also hold for other clients of the same role."""
 
 
 class ClientManager:

@@ -19,7 +19,7 @@ from carrypost.errors import LocalError, ResourceAllocationException
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import events
-from carrypost.overlay.clients import LEASE_US, STATE
+from carrypost.overlay.clients import LEASE_US, NO_ROOM, STATE
 from carrypost.overlay.entries import HOPS_MAX
 from carrypost.overlay.home_choice import FAR, Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
@@ -46,7 +46,7 @@ _BROUGHT_US = 10_000_000
 _WATCH_US = 1_000_000
 """Time between checks of how far the homes of producers are."""
 _REFUSED_US = 60_000_000
-"""Time for which a client does not ask a broker again that refused it."""
+"""Time for which a client does not ask a broker again that refused it, or had no room for such clients."""
 
 Key = tuple[Role, str, int]
 """Role, channel and subscription of a client of this node."""
@@ -111,6 +111,8 @@ class Homes:
         self._clients: dict[Key, _Client] = {}
         self._watch_us = NEVER
         """Time of the next check of how far the homes of producers are; NEVER if there are no producers."""
+        self._full: dict[tuple[Role, NodeId], int] = {}
+        """Brokers that had no room for clients of a role, and until when they are not asked again; two for each one."""
         self._drafts: list[Draft] = []
         self._incarnation = 0
 
@@ -207,9 +209,12 @@ class Homes:
             if not self._consumers.is_adopting(item.subscription):
                 self._settle(found, author, now)
         else:
-            # Only this client waits: its modulator, its channel or its seat may be the reason, and others have none
-            # of them. A program with a faulty module must not keep the producers of its node from their home.
-            found.refused[author] = now + _REFUSED_US
+            # Only this client waits, unless the broker has no room for more of its kind. A program
+            # with a faulty module must not keep the producers of its node from their home.
+            if item.refusal in NO_ROOM:
+                self._full[item.role, author] = now + _REFUSED_US
+            else:
+                found.refused[author] = now + _REFUSED_US
             found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
             self._outputs.emit(events.HomeRefused(*found.key, author, item.refusal, item.detail))
         return True
@@ -263,6 +268,8 @@ class Homes:
 
     def lost(self, broker: NodeId, now: int) -> None:
         """Look for other homes than a broker that is not known as one any more."""
+        for role in Role:
+            self._full.pop((role, broker), None)
         for each in self._clients.values():
             each.refused.pop(broker, None)
             if each.broker == broker:
@@ -291,6 +298,7 @@ class Homes:
         """Look for brokers, and ask them, for clients that are due."""
         due = [each for _, each in sorted(self._clients.items()) if min(each.due_us, each.monitor.due_us) <= now]
         distances = self._distances() if due else {}
+        self._full = {each: until_us for each, until_us in self._full.items() if until_us > now}
         for each in due:
             if each.monitor.due_us <= now or each.broker is None:
                 self._look(each, distances, now)
@@ -299,9 +307,11 @@ class Homes:
 
     def _look(self, client: _Client, distances: Mapping[NodeId, Distance], now: int) -> None:
         """Change the home of a client, if the present one is gone, or farther away."""
+        role = client.key[0]
         client.refused = {node: until_us for node, until_us in client.refused.items() if until_us > now}
-        home, role = client.broker if client.broker not in client.refused or client.homed else None, client.key[0]
-        open_to = {node: each for node, each in distances.items() if node == home or node not in client.refused}
+        closed = client.refused.keys() | {node for each, node in self._full if each is role}
+        home = client.broker if client.broker not in closed or client.homed else None
+        open_to = {node: each for node, each in distances.items() if node == home or node not in closed}
         nearer = None
         if home is not None and role is Role.PRODUCER and not self._static:
             nearer = client.monitor.look_for_producer(home, open_to, now)
