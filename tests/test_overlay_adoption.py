@@ -67,6 +67,27 @@ def test_a_home_that_returns_is_not_heeded_and_adopts_the_seat_again_when_the_ot
         assert len(net.overlay("A").seats) + len(net.overlay("B").seats) == 1
 
 
+def test_a_seat_that_comes_gets_events_that_wait_for_another_one_with_much_work() -> None:
+    world = World("ABpxy")
+    with world.net as net:
+        world.begin("AB pA xA yB")
+        net.consume("x", "flood", Modulator.named("synthetic", cost_us=5_000_000))
+        world.consume("y")
+        net.advance(5)
+        for _ in range(20):
+            world.emit("p")
+            net.advance(1)
+        net.kill("B")
+        net.link("y", "A")
+        for _ in range(20):
+            world.emit("p")
+            net.advance(1)
+        net.advance(10)
+        assert world.seen("results/y/1") == {"p": list(range(1, 41))}
+        assert len(net.deliveries("x")) < 20, "A has not acknowledged later events"
+        assert world.lost == []
+
+
 def test_a_static_consumer_waits_for_its_home() -> None:
     world = Histories("ABpqy")
     world.net.add("z", overlay=OVERLAY | {"homing": "static"})

@@ -197,6 +197,20 @@ class Gaps:
             else:
                 lane.ask_us = now + lane.delay_us
 
+    def here(self, seat: Seat, others: Iterable[Seat], now: int) -> list[Copy]:
+        """Return events that a seat would ask producers for now, though other seats of the channel have them.
+
+        A producer does not send an event again to a broker that has not acknowledged it, and the broker does that when
+        all its seats have processed it. A seat with much work would keep it from one that came later.
+        """
+        found: dict[MessageId, Copy] = {}
+        asking = [each for each, lane in seat.lanes.items() if lane.ask_us <= now]
+        for producer in asking:
+            after, upto = seat.gap(producer) or (0, 0)
+            for lane in (other.lanes[producer] for other in others if producer in other.lanes):
+                found |= {copy.id: copy for number, copy in lane.events.items() if after < number <= upto}
+        return list(found.values())
+
     def expire(self, seat: Seat, now: int) -> None:
         """Ask producers for missing events; skip those that are missing for long."""
         for producer, lane in seat.lanes.items():

@@ -222,10 +222,12 @@ class Seats:
         if not event_of(event) or address.channel_of(event.destination) != channel:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
-        for name, seat in self._of_channels[channel].items():
-            seat.next_us = 0
-            if self._gaps.enter(seat, copy):
-                self.monitor.arrived(name, seat.processing.event_us, self._holdings.now_us)
+        for seat in self._of(channel):
+            self._enter(seat, copy)
+
+    def _enter(self, seat: Seat, copy: Copy) -> None:
+        if self._gaps.enter(seat, copy):
+            self.monitor.arrived(name_of(seat.client), seat.processing.event_us, self._holdings.now_us)
 
     def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Process what producers, and homes of producers (`trusted`), report about missing events."""
@@ -255,9 +257,11 @@ class Seats:
         return due_us
 
     def expire(self, now: int) -> None:
-        """Ask producers for missing events; skip those that are missing for long."""
+        """Look for missing events at other seats, and ask producers for them; skip those that are missing for long."""
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
             seat.next_us = 0
+            for copy in self._gaps.here(seat, self._of_channels[seat.client.item.channel].values(), now):
+                self._enter(seat, copy)
             self._gaps.expire(seat, now)
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
