@@ -278,7 +278,8 @@ def test_strangers_cannot_cause_a_search_for_room_with_every_message() -> None:
 
     context = SimpleNamespace(settings=SimpleNamespace(overlay=SimpleNamespace(discovery_s=5.0)))
     alternatives = SimpleNamespace(all=search)
-    parts: list[Any] = [context, None, load(), None, alternatives]
+    candidates = SimpleNamespace(load_of=lambda work, _: work / 1_000)
+    parts: list[Any] = [context, load(), candidates, alternatives]
     exchanges = Exchanges(*parts)
     for second in range(20):
         assert exchanges.find(Handoff(H, 300, 50, 200), second * S) is None

@@ -54,7 +54,7 @@ class Candidates:
     def load_after(self, notice: NearestBroker) -> float:
         """Return the load that another broker would have with the seat of a consumer."""
         other = node_prefix(notice.broker)
-        return round(self._topology.load(other) + self._sent_since(other) + self._share(notice, other), DIGITS)
+        return round(self._topology.load(other) + self._sent_since(other) + self._load_there(notice, other), DIGITS)
 
     def is_early(self, notice: NearestBroker) -> bool:
         """Return True if the seat of a consumer came less than `discovery_s` ago, so that it may not go on for load."""
@@ -68,22 +68,26 @@ class Candidates:
         name = self._name(notice)
         return 0.0 if name is None else self._load.share(name)
 
+    def load_of(self, work: float, other: bytes) -> float:
+        """Return the load that work, in thousandths of a processor, is at another broker; as here if it is unknown."""
+        info = self._topology.brokers.at(other)
+        # The same work is a larger share of a smaller broker.
+        return work / (self._load.power if info is None or not info.capacity else info.capacity)
+
+    def _load_there(self, notice: NearestBroker, other: bytes) -> float:
+        """Return the load that the seat of a consumer would be at another broker."""
+        return self.load_of(self.share(notice) * self._load.power, other)
+
     def sent(self, notice: NearestBroker) -> None:
         """Note that the seat of a consumer is offered to another broker."""
         other = node_prefix(notice.broker)
-        self._sent[other] = self._version(other), self._sent_since(other) + self._share(notice, other)
+        self._sent[other] = self._version(other), self._sent_since(other) + self._load_there(notice, other)
         self._sent = {prefix: each for prefix, each in self._sent.items() if self._version(prefix) == each[0]}
 
     def _name(self, notice: NearestBroker) -> bytes | None:
         """Return the name of a consumer's seat; None if it has none here."""
         client = self._clients.table.at(notice.consumer, Role.CONSUMER, notice.channel, notice.subscription)
         return name_of(client) if client is not None and client.seated else None
-
-    def _share(self, notice: NearestBroker, other: bytes) -> float:
-        """Return the load that a seat would be at another broker; as here if its capacity is unknown."""
-        share, info = self.share(notice), self._topology.brokers.at(other)
-        # The same work is a larger share of a smaller broker.
-        return share if info is None or not info.capacity else share * self._load.power / info.capacity
 
     def _version(self, prefix: bytes) -> int:
         entry = self._topology.table.get(prefix)

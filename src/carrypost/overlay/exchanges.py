@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.ids import node_prefix
 from carrypost.overlay.load import DIGITS
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.items import Handoff
     from carrypost.overlay.load import Load
     from carrypost.overlay.notices import NearestBroker
-    from carrypost.overlay.topology import Topology
 
 GAIN_MIN = 0.5
 """Hops by which the paths of both consumers together must become shorter: two relocations are not for less."""
@@ -29,11 +28,8 @@ GAIN_MIN = 0.5
 class Exchanges:
     """The seats of one broker that could leave for others."""
 
-    def __init__(
-        self, context: HostContext, topology: Topology, load: Load, candidates: Candidates, alternatives: Alternatives
-    ) -> None:
-        self._topology, self._load = topology, load
-        self._candidates, self._alternatives = candidates, alternatives
+    def __init__(self, context: HostContext, load: Load, candidates: Candidates, alternatives: Alternatives) -> None:
+        self._load, self._candidates, self._alternatives = load, candidates, alternatives
         self._period_us = round(context.settings.overlay.discovery_s * 1e6)
         self._next_us = 0
         """Time of the next search. One compares all seats with all neighbours, and strangers may cause it."""
@@ -43,14 +39,14 @@ class Exchanges:
         if not item.gain or now < self._next_us:
             return None
         self._next_us = now + self._period_us
-        options = []
+        freed_there, options = self._candidates.load_of(item.work, node_prefix(item.h.source)), []
         # By a shorter estimate a seat could leave that soon wants to come back: seats would change
         # places again and again.
         for notice in self._alternatives.all(now, at_most=True):
             here, there = self._candidates.compare(notice)
             lost = there.path - here.path
             # The offered seat leaves its broker, which has room for another one then.
-            freed = item.work / self._power(item.h.source) if notice.broker == item.h.source else 0.0
+            freed = freed_there if notice.broker == item.h.source else 0.0
             fits = round(there.load - freed, DIGITS) <= self._load.load_max and self._makes_room(notice, item)
             if fits and item.gain / 100 - lost > GAIN_MIN and not self._candidates.is_early(notice):
                 options.append((lost, there.load, notice))
@@ -63,7 +59,3 @@ class Exchanges:
     def _makes_room(self, notice: NearestBroker, item: Handoff) -> bool:
         after = self._load.ahead + item.work / self._load.power - self._candidates.share(notice)
         return round(after, DIGITS) <= self._load.load_max
-
-    def _power(self, broker: NodeId) -> int:
-        info = self._topology.brokers.at(node_prefix(broker))
-        return self._load.power if info is None or not info.capacity else info.capacity

@@ -128,7 +128,7 @@ class Overlay(Layer):
         self.clients = ClientManager(context, self.topology, self._ledger, self.seats)
         candidates = Candidates(context, self.topology, self.clients, self.load)
         alternatives = Alternatives(context, self.topology, self.seats)
-        exchanges = Exchanges(context, self.topology, self.load, candidates, alternatives)
+        exchanges = Exchanges(context, self.load, candidates, alternatives)
         self.moves = Moves(
             context, self.topology, self.clients, self.seats, detours, exchanges=exchanges,
             rows=self._rows, ledger=self._ledger,

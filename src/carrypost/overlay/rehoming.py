@@ -26,11 +26,12 @@ class Rehoming:
         self._topology, self._load, self._candidates, self._moves = topology, load, candidates, moves
 
     def try_moves(self, notices: Sequence[NearestBroker]) -> None:
-        """Move the seat of a consumer to the best of several brokers that is a better home."""
+        """Move the seat of a consumer to the best of several brokers that is a better home, and has or makes room."""
         known = [each for each in notices if each.broker in self._topology.brokers]
         ordered = sorted(known, key=self._path) if len(known) > 1 else known
-        if not any(map(self.try_move, ordered)):
-            any(map(self._ask, ordered))
+        for attempt in (self.try_move, self._ask):
+            if any(attempt(each) for each in ordered):
+                return
 
     def _path(self, notice: NearestBroker) -> float:
         return self._candidates.compare(notice)[1].path
