@@ -18,10 +18,10 @@ from carrypost.host import Host
 from carrypost.journal import INCARNATION
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.carrying import fruitless
 from carrypost.node.clock import NodeClock
 from carrypost.node.driver import NodeDriver
 from carrypost.node.folder import NodeFolder, exposed
+from carrypost.node.oversights import oversights
 from carrypost.node.recording.record_writer import RecordWriter
 from carrypost.node.recording.traces import Traces
 from carrypost.node.settings import NodeSettings
@@ -82,12 +82,8 @@ class Node:
                 "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
                 self.clock.ahead_us // MICROSECONDS, home.store_file,
             )  # fmt: skip
-        for pattern in fruitless(core):
-            _log.warning(
-                "altruistic: %r matches no topic or queue and has no effect: destinations begin with topic/ or "
-                r"queue/, as in 'topic/village\..*'",
-                pattern,
-            )
+        for sentence in oversights(core):
+            _log.warning("%s", sentence)
         self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
         self._exits.callback(self.store.close)
         await self.udp.open()
