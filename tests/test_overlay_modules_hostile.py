@@ -222,6 +222,17 @@ def test_machine_code_that_was_cut_short_is_not_used(tmp_path: Path, monkeypatch
     assert outcome.refusal
 
 
+def test_the_compiler_imports_nothing_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = sys.executable
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {executable} "$1" -c "import resource" 2>{tmp_path}/said\n')
+    (tmp_path / "python").chmod(0o755)
+    (tmp_path / "resource.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert asyncio.run(Compiler(Limits(), 1.0).compile(b"")).refusal
+    assert (tmp_path / "said").read_text() == ""
+
+
 def test_a_compiler_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_AGAIN_S", 0)
     outcomes: list[OSError | Compiled] = [OSError("no processes"), OSError("no files"), Compiled(b"code", "", 1, 1)]

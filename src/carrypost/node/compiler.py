@@ -58,8 +58,9 @@ class Compiler:
         """Compile a module, once the share of a processor allows for it; raises `OSError` if no process can start."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(max(0.0, self._after_s - loop.time()))
+        # -P: no file of the working folder takes the place of a module of the same name.
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", __name__, str(self._memory_bytes_max), str(self._cpu_s),
+            sys.executable, "-P", "-m", __name__, str(self._memory_bytes_max), str(self._cpu_s),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:
