@@ -39,10 +39,10 @@ class Box:
     """
 
     def __init__(self, area: Sequence[int]) -> None:
-        left, top, right, bottom = area
-        if any(type(each) is not int for each in area) or not (0 <= left < right and 0 <= top < bottom):
+        fits = isinstance(area, list | tuple) and [type(each) for each in area] == [int] * 4
+        if not fits or not (0 <= area[0] < area[2] and 0 <= area[1] < area[3]):
             raise ValueError(f"area is [left, top, right, bottom], whole numbers, right and bottom larger: {area}")
-        self._area = left, top, right, bottom
+        self._area = area[0], area[1], area[2], area[3]
 
     def process(self, event: Event) -> list[Event | Result]:
         """Return the part of the array that is inside; the event itself if all of it is."""
