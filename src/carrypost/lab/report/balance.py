@@ -36,7 +36,8 @@ _LEAD = (
     "20 nodes walk in an area of 750 m x 500 m. 5 of them produce events of a channel, 15 consume them, and 5 of "
     "the consumers are brokers. The load of a broker is the work that arrives in 5 s, divided by the work that it "
     "can do in 5 s. With load control, clients leave brokers whose load is above 0.9, and do not choose such a "
-    "broker as their home if another one has less load."
+    "broker as their home if another one has less load. Mean loads are measured: while the network is in parts, "
+    "some events do not arrive."
 )
 _FIGURE_13 = (
     "The highest load of a broker after the first minute, mean over seeds, by the mean load of all brokers. In the "
