@@ -49,7 +49,7 @@ HOSTILE = [
     process("(call $process (local.get 0) (local.get 1))"),
     module(f'(func (export "save") (result i64) {ENDLESS} (unreachable))', LOAD),
     module(SAVE.replace("0x40000000001", "0x40000"), LOAD),  # A state of 256 KiB after every event.
-    process("(i64.const 0x80)", '(data (i32.const 0) "\\10\\00\\00\\00")'),  # Sixteen results of every event.
+    process("(i64.const 0x84)", '(data (i32.const 0) "\\10\\00\\00\\00")'),  # Sixteen results of every event.
     module(f"(func $start {ENDLESS}) (start $start)"),
     process("(unreachable)"),
 ]  # fmt: skip
