@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.channels import OVERLAY, World
 
-from carrypost.config import Settings
+from carrypost.config import Limits, Settings
 from carrypost.config.settings import Overlay
 from carrypost.events import Event
 from carrypost.model.ids import NodeId
@@ -160,6 +160,37 @@ def test_a_step_begins_no_event_after_20_ms() -> None:
             pass
     assert (over, pace.own_us) == ([False, False, True], 45_000)
     assert pace.due_us(NodeId("x")) < 0, "nobody is charged for modulators of the broker's own"
+
+
+def test_clients_are_served_by_the_time_that_they_used() -> None:
+    clock = Clock()
+    budget = ComputeBudget(Settings().limits, 0.5, lambda: clock.now_us)
+    a, b, c = map(NodeId, "abc")
+    for client, took_us in ((a, 100), (b, 200)):
+        with budget.charged(client, None, 0):
+            clock.now_us += took_us
+    assert sorted([c, b, a], key=budget.rank) == [c, a, b]
+    budget.made(a, 1)
+    budget.made(c, 3)
+    clock.now_us += 400
+    budget.published()
+    assert [budget.rank(each)[0] for each in (a, b, c)] == [200, 200, 300], "publication counts, by the results"
+    assert budget.rank(c)[1] < budget.rank(a)[1] < budget.rank(b)[1], "but it is no debt"
+    budget.begin(250)  # The least that any client with events has used.
+    assert [budget.rank(each)[0] for each in (a, b, c)] == [250, 250, 300], "nobody saves up time"
+
+
+def test_the_time_of_clients_is_kept_for_as_many_as_there_may_be() -> None:
+    budget = ComputeBudget(Limits(clients_max=4), 0.5)
+    for number in range(100):
+        budget.charge(NodeId(str(number)), 1_000, number * 10**6)
+        assert len(budget._used_us) <= 4  # noqa: SLF001 - it shows in nothing else
+
+
+class Clock:
+    """A meter that the test sets."""
+
+    now_us = 0
 
 
 class Watcher:

@@ -66,6 +66,7 @@ def honest_results(hostile: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> t
                 world.emit("p")
                 net.advance(PAUSE_S)
             found = len(world.results("y", every)) // 2
+            assert not hostile or len(net.deliveries(clients[7])) >= 16 * found // 2, "sixteen results of an event"
         return found, sum(steps_s[before:]), max(steps_s[before:])
 
 
@@ -79,6 +80,19 @@ def test_hostile_clients_do_not_keep_an_honest_one_from_its_results(monkeypatch:
     assert longest_s < 0.05
     assert busy_s < 0.7 * EVENTS * PAUSE_S + 0.3  # `overlay.capacity` is half a processor; the rest is not modules.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 256 * 1024
+
+
+def test_a_module_that_fails_with_every_event_pauses_longer_each_time() -> None:
+    world = Modular("Apy")
+    with world.net as net:
+        every = world.count("Ap Ay")
+        world.flow(20, 0.0, b"fail")
+        net.advance(2)
+        assert 7 <= len(world.faulty) <= 10  # 10 ms, 20 ms, and so on: 1.27 s after seven.
+        net.advance(20)
+        assert len(world.faulty) == 20
+        world.flow(20, 0.05)
+        assert world.counted(every) >= 18, "it pauses no longer after an event without a fault"
 
 
 # --- modules on their way ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from carrypost.model import address
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.flow import Flow
 from carrypost.overlay.processing import advanced
 from carrypost.overlay.snapshot import Snapshot, digest
@@ -148,6 +149,8 @@ class Seat:
         """Time before which nothing is processed."""
         self.keep_us = 0
         """Time at which its modulator is asked again about results for a consumer that cannot be reached."""
+        self.pause_us = 0
+        """Pause after the last event, because its client's own code failed; 0 if it did not."""
         self.suspended = False
         """True if it moved away: a copy is kept, and works no more."""
         self.stops: Mapping[NodeId, int] | None = None
@@ -220,6 +223,11 @@ class Seat:
         if self.stops is not None and cursor >= self.stops.get(producer, 0):
             return None
         return self.lanes[producer].events.get(cursor + 1)
+
+    def has_next(self, copy: Copy) -> bool:
+        """Return True if the event after this one is here, too."""
+        event = copy.descriptor.original
+        return event_of(event) + 1 in self.lanes[event.node].events
 
     def pass_over(self, producer: NodeId, upto: int) -> int:
         """Let a cursor skip events; return how many of them were to be repeated.

@@ -118,7 +118,7 @@ class Processing:
     def is_broken(self) -> bool:
         """True if a program has to be started again, because it failed, or has to have another state.
 
-        That is a turn of its own, like an event: starting a program, too, may take longer than its fuel suggests.
+        A start is charged like an event: it, too, may take longer than its fuel suggests.
         """
         return self._broken is not None
 
@@ -239,7 +239,7 @@ class Processing:
         after = None if found is None else self.instance.save()
         if found is None or after is None:
             # A registered modulator is rebuilt at once. To start a client's program takes time that
-            # is charged to the client, so that is left to a turn of its own (`repair`).
+            # is charged to the client, so that is left until its next event (`repair`).
             self.restore(state)
             return (), state, self.instance.fault
         return tuple(each if isinstance(each, Result) else None for each in found), after, ""

@@ -38,7 +38,7 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.checkpoints import Checkpoints
-from carrypost.overlay.compute_budget import ComputeBudget
+from carrypost.overlay.compute_budget import STEP_US, ComputeBudget
 from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.flow import Flow
@@ -68,6 +68,8 @@ _AGAIN_US = 5_000_000
 """Delay before a result that found no room is published again."""
 _LOOK_US = 1_000_000
 """Interval at which a seat whose results wait looks for its consumer."""
+_FAULT_US, _FAULT_US_MAX = 10_000, 1_000_000
+"""Shortest and longest pause of a client's own code after a fault. It doubles with every further fault in a row."""
 _AGING = 8
 """A modulator is asked again about a result when that is older by one part in this many of its age."""
 
@@ -277,12 +279,13 @@ class Seats:
 
     def work_on(self, now: int) -> list[Draft]:
         """Process one more event of each seat whose last result is published, unless the step had too many."""
+        self._budget.published()
         return self._work(now) if 0 < self._worked < _STEP_EVENTS_MAX else []
 
     def _work(self, now: int) -> list[Draft]:
         self._leaving = {}
         drafts = []
-        programs: list[tuple[Seat, Copy]] = []
+        programs: list[tuple[Seat, Copy, bool]] = []
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
             if seat.after_us > now or seat.suspended or seat.awaits_state:
                 continue
@@ -297,7 +300,7 @@ class Seats:
                     continue
                 self._worked += 1
                 if seat.processing.is_program:
-                    programs.append((seat, copy))
+                    programs.append((seat, copy, len(heads) > 1 or seat.has_next(copy)))
                 elif not self._budget.is_over:
                     drafts += self._process(seat, copy, now)
             elif checkpoint or seat.mute_us <= now:
@@ -319,29 +322,40 @@ class Seats:
             seat.booked, seat.after_us = copy, self.monitor.book(seat.processing.event_us, now)
         return copy
 
-    def _run_programs(self, waiting: list[tuple[Seat, Copy]], now: int) -> list[Draft]:
-        """Let clients' own code process events, the quickest first, within the time of a step.
+    def _run_programs(self, waiting: list[tuple[Seat, Copy, bool]], now: int) -> list[Draft]:
+        """Let clients' own code process events, within the time of a step; True: the seat has another event, too.
 
         It runs in steps that bring a payload, and one payload is requested at a time. So the driver can do other things
-        before the next one, and a client whose events take long waits for all that are quicker.
+        before the next one. A client waits for those that have used less time and have events to process.
         """
         made: list[Draft] = []
-        for seat, copy in sorted(waiting, key=lambda each: self._budget.lately_us(each[0].client.node)):
-            client = seat.client.node
-            if self._budget.due_us(client) > now:
-                seat.after_us = self._budget.due_us(client)
-            elif copy.id not in self._payloads:
-                if self._turn is None or self._turn[1] <= now:
-                    seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
-                    self._outputs.emit(PayloadWanted(copy.descriptor))
-            elif not self._budget.has_time:
+        budget, least_us = self._budget, NEVER
+        for seat, copy, waits in sorted(waiting, key=lambda each: budget.rank(each[0].client.node)):
+            used_us, due_us = budget.rank(seat.client.node)
+            if due_us > now:
+                seat.after_us = due_us
                 continue
-            elif seat.processing.is_broken:
-                with self._budget.charged(client, seat.processing.instance, now):
-                    seat.processing.repair()
-            else:
-                made += self._process(seat, copy, now)
+            # Within this much time clients count as equal. They process the same event in one step,
+            # and its payload is read once.
+            if used_us > least_us + STEP_US:
+                continue
+            budget.begin(min(used_us, least_us))
+            if copy.id in self._payloads and budget.has_time:
+                made += self._run_program(seat, copy, now)
+                if not waits:
+                    continue
+            elif self._turn is None or self._turn[1] <= now:
+                seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
+                self._outputs.emit(PayloadWanted(copy.descriptor))
+            least_us = min(least_us, used_us)
         return made
+
+    def _run_program(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
+        """Let a client's own code process an event; start it again first if it failed before."""
+        if seat.processing.is_broken:
+            with self._budget.charged(seat.client.node, seat.processing.instance, now):
+                seat.processing.repair()
+        return self._process(seat, copy, now) if self._budget.has_time else []
 
     def _asks(self, seat: Seat) -> bool:
         """Return True if the modulator decides which results wait, because the consumer cannot be reached."""
@@ -377,7 +391,22 @@ class Seats:
         if leaving is None:
             seat.flow.got(copy.descriptor.length + event.wire_bytes)
         seat.checkpoints.processed(event.node, event_of(event))
-        return self._leave(seat, step, now)
+        drafts = self._leave(seat, step, now)
+        if author is not None:
+            self._budget.made(author, len(drafts))
+            self._pause(seat, now, failed=bool(step.fault))
+        return drafts
+
+    @staticmethod
+    def _pause(seat: Seat, now: int, *, failed: bool) -> None:
+        """Let a client's own code pause after a fault.
+
+        A module that fails with every event costs its broker a trap and a start each time, and is of no use to its
+        client.
+        """
+        seat.pause_us = min(max(2 * seat.pause_us, _FAULT_US), _FAULT_US_MAX) if failed else 0
+        if failed:
+            seat.after_us = max(seat.after_us, now + seat.pause_us)
 
     def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:
         """Publish results, and note the state of the seat after them. Without results it has that state at once."""
