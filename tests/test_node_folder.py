@@ -279,7 +279,7 @@ def test_a_disk_that_fails_leaves_no_half_key(home: NodeFolder, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(NodeError, match=r"cannot write the key file .*: No space left on device"):
+    with pytest.raises(NodeError, match=r"key file .*: No space left on device; make room on that disk"):
         home.identity()
     assert [path.name for path in home.folder.iterdir()] == ["lock"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
-from carrypost.files import keep_entry, reason, refused
+from carrypost.files import FULL, keep_entry, reason, refused
 from carrypost.model.ids import NodeId, base32, from_base32, is_node_id
 from carrypost.node.settings import NodeSettings
 from carrypost.security.identity import Identity
@@ -312,7 +312,8 @@ def _write(
     except FileExistsError:
         raise
     except OSError as error:
-        failed, advice = f"cannot write {what}{file}", "; check the permissions"
+        advice = "; make room on that disk" if error.errno in FULL else "; check the permissions"
+        failed = f"cannot write {what}{file}"
         raise refused(failed, error, advice=advice, misnamed=misnamed, otherwise=NodeError) from None
     keep_entry(file)
 
