@@ -18,6 +18,7 @@ from tests.test_overlay_modules import Modular
 from tests.wasm_modules import HOSTILE, example, process
 
 from carrypost.config import Limits
+from carrypost.events import PayloadWanted
 from carrypost.gossip.layer import Draft
 from carrypost.host.driving import ProgramDriver
 from carrypost.model import address
@@ -80,6 +81,23 @@ def test_hostile_clients_do_not_keep_an_honest_one_from_its_results(monkeypatch:
     assert longest_s < 0.05
     assert busy_s < 0.7 * EVENTS * PAUSE_S + 0.3  # `overlay.capacity` is half a processor; the rest is not modules.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 256 * 1024
+
+
+def test_a_broker_waits_for_a_payload_that_takes_long_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that no timer is due meanwhile: a node would be busy with nothing, and time would stop in emulation."""
+    wanted: list[PayloadWanted] = []
+    world = Modular("Apxy", security="off")
+    with world.net as net:
+        world.begin("Ap Ax Ay")
+        found = {each: net.consume(each, "flood", example("hoard")) for each in "xy"}
+        net.advance(10)
+        with monkeypatch.context() as slow:
+            slow.setattr(ProgramDriver, "answer", lambda _, each: wanted.append(each))
+            world.emit("p")
+            net.advance(4)
+            assert len(wanted) == 1
+        net.advance(2)  # It is requested again after 5 s.
+        assert [world.results(*each) for each in found.items()] == [[b"1"], [b"1"]]
 
 
 def test_a_module_that_fails_with_every_event_pauses_longer_each_time() -> None:

@@ -103,6 +103,8 @@ class Seats:
         """Payloads that were read in this step."""
         self._turn: tuple[Copy, int] | None = None
         """The event whose payload is being read for clients' own code, and the time at which it is requested again."""
+        self._awaiting: list[Seat] = []
+        """Seats that wait for that payload, or for another one after it."""
         self._worked = 0
         """Number of events processed in this step."""
 
@@ -224,12 +226,13 @@ class Seats:
         if not event_of(event) or address.channel_of(event.destination) != channel:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
-        for seat in self._of(channel):
-            self._enter(seat, copy)
+        for name, seat in self._of_channels[channel].items():
+            seat.next_us = 0
+            self._enter(name, seat, copy)
 
-    def _enter(self, seat: Seat, copy: Copy) -> None:
+    def _enter(self, name: bytes, seat: Seat, copy: Copy) -> None:
         if self._gaps.enter(seat, copy):
-            self.monitor.arrived(name_of(seat.client), seat.processing.event_us, self._holdings.now_us)
+            self.monitor.arrived(name, seat.processing.event_us, self._holdings.now_us)
 
     def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Process what producers, and homes of producers (`trusted`), report about missing events."""
@@ -240,7 +243,7 @@ class Seats:
         self.modules.left(copies)
         gone = {copy.id for copy in copies if event_of(copy.descriptor.original)} if self._seats else set()
         if self._turn is not None and self._turn[0].id in gone:
-            self._turn = None
+            self._end_turn()
         for seat in self._seats.values() if gone else ():
             self._gaps.forget(seat, gone)
 
@@ -260,10 +263,10 @@ class Seats:
 
     def expire(self, now: int) -> None:
         """Look for missing events at other seats, and ask producers for them; skip those that are missing for long."""
-        for seat in [each for each in self._seats.values() if each.next_us <= now]:
+        for name, seat in [(name, each) for name, each in self._seats.items() if each.next_us <= now]:
             seat.next_us = 0
             for copy in self._gaps.here(seat, self._of_channels[seat.client.item.channel].values(), now):
-                self._enter(seat, copy)
+                self._enter(name, seat, copy)
             self._gaps.expire(seat, now)
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
@@ -345,10 +348,24 @@ class Seats:
                 if not waits:
                     continue
             elif self._turn is None or self._turn[1] <= now:
+                self._end_turn()
                 seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
                 self._outputs.emit(PayloadWanted(copy.descriptor))
             least_us = min(least_us, used_us)
+        if self._turn is not None:
+            self._await_turn([seat for seat, _, _ in waiting if seat.after_us <= now], self._turn[1])
         return made
+
+    def _await_turn(self, seats: Iterable[Seat], until_us: int) -> None:
+        """Let seats wait for the payload that is being read: before it comes, a step could do nothing for them."""
+        for seat in seats:
+            seat.after_us = until_us
+            self._awaiting.append(seat)
+
+    def _end_turn(self) -> None:
+        self._turn, awaiting, self._awaiting = None, self._awaiting, []
+        for seat in awaiting:
+            seat.after_us = seat.next_us = 0
 
     def _run_program(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
         """Let a client's own code process an event; start it again first if it failed before."""
@@ -431,7 +448,7 @@ class Seats:
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Process the payload of an event that seats requested."""
         if self._turn is not None and self._turn[0] is copy:
-            self._turn = None
+            self._end_turn()
         for seat in self._seats.values():
             if seat.reading is copy:
                 seat.next_us = seat.after_us = 0
