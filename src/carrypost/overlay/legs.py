@@ -8,7 +8,7 @@
 # Why a new message per hop, and not the same one passed on? A message is signed by its author with
 # its destination. A broker that changed the route would break the signature, and a message
 # addressed to its last broker would be carried by all nodes. The price is measured: a leg costs 2.0
-# to 2.9 times a gossiped copy (docs/benchmarks.md, "The overlay").
+# to 3.1 times a gossiped copy (docs/benchmarks.md, "The overlay").
 #
 # What must hold.
 # 1. Nothing is passed on whose origin or routes do not fit: otherwise brokers would sign for
