@@ -88,6 +88,22 @@ def test_a_seat_that_comes_gets_events_that_wait_for_another_one_with_much_work(
         assert world.lost == []
 
 
+def test_events_that_wait_for_another_seat_are_not_for_a_consumer_that_subscribes_later() -> None:
+    world = World("Apxz")
+    with world.net as net:
+        world.begin("pA xA zA")
+        net.consume("x", "flood", Modulator.named("synthetic", cost_us=5_000_000))
+        net.advance(5)
+        for _ in range(5):
+            world.emit("p")
+            net.advance(0.5)
+        world.consume("z")
+        net.advance(10)
+        world.emit("p")
+        net.advance(10)
+        assert world.seen("results/z/1") == {"p": [6]}
+
+
 def test_a_static_consumer_waits_for_its_home() -> None:
     world = Histories("ABpqy")
     world.net.add("z", overlay=OVERLAY | {"homing": "static"})

@@ -299,6 +299,21 @@ def test_a_broker_makes_room_for_a_seat_that_gains_more_than_another_loses() -> 
             assert [each.payload for each in net.deliveries(node)] == [f"{20 + at}".encode() for at in range(40)]
 
 
+def test_another_seat_makes_room_if_the_one_that_loses_least_cannot_move() -> None:
+    with scene(capacity=1.0) as net:
+        net.add("v", overlay=OVERLAY)
+        net.link("v", "B")
+        net.link("x", "B")
+        # The broker's own consumer has no signed request that another broker could accept.
+        for node in "Axzv":
+            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
+        emit(net, 15)
+        net.link("v", "A")
+        net.unlink("v", "B")
+        emit(net, 25)
+        assert {node: net.overlay(node).homes["flood"] for node in "xzv"} == {"x": "B", "z": "A", "v": "A"}
+
+
 def test_strangers_cannot_cause_a_search_for_room_with_every_message() -> None:
     searches: list[int] = []
 
@@ -313,9 +328,9 @@ def test_strangers_cannot_cause_a_search_for_room_with_every_message() -> None:
     parts: list[Any] = [context, load(), candidates, alternatives]
     exchanges = Exchanges(*parts)
     for second in range(20):
-        assert exchanges.find(Handoff(H, 300, 50, 200), second * S) is None
+        assert exchanges.options(Handoff(H, 300, 50, 200), second * S) == []
     assert searches == [0, 5 * S, 10 * S, 15 * S]
-    assert exchanges.find(Handoff(H, 300, 50), 20 * S) is None
+    assert exchanges.options(Handoff(H, 300, 50), 20 * S) == []
     assert len(searches) == 4, "a plain offer needs no search"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.model.times import NEVER
-from carrypost.overlay.clients import LEASE_US, Refusal
+from carrypost.overlay.clients import ACCEPTED, LEASE_US, Refusal
 from carrypost.overlay.events import LOAD
 from carrypost.overlay.items import ITEMS, Abort, Attach, Handoff, Homed, Ready, Role, Seated, State
 from carrypost.overlay.lanes import name_of
@@ -30,7 +30,7 @@ from carrypost.overlay.tables import Client
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.item_outbox import ItemOutbox
     from carrypost.overlay.items import MoveReason
     from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.notices import NearestBroker
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.snapshot import Snapshot
     from carrypost.overlay.sources import Sources
@@ -151,12 +152,17 @@ class Destinations:
             return False
         move = self._moves.get(client.digest)
         if move is None or move.destination.handoff != item.h:
-            refusal = self._refusal(item, client, now)
+            full = self._seats.monitor.refuses(item)
+            leaving = self._exchanges.options(item, now) if full else []
+            refusal = self._refusal(item, client, now) or (Refusal(LOAD) if full and not leaving else None)
             if refusal is None:
                 # The seat may have left from here a moment ago. Its old copy must be gone before
                 # the new one comes.
                 self._sources.returned(client, now)
                 refusal = self._clients.expect(client, now)
+            if refusal is ACCEPTED and full and not self._make_room(leaving, now):
+                self._clients.forget(client, now)
+                refusal = Refusal(LOAD)
             if refusal is None:
                 return True  # The source asks again, until the module is here.
             if refusal.reason:
@@ -169,10 +175,9 @@ class Destinations:
         return self._act(move, move.destination.handle_source(author, DestinationInput.HANDOFF, now))
 
     def _refusal(self, item: Handoff, client: Client, now: int) -> Refusal | None:
-        """Return why a seat is refused, apart from room for its client; None if it is not.
+        """Return why a seat is refused, apart from load and room for its client; None if it is not.
 
-        Another seat may leave, to make room for this one. A broker could offer a seat by an `Attach` that is not the
-        latest one. A seat that works is left alone then.
+        A broker could offer a seat by an `Attach` that is not the latest one. A seat that works is left alone then.
         """
         before, seat = self._clients.table.get(client), self._seats.find(client)
         works = seat is not None and not seat.suspended and not seat.awaits_state
@@ -182,16 +187,16 @@ class Destinations:
         expected = sum(each.destination.state is DestinationState.EXPECTING for each in self._moves.values())
         if expected >= self._limits.handoffs_max:
             return Refusal("handoffs")
-        refuses = self._seats.monitor.refuses(item) and not self._make_room(item, now)
-        return Refusal(LOAD) if refuses else None
+        return None
 
-    def _make_room(self, item: Handoff, now: int) -> bool:
-        """Begin to move another seat, so that there is room for an offered one. Returns False if none moves."""
-        option = self._exchanges.find(item, now)
-        if option is None:
-            return False
-        client = self._clients.table.at(option.consumer, Role.CONSUMER, option.channel, option.subscription)
-        return client is not None and self.send_on(client, option.broker, LOAD, now)
+    def _make_room(self, options: Iterable[NearestBroker], now: int) -> bool:
+        """Begin the first of several moves of other seats that is possible. Returns False if none is."""
+        for option in options:
+            client = self._clients.table.at(option.consumer, Role.CONSUMER, option.channel, option.subscription)
+            if client is not None and self.send_on(client, option.broker, LOAD, now):
+                self._exchanges.begun(option)
+                return True
+        return False
 
     def _find(self, h: HandoffId) -> _Move | None:
         return next((each for each in self._moves.values() if each.destination.handoff == h), None)

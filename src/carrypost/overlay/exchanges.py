@@ -34,10 +34,10 @@ class Exchanges:
         self._next_us = 0
         """Time of the next search. One compares all seats with all neighbours, and strangers may cause it."""
 
-    def find(self, item: Handoff, now: int) -> NearestBroker | None:
-        """Return the move of a seat that makes room for an offered one, as one to begin; None if none is worth it."""
+    def options(self, item: Handoff, now: int) -> list[NearestBroker]:
+        """Return moves of seats that would make room for an offered one, and are worth it; the best ones first."""
         if not item.gain or now < self._next_us:
-            return None
+            return []
         self._next_us = now + self._period_us
         freed_there, options = self._candidates.load_of(item.work, node_prefix(item.h.source)), []
         # By a shorter estimate a seat could leave that soon wants to come back: seats would change
@@ -50,11 +50,11 @@ class Exchanges:
             fits = round(there.load - freed, DIGITS) <= self._load.load_max and self._makes_room(notice, item)
             if fits and item.gain / 100 - lost > GAIN_MIN and not self._candidates.is_early(notice):
                 options.append((lost, there.load, notice))
-        if not options:
-            return None
-        _, _, found = min(options)
-        self._candidates.sent(found)
-        return found
+        return [notice for _, _, notice in sorted(options)]
+
+    def begun(self, notice: NearestBroker) -> None:
+        """Note that one of the moves has begun."""
+        self._candidates.sent(notice)
 
     def _makes_room(self, notice: NearestBroker, item: Handoff) -> bool:
         after = self._load.ahead + item.work / self._load.power - self._candidates.share(notice)

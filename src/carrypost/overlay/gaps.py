@@ -14,7 +14,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
-from carrypost.overlay.lanes import ASK_ON_US, ASK_US, ASK_US_MAX, Lane, Room, Seat
+from carrypost.overlay.lanes import ASK_ON_US, ASK_US, ASK_US_MAX, Lane, Room, Seat, WaitingEvents
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -197,19 +197,22 @@ class Gaps:
             else:
                 lane.ask_us = now + lane.delay_us
 
-    def here(self, seat: Seat, others: Iterable[Seat], now: int) -> list[Copy]:
+    def here(self, seat: Seat, waiting: WaitingEvents, now: int) -> list[Copy]:
         """Return events that a seat would ask producers for now, though other seats of the channel have them.
 
         A producer does not send an event again to a broker that has not acknowledged it, and the broker does that when
         all its seats have processed it. A seat with much work would keep it from one that came later.
         """
-        found: dict[MessageId, Copy] = {}
-        asking = [each for each, lane in seat.lanes.items() if lane.ask_us <= now]
-        for producer in asking:
+        found: list[Copy] = []
+        # Not of a producer whose beginning is unknown: its first events may be older than the
+        # subscription.
+        for producer in [each for each, lane in seat.lanes.items() if lane.ask_us <= now and each in seat.row.cursors]:
             after, upto = seat.gap(producer) or (0, 0)
-            for lane in (other.lanes[producer] for other in others if producer in other.lanes):
-                found |= {copy.id: copy for number, copy in lane.events.items() if after < number <= upto}
-        return list(found.values())
+            lacks, events = range(after + 1, upto + 1), waiting.of(seat.client.item.channel, producer)
+            # The shorter one: other nodes may name later events that do not exist.
+            shorter = lacks if len(lacks) < len(events) else sorted(events)
+            found += [events[number] for number in shorter if number in lacks and number in events]
+        return found
 
     def expire(self, seat: Seat, now: int) -> None:
         """Ask producers for missing events; skip those that are missing for long."""

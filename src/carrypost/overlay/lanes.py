@@ -286,6 +286,23 @@ def known_lanes(seats: Iterable[Seat]) -> dict[NodeId, Lane]:
     return found
 
 
+class WaitingEvents:
+    """Events in the lanes of seats, by channel. Those of a channel are collected when they are first asked for."""
+
+    def __init__(self, seats: Mapping[str, Mapping[bytes, Seat]]) -> None:
+        self._seats = seats
+        self._found: dict[str, dict[NodeId, dict[int, Copy]]] = {}
+
+    def of(self, channel: str, producer: NodeId) -> Mapping[int, Copy]:
+        """Return the events of a producer that wait, by number."""
+        if channel not in self._found:
+            found = self._found[channel] = {}
+            for seat in self._seats.get(channel, {}).values():
+                for each, lane in seat.lanes.items():
+                    found.setdefault(each, {}).update(lane.events)
+        return self._found[channel].get(producer, {})
+
+
 def date_of(copy: Copy) -> tuple[int, str]:
     """Return the key that orders events of several producers: by date."""
     # The date of the event itself. The leg that brought it was made by a broker, later, and a

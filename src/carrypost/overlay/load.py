@@ -142,8 +142,9 @@ class Load:
         return min(round(100 * (self.ahead + work / self.power)), PERCENT_MAX)
 
     def since_us(self, name: bytes) -> int:
-        """Return the time at which a seat came here."""
-        return self._shares[name].since_us
+        """Return the time at which a seat came here; NEVER if it is not here."""
+        share = self._shares.get(name)
+        return NEVER if share is None else share.since_us
 
     def refuses(self, item: Handoff) -> bool:
         """Return True if an offered seat would overload this broker, and its present broker is less loaded."""

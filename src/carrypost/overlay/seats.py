@@ -43,7 +43,7 @@ from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.flow import Flow
 from carrypost.overlay.gaps import Gaps
-from carrypost.overlay.lanes import Leaving, Seat, date_of, known_lanes, name_of
+from carrypost.overlay.lanes import Leaving, Seat, WaitingEvents, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.processing import Processing, SeatRow, Step, fresh
 
@@ -103,8 +103,8 @@ class Seats:
         """Payloads that were read in this step."""
         self._turn: tuple[Copy, int] | None = None
         """The event whose payload is being read for clients' own code, and the time at which it is requested again."""
-        self._awaiting: list[Seat] = []
-        """Seats that wait for that payload, or for another one after it."""
+        self._awaiting: list[tuple[Seat, int]] = []
+        """Seats that wait for that payload, or for another one after it, and until when."""
         self._worked = 0
         """Number of events processed in this step."""
 
@@ -211,7 +211,9 @@ class Seats:
         """End the seat of a consumer that left."""
         name = name_of(client)
         if (seat := self._seats.pop(name, None)) is not None:
-            self._of_channels[client.item.channel].pop(name, None)
+            others = self._of_channels.get(client.item.channel, {})
+            if others.pop(name, None) is not None and not others:
+                del self._of_channels[client.item.channel]
             self._gaps.clear(seat)
             self._rows.delete(name)
             self.monitor.remove(name)
@@ -263,9 +265,10 @@ class Seats:
 
     def expire(self, now: int) -> None:
         """Look for missing events at other seats, and ask producers for them; skip those that are missing for long."""
+        waiting = WaitingEvents(self._of_channels)
         for name, seat in [(name, each) for name, each in self._seats.items() if each.next_us <= now]:
             seat.next_us = 0
-            for copy in self._gaps.here(seat, self._of_channels[seat.client.item.channel].values(), now):
+            for copy in self._gaps.here(seat, waiting, now):
                 self._enter(name, seat, copy)
             self._gaps.expire(seat, now)
 
@@ -352,20 +355,17 @@ class Seats:
                 seat.reading, self._turn = copy, (copy, now + _AGAIN_US)
                 self._outputs.emit(PayloadWanted(copy.descriptor))
             least_us = min(least_us, used_us)
-        if self._turn is not None:
-            self._await_turn([seat for seat, _, _ in waiting if seat.after_us <= now], self._turn[1])
+        if self._turn is not None:  # Before the payload comes that is being read, a step can do nothing for these.
+            for seat in [each for each, _, _ in waiting if each.after_us <= now]:
+                seat.after_us = self._turn[1]
+                self._awaiting.append((seat, seat.after_us))
         return made
-
-    def _await_turn(self, seats: Iterable[Seat], until_us: int) -> None:
-        """Let seats wait for the payload that is being read: before it comes, a step could do nothing for them."""
-        for seat in seats:
-            seat.after_us = until_us
-            self._awaiting.append(seat)
 
     def _end_turn(self) -> None:
         self._turn, awaiting, self._awaiting = None, self._awaiting, []
-        for seat in awaiting:
-            seat.after_us = seat.next_us = 0
+        for seat, until_us in awaiting:
+            if seat.after_us == until_us:  # Else it waits for something else by now.
+                seat.after_us = seat.next_us = 0
 
     def _run_program(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
         """Let a client's own code process an event; start it again first if it failed before."""
