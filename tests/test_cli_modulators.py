@@ -96,7 +96,9 @@ def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
     monkeypatch.setattr(_receiving, "_CHECK_S", 0)
     refused = OverlayState(refusal="modulator", detail="it does not compile")
     served, failed = OverlayState(NodeId("A")), OverlayState(NodeId("A"), faults=1)
-    states = OverlayState(), OverlayState(), refused, OverlayState(refusal="seats"), served, served, failed, failed
+    more = [OverlayState(NodeId("A"), faults=number) for number in range(2, 25)]
+    full = OverlayState(refusal="seats")
+    states = OverlayState(), OverlayState(), refused, full, served, served, failed, failed, *more
     asyncio.run(_receiving.report_trouble(cast("Consumer", _Watched(*states))))
     said = capsys.readouterr().err.splitlines()
     for line, text in zip(
@@ -107,6 +109,7 @@ def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
             "a broker refused: it has no room left for seats",
             "broker A is the home now",
             "the modulator failed with 1 event, and gave no results for it",
+            "the modulator failed with 10 events, and gave no results for them",
         ],
         strict=True,
     ):

@@ -206,6 +206,20 @@ def is_leg(event: Event) -> bool:
     return event.descriptor.destination.startswith("overlay/") and event.descriptor.original is not event.descriptor
 
 
+def test_a_broker_keeps_nothing_of_channels_without_seats() -> None:
+    world = World("Ay")
+    with world.net as net:
+        world.begin("Ay")
+        for number in range(5):
+            destination = net.consume("y", f"channel{number}")
+            net.advance(2)
+            net.host("y").overlay.close(destination, round(net.now * 1e6))
+            net.advance(1)
+        commands = net.host("A")._overlay  # noqa: SLF001
+        assert commands is not None
+        assert commands._overlay.seats._of_channels == {}  # noqa: SLF001
+
+
 def test_a_node_has_so_many_seats_at_a_broker() -> None:
     world = World("ABy")
     with world.net as net:

@@ -12,6 +12,7 @@ from tests.channels import OVERLAY, World
 
 from carrypost.config import Limits, Settings
 from carrypost.config.settings import Overlay
+from carrypost.errors import LocalError
 from carrypost.events import Event
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
@@ -25,7 +26,10 @@ from carrypost.overlay.items import Handoff
 from carrypost.overlay.load import PERCENT_MAX, Load
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice
+from carrypost.overlay.processing import Processing
 from carrypost.overlay.relocation import HandoffId
+from carrypost.overlay.seats import Seats
+from carrypost.overlay.tables import Client
 from carrypost.testing import Network, network
 
 S = MICROSECONDS
@@ -128,6 +132,11 @@ def test_a_processor_of_another_speed_has_other_shares() -> None:
     assert (slow.work(X), fast.work(X)) == (400, 400)
 
 
+def test_a_seat_that_is_not_here_came_at_no_time() -> None:
+    found = load()
+    assert (found.since_us(X), found.since_us(b"other")) == (0, NEVER)
+
+
 def test_adaptors_are_told_of_changes_and_as_long_as_it_is_too_much() -> None:
     found = load(capacity=1, load_max=0.5)
     told = []
@@ -176,7 +185,7 @@ def test_clients_are_served_by_the_time_that_they_used() -> None:
     budget.published()
     assert [budget.rank(each)[0] for each in (a, b, c)] == [200, 200, 300], "publication counts, by the results"
     assert budget.rank(c)[1] < budget.rank(a)[1] < budget.rank(b)[1], "but it is no debt"
-    budget.begin(250)  # The least that any client with events has used.
+    budget.raise_least(250)  # The least that any client with events has used.
     assert [budget.rank(each)[0] for each in (a, b, c)] == [250, 250, 300], "nobody saves up time"
 
 
@@ -297,6 +306,29 @@ def test_a_broker_makes_room_for_a_seat_that_gains_more_than_another_loses() -> 
         assert max(max(watcher.loads) for watcher in watchers) <= 0.9
         for node in "xyzv":
             assert [each.payload for each in net.deliveries(node)] == [f"{20 + at}".encode() for at in range(40)]
+
+
+def test_no_seat_makes_room_for_one_that_is_refused_for_its_modulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scene(capacity=1.0) as net:
+        net.add("v", overlay=OVERLAY)
+        net.link("v", "B")
+        net.link("x", "B")
+        for node in "xyzv":
+            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
+        emit(net, 15)
+        prepare = Seats.prepare
+
+        def prepared(self: Seats, client: Client, now: int) -> Processing | None:
+            if client.node == "v":
+                raise LocalError("it is not registered here")
+            return prepare(self, client, now)
+
+        monkeypatch.setattr(Seats, "prepare", prepared)
+        net.link("v", "A")
+        net.unlink("v", "B")
+        homes: list[tuple[str, str]] = []
+        emit(net, 25, homes)
+        assert homes == [], "x could have left for v"
 
 
 def test_another_seat_makes_room_if_the_one_that_loses_least_cannot_move() -> None:

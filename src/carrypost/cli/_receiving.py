@@ -111,17 +111,20 @@ async def _print(joined: Joined, opening: Openable[Consumer], count: int | None,
 
 
 async def report_trouble(consumer: Consumer) -> None:
-    """Report the trouble of a consumer of a channel with its home broker, whenever that changes."""
-    reported = ""
+    """Report the trouble of a consumer of a channel with its home broker, whenever that changes.
+
+    A number of faults is reported when it has grown tenfold.
+    """
+    reported, faults = "", 0
     while isinstance(consumer.destination, ChannelTopic):
         await asyncio.sleep(_CHECK_S)
         if consumer.closed:
             return
         state = consumer.overlay
         trouble = _trouble(state)
-        if trouble != reported:
+        if trouble != reported and not (state.home is not None and faults < state.faults < 10 * faults):
             _output.say(trouble or f"broker {state.home} is the home now")
-            reported = trouble
+            reported, faults = trouble, state.faults
 
 
 def _trouble(state: OverlayState) -> str:

@@ -1,7 +1,7 @@
 """Alternatives: brokers near this one that its consumers could have as homes, though they report none.
 
-A consumer reports a broker as near as its home, or nearer. A broker with too much work also considers others. Reports
-that are not old tell it the distances; it estimates those that were not reported.
+A consumer reports a broker as near as its home, or nearer. A broker with too much work also considers others. It knows
+the distances from recent reports, and estimates those that were not reported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.home_choice import LOOKS, OTHERS_MAX
-from carrypost.overlay.notices import NearestBroker
+from carrypost.overlay.notices import NearestBroker, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.lanes import Seat
     from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.topology import Topology
-
-Option = tuple[NodeId, str, int, NodeId]
-"""Node, channel and subscription of a consumer, and a broker."""
 
 
 class Alternatives:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice, Propagated
+from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice, Option, Propagated
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from carrypost.overlay.alternatives import Alternatives, Option
+    from carrypost.overlay.alternatives import Alternatives
     from carrypost.overlay.candidates import Candidates
     from carrypost.overlay.load import Load
     from carrypost.overlay.rehoming import Rehoming

@@ -44,7 +44,7 @@ _BURST_US = 100_000
 
 
 class ComputeBudget:
-    """The debts of clients whose modules run at one broker."""
+    """The debts of clients whose modules run at one broker, and the time that each has used."""
 
     def __init__(self, limits: Limits, capacity: float, meter: Meter | None = None) -> None:
         self._meter = meter
@@ -74,7 +74,7 @@ class ComputeBudget:
     def _used(self, client: NodeId) -> int:
         return max(self._used_us.get(client, 0), self._least_us)
 
-    def begin(self, used_us: int) -> None:
+    def raise_least(self, used_us: int) -> None:
         """Note the least time that any client has used which has events to process."""
         self._least_us = max(self._least_us, used_us)
 

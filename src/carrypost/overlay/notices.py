@@ -26,6 +26,10 @@ class BrokerLost(NamedTuple):
     broker: NodeId
 
 
+Option = tuple[NodeId, str, int, NodeId]
+"""Node, channel and subscription of a consumer, and a broker that could be its home."""
+
+
 class NearestBroker(NamedTuple):
     """A consumer of this broker is as near to another broker as to this one, or nearer."""
 
@@ -47,8 +51,8 @@ class NearestBroker(NamedTuple):
     """Brokers that are as near as this one, too, and the hops from the consumer to them."""
 
     @property
-    def option(self) -> tuple[NodeId, str, int, NodeId]:
-        """Node, channel and subscription of the consumer, and the other broker."""
+    def option(self) -> Option:
+        """The consumer and the other broker."""
         return self[:4]
 
     @property

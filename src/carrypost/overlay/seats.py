@@ -345,7 +345,7 @@ class Seats:
             # and its payload is read once.
             if used_us > least_us + STEP_US:
                 continue
-            budget.begin(min(used_us, least_us))
+            budget.raise_least(min(used_us, least_us))
             if copy.id in self._payloads and budget.has_time:
                 made += self._run_program(seat, copy, now)
                 if not waits:
