@@ -450,6 +450,22 @@ def test_a_request_that_a_responder_fails_with_too_often_is_a_dead_letter(play: 
     play(scene, "a", messaging=AT_ONCE)
 
 
+def test_a_reply_that_does_not_fit_stops_its_own_request_alone(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as here, net.context("b") as there:
+            await there.declare_queue("box")
+            there.responder("queue/box")(lambda request: b"x" * int(text_of(request)))
+            await there.start()
+            large = await here.request("queue/box@b", "90000", time_to_live=3600)
+            small = await here.ask("queue/box@b", "10", timeout=SOON_S)
+            assert small.get_body(bytes) == b"x" * 10
+            with pytest.raises(DeliveryTimeoutException, match="FAILED"):
+                await large.reply(timeout=SOON_S)
+            assert there.given_up == 1
+
+    play(scene, "a", "b", messaging=AT_ONCE, cache_bytes_max=80_000)
+
+
 def test_a_responder_consumes_what_nobody_waits_for(play: Play) -> None:
     async def scene(net: testing.Network) -> None:
         async with net.context("a") as ctx:

@@ -128,6 +128,51 @@ def test_a_disk_that_refuses_a_commit_rolls_it_back() -> None:
     play(scene)
 
 
+def test_a_refused_commit_is_rolled_back_and_the_next_transaction_is_not_concerned() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain, net.context("a", TRANSACTED, client_id="tx") as tx:
+            bills = await plain.declare_queue("bills")
+            orders = await tx.create_durable_consumer(tx.create_topic("orders"), "inbox")
+            await sent(plain, "orders", "1", "2")
+            assert await orders.receive_body(str) == "1"
+            first = await tx.send(bills, "bill of 1")
+            await plain.end_queue(bills)
+            with pytest.raises(TransactionRolledBackException, match=r"rolled back: .*bills") as refused:
+                await tx.commit()
+            assert isinstance(refused.value.__cause__, JMSException)
+            assert first.state is SendState.FAILED
+            bills = await plain.declare_queue("bills")
+            inbox = await plain.create_consumer(bills)
+            for order, redelivered in (("1", True), ("2", False)):
+                async with tx.transaction():
+                    message = await orders.receive(timeout=5)
+                    assert message is not None
+                    assert (message.get_body(str), message.jms_redelivered) == (order, redelivered)
+                    await tx.send(bills, f"bill of {order}")
+                assert await bodies(inbox) == [(f"bill of {order}", False)]
+
+    play(scene)
+
+
+def test_a_transaction_with_too_large_a_message_leaves_nothing_to_the_next() -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as plain, net.context("a", TRANSACTED) as tx:
+            answers = await plain.create_consumer(plain.create_topic("answers"))
+
+            async def too_much() -> None:
+                async with tx.transaction():
+                    for _ in range(3):
+                        await tx.send("topic/answers", b"x" * 50_000)
+
+            with pytest.raises(TransactionRolledBackException, match="rolled back: the cache has no room"):
+                await too_much()
+            async with tx.transaction():
+                await tx.send("topic/answers", "small")
+            assert await bodies(answers) == [("small", False)]
+
+    play(scene, cache_bytes_max=100_000)
+
+
 def test_messages_of_an_ordered_topic_get_their_ids_by_the_commit() -> None:
     async def scene(net: testing.Network) -> None:
         async with net.context("a", TRANSACTED) as tx:

@@ -78,13 +78,16 @@ class Transaction:
             await self.rollback()
             error = lease_over(len(lapsed), len(numbers))
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
-        performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
-        if performed.sent.done():
+        self._acknowledgement.committing = True
+        try:
+            performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
+        except JMSException as refusal:
+            await self._units.outcome(asyncio.ensure_future(self._refused(refusal)))
+            return
+        if performed.sent.done() and performed.sent.exception() is None:
             sends = self._begun(drafts, performed.sent)
-            self._acknowledgement.committing = True
             await self._units.conclude(performed.done, partial(self._end, sends, performed.done))
         else:
-            self._acknowledgement.committing = True
             await self._units.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
@@ -93,10 +96,25 @@ class Transaction:
             with self._sends:
                 await asyncio.wait([performed.sent])
                 sends = self._begun(drafts, performed.sent)
+        except JMSException as error:
+            await self._refused(error)
         except BaseException:
             self._acknowledgement.committing = False
             raise
-        await self._end(sends, performed.done)
+        else:
+            await self._end(sends, performed.done)
+
+    async def _refused(self, error: JMSException) -> None:
+        """Roll back, because the node refused the commit and did nothing of it; raise the reason."""
+        # The session may be used again afterwards, and a refused message must not return with the next commit.
+        self._forget()
+        try:
+            await self._roll_back()
+        except JMSException:
+            raise error from None  # The node is gone, and what it did before is not known.
+        finally:
+            self._acknowledgement.committing = False
+        raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code) from error
 
     def _begun(
         self, drafts: list[Drafted], sent: asyncio.Future[tuple[Descriptor, ...]]
@@ -151,10 +169,14 @@ class Transaction:
         """Forget what was sent, and let come again what was received."""
         await self._units.ready()
         self._acknowledgement.check_idle()
+        self._forget()
+        await self._roll_back()
+
+    def _forget(self) -> None:
+        """Forget what was sent and what was received: the next transaction begins."""
         self.abandon()
         self._received = bool(self._acknowledgement.numbers)
         self._acknowledgement.forget()
-        await self._roll_back()
 
     def abandon(self) -> None:
         """Forget what was sent: the session rolls back, or closes."""
