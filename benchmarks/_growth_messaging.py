@@ -30,11 +30,12 @@ from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
 from carrypost.model.privilege import privilege
 from carrypost.mom import commands
+from carrypost.mom.backlog import Backlog
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
 from carrypost.mom.control import CONTROL, Withdraw
 from carrypost.mom.names.namespace import Entry, Namespace
 from carrypost.mom.queues.open_requests import REPLIES
-from carrypost.mom.state import Backlog, Claim, Subscription
+from carrypost.mom.state import Claim, Subscription
 from carrypost.security.identity import Identity
 
 Work = Callable[[], None]
@@ -51,7 +52,7 @@ def backlog(size: int) -> Work:
     limits = Settings.emulated().limits
     subscription = Subscription(1, Subscribe(entry("news")), 1, "", limits)
     claims = [Claim(subscription, copy, place, 0) for place, copy in enumerate(copies(size))]
-    waiting = Backlog()
+    waiting: Backlog[Claim] = Backlog()
     for claim in claims:
         waiting.add(claim)
 

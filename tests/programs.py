@@ -10,7 +10,7 @@ from carrypost import testing
 from carrypost.events import Event, Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Declare, Receive, Subscribe, UnitOfWork
+from carrypost.mom.commands import Ack, Declare, Late, Receive, Subscribe, UnitOfWork
 from carrypost.mom.programs import MessagingCommands
 
 PLENTY = 1_000_000
@@ -76,8 +76,8 @@ class Program:
         self.messaging.disconnect(self.connection, self.now)
         self.consumer = 0
 
-    def acknowledge(self, *numbers: int) -> None:
-        self._host.perform(UnitOfWork(next(_numbers), acks=(Ack(self.session, numbers),)), self.now)
+    def acknowledge(self, *numbers: int, late: Late = Late.ACCEPT) -> None:
+        self._host.perform(UnitOfWork(next(_numbers), acks=(Ack(self.session, numbers, late=late),)), self.now)
 
     def _take(self, seconds: float, node: str, event: Event) -> None:
         if not isinstance(event, Handed) or (node, event.consumer) != (self.node, self.consumer):

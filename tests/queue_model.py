@@ -17,9 +17,11 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple, TypeVar
 
+import msgspec
 from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
+from carrypost.errors import IllegalStateException
 from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused, Undone
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.layer import Draft
@@ -28,7 +30,8 @@ from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, UnitOfWork
+from carrypost.mom.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
+from carrypost.mom.leases import LEASE_OVER
 from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
@@ -319,8 +322,19 @@ class QueueWorld:
             seat.alone = 0 if seat.alone == hand.number else seat.alone
 
         def perform() -> None:
-            asked = (Ack(acks[0][0].session, tuple(numbers)),) if acks else ()
-            sent = self.net.host(node).perform(UnitOfWork(number, tuple(drafts), asked), self.now)
+            ack = Ack(acks[0][0].session, tuple(numbers)) if acks else None
+            host = self.net.host(node)
+            try:
+                sent = host.perform(UnitOfWork(number, tuple(drafts), (ack,) if ack else ()), self.now)
+            except IllegalStateException as error:
+                over = [hand for _, hand in acks if hand.letter.queue.lease_s and hand.lease_us <= self.now]
+                if ack is None or error.error_code != LEASE_OVER or not over:
+                    raise
+                for letter in letters:
+                    letter.sent = Truth.NO
+                self.jobs[number].letters = []
+                host.perform(UnitOfWork(number, (), (msgspec.structs.replace(ack, late=Late.ACCEPT),)), self.now)
+                return
             for letter, descriptor in zip(letters, sent, strict=True):
                 letter.id = descriptor.id
 
@@ -537,7 +551,9 @@ class QueueWorld:
         self.jobs[number] = Job(seat.node, seat.life, [], [(seat, hand)], self.now)
         del seat.held[hand.number]
         hand.letter.acked = max(hand.letter.acked, Truth.PERHAPS, key=lambda each: each.value)
-        self.net.host(seat.node).perform(UnitOfWork(number, acks=(Ack(seat.session, (hand.number,)),)), self.now)
+        self.net.host(seat.node).perform(
+            UnitOfWork(number, acks=(Ack(seat.session, (hand.number,), late=Late.ACCEPT),)), self.now
+        )
         seat.credit += 1
         self.messaging(seat.node).credit(seat.consumer, 1, 10, self.now)
 

@@ -19,7 +19,7 @@ from carrypost.errors import (
 from carrypost.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
 from carrypost.gossip.layer import Draft
 from carrypost.journal import MOM
-from carrypost.mom.commands import Declare, Receive, Redelivery, UnitOfWork
+from carrypost.mom.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
 from carrypost.mom.policies import register
 
 LEASE_US = 60_000_000
@@ -210,6 +210,29 @@ def test_an_acknowledgement_after_the_lease_counts_if_nobody_else_has_the_messag
         other = Program(net, "m", queue)
         net.advance(5)
         assert (late.texts, other.texts) == (["one"], [])
+
+
+@pytest.mark.parametrize("node", ["m", "r"])
+def test_a_unit_of_work_after_a_lease_is_refused_whole_unless_late_messages_are_returned(node: str) -> None:
+    with network("m", "r") as net:
+        queue = declare(net, "m", "jobs", redelivery=Redelivery.AFTER_LEASE, lease_us=LEASE_US)
+        slow = Program(net, node, queue, acknowledges=False, prefetch=2)
+        net.advance(5)
+        send(net, "m", queue, "old")
+        net.advance(55)
+        send(net, "m", queue, "new")
+        net.advance(10)
+        assert slow.texts == ["old", "new"]
+        answers = Program(net, node, "topic/answers")
+        work = UnitOfWork(next(_numbers), (Draft("topic/answers", b"answer"),), (Ack(slow.session, (1, 2)),))
+        with pytest.raises(IllegalStateException, match="the leases of 1 of 2 messages are over") as refused:
+            net.host(node).perform(work, slow.now)
+        assert refused.value.error_code == "LEASE_OVER"
+        slow.acknowledge(1, 2, late=Late.RETURN)
+        net.advance(5)
+        other = Program(net, "m", queue)
+        net.advance(100)
+        assert (answers.texts, other.texts) == ([], ["old"])
 
 
 def test_dead_letters_wait_at_the_manager_and_can_be_received() -> None:

@@ -281,6 +281,48 @@ async def test_a_client_that_reads_nothing_is_written_no_more_than_its_prefetch(
 # --- transactions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("nodes", ["aa", "ab", "ba"], ids="-".join)
+@scene("a", "b")
+async def test_of_two_clients_with_the_same_message_one_commits(net: testing.Network, nodes: str) -> None:
+    async with net.context("a") as here:
+        await here.declare_queue("orders", redelivery="after_lease", lease_s=100)
+        await here.declare_queue("bills")
+        await here.send("queue/orders", "order")
+        bills = await here.create_consumer("queue/bills")
+        slow, quick = Wire(net, nodes[0]), Wire(net, nodes[1])
+        for wire in (slow, quick):
+            await wire.connect()
+            await wire.feed("SUBSCRIBE\nid:s\ndestination:/queue/orders@a\nack:client-individual\n\n^")
+            number = (await wire.message()).headers["ack"]
+            await wire.feed(f"BEGIN\ntransaction:t\n\n^ACK\nid:{number}\ntransaction:t\n\n^")
+            await wire.feed("SEND\ndestination:/queue/bills@a\ntransaction:t\n\nbill^")
+            await net.run(101 if wire is slow else 1)
+        await quick.feed("COMMIT\ntransaction:t\nreceipt:x\n\n^")
+        await net.run(SOON_S)
+        assert quick.take("RECEIPT").headers["receipt-id"] == "x"
+        await slow.error("COMMIT\ntransaction:t\nreceipt:x\n\n^", "the lease of the message is over")
+        assert [each.text async for each in bills.messages(timeout=SOON_S)] == ["bill"]  # type: ignore[attr-defined]
+
+
+@scene("a")
+async def test_what_waits_for_a_client_that_does_not_read_is_not_written_after_its_lease(net: testing.Network) -> None:
+    async with net.context("a") as here:
+        await here.declare_queue("orders", redelivery="after_lease", lease_s=100)
+        for body in "xy":
+            await here.send("queue/orders", body)
+        wire = Wire(net, "a")
+        await wire.connect()
+        wire.reads.clear()
+        await wire.feed("SUBSCRIBE\nid:s\ndestination:/queue/orders\nack:client\n\n^")
+        await net.run(101)
+        assert (await wire.message()).body == b"x"
+        async with net.context("a") as other:
+            inbox = await other.create_consumer("queue/orders")
+            wire.reads.set()
+            await net.run(SOON_S)
+            assert (wire.frames, {(await got(inbox)).get_body(str) for _ in "xy"}) == ([], {"x", "y"})
+
+
 @pytest.mark.usefixtures("_ways")
 @scene("a")
 async def test_a_transaction_sends_and_acknowledges_all_or_nothing(net: testing.Network) -> None:

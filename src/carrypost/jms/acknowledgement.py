@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionInProgressException
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
+from carrypost.mom.commands import Late
+from carrypost.mom.leases import LEASE_OVER
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
@@ -33,12 +36,12 @@ class Acknowledgement:
 
     def __init__(self, units: SessionUnitsOfWork) -> None:
         self._units = units
-        self._leases: dict[int, int] = {}
-        """By number, the time at which its lease ends; 0: never."""
+        self._held: dict[int, None] = {}
+        """Numbers of messages that the program has, in the order in which it got them."""
 
     def consumed(self, handed: Handed) -> None:
         """Note that the program got this message or, with a listener, is done with it."""
-        self._leases[handed.number] = handed.lease_us
+        self._held[handed.number] = None
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - modes that heed the program do
         """Acknowledge a message at the program's request, if the mode leaves that to the program."""
@@ -54,34 +57,11 @@ class Acknowledgement:
             "this context does not acknowledge messages individually: create it with SessionMode.INDIVIDUAL_ACKNOWLEDGE"
         )
 
-    async def _finish(self, numbers: list[int]) -> None:
-        """Acknowledge these, and wait until that is durable; raises if some leases are over.
-
-        Messages whose leases are over are returned, and the others are acknowledged.
-        """
-        lapsed = self.lapsed(numbers)
-        held = [number for number in numbers if number not in lapsed] if lapsed else numbers
-        done = self._units.perform((), Durability.FULL, held).done if held else None
-        for number in numbers:
-            self._leases.pop(number, None)
-        if lapsed:
-            await self._units.provider.recover(self._units.session, (), lapsed)
-        if done is not None:
-            await self._units.outcome(done)
-        if lapsed:
-            raise lease_over(len(lapsed), len(numbers))
-
-    def lapsed(self, numbers: Collection[int]) -> list[int]:
-        """Return the messages whose leases are over: others may have them by now, or be done with them."""
-        leased = [number for number in numbers if self._leases.get(number)]
-        now_us = self._units.provider.now_us() if leased else 0
-        return [number for number in leased if self._leases[number] <= now_us]
-
     def check(self) -> None:
         """Raise if the program has too many unacknowledged messages."""
-        if len(self._leases) >= UNACKNOWLEDGED_MAX:
+        if len(self._held) >= UNACKNOWLEDGED_MAX:
             raise IllegalStateException(
-                f"{len(self._leases):,} messages are not acknowledged: acknowledge, commit or recover to receive more"
+                f"{len(self._held):,} messages are not acknowledged: acknowledge, commit or recover to receive more"
             )
 
     def flush(self) -> asyncio.Future[None] | None:
@@ -90,11 +70,11 @@ class Acknowledgement:
 
     def forget(self) -> None:
         """Forget everything that was not acknowledged, because it comes again."""
-        self._leases.clear()
+        self._held.clear()
 
     def forget_one(self, number: int) -> None:
         """Forget a message that comes again."""
-        self._leases.pop(number, None)
+        self._held.pop(number, None)
 
 
 class _Automatic(Acknowledgement):
@@ -107,15 +87,32 @@ class _Automatic(Acknowledgement):
 
         A late acknowledgement counts if no other consumer has the message; that it was late is reported.
         """
-        if not self._leases:
+        if not self._held:
             return None
-        if lapsed := self.lapsed(self._leases):
-            self._units.report(lease_over(len(lapsed), len(self._leases)))
-        numbers, self._leases = self._leases, {}
+        numbers, self._held = self._held, {}
         try:
             done = self._units.perform((), Durability.NORMAL, numbers).done
+        except JMSException as error:
+            if error.error_code == LEASE_OVER:
+                self._units.report(error)
+            return self._accept_late(numbers, error)
+        self._units.leave(done)
+        done.add_done_callback(partial(self._answered, numbers))
+        return done
+
+    def _answered(self, numbers: Collection[int], done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._accept_late(numbers, error)
+
+    def _accept_late(self, numbers: Collection[int], error: BaseException) -> asyncio.Future[None] | None:
+        """Acknowledge what no other consumer has, if the node refused the whole because leases are over."""
+        if not isinstance(error, JMSException) or error.error_code != LEASE_OVER:
+            return None  # The node is gone, or cannot write: they come again, flagged.
+        try:
+            done = self._units.perform((), Durability.NORMAL, numbers, late=Late.ACCEPT).done
         except JMSException:
-            return None  # The node is gone: they come again, flagged.
+            return None
         self._units.leave(done)
         return done
 
@@ -125,9 +122,9 @@ class AutoAcknowledgement(_Automatic):
 
     def consumed(self, handed: Handed) -> None:
         """Acknowledge it in the next turn, with all that were consumed in this one."""
-        if not self._leases:
+        if not self._held:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._leases[handed.number] = handed.lease_us
+        self._held[handed.number] = None
 
 
 class DupsOkAcknowledgement(_Automatic):
@@ -140,7 +137,7 @@ class DupsOkAcknowledgement(_Automatic):
     def consumed(self, handed: Handed) -> None:
         """Acknowledge it with others."""
         super().consumed(handed)
-        if len(self._leases) >= _GROUP:
+        if len(self._held) >= _GROUP:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_GROUP_S, self.flush)
@@ -156,6 +153,39 @@ class DupsOkAcknowledgement(_Automatic):
 class ClientAcknowledgement(Acknowledgement):
     """Acknowledgement by the program, of everything that it got so far."""
 
+    async def _finish(self, numbers: Collection[int]) -> None:
+        """Acknowledge these, and wait until that is durable; raises if leases are over.
+
+        Messages whose leases are over go back to their queues, and the others are acknowledged.
+        """
+        if not numbers:
+            return
+        try:
+            done = self._units.perform((), Durability.FULL, numbers).done
+        except JMSException as error:
+            await self._refused(numbers, error)
+        else:
+            self._forget(numbers)
+            await self._units.conclude(done, partial(self._concluded, numbers, done))
+
+    async def _concluded(self, numbers: Collection[int], done: asyncio.Future[None]) -> None:
+        try:
+            await done
+        except JMSException as error:
+            await self._refused(numbers, error)
+
+    async def _refused(self, numbers: Collection[int], error: JMSException) -> None:
+        """Acknowledge what can be acknowledged, because the node refused the whole; raise its reason."""
+        if error.error_code == LEASE_OVER:
+            done = self._units.perform((), Durability.FULL, numbers, late=Late.RETURN).done
+            self._forget(numbers)
+            await self._units.outcome(done)
+        raise error
+
+    def _forget(self, numbers: Collection[int]) -> None:
+        for number in numbers:
+            self._held.pop(number, None)
+
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - one stands for all
         """Acknowledge all that the session got so far."""
         await self.acknowledge_all()
@@ -163,7 +193,7 @@ class ClientAcknowledgement(Acknowledgement):
     async def acknowledge_all(self) -> None:
         """Acknowledge all that the session got so far."""
         await self._units.ready()
-        await self._finish(list(self._leases))
+        await self._finish(list(self._held))
 
 
 class IndividualAcknowledgement(ClientAcknowledgement):
@@ -172,24 +202,24 @@ class IndividualAcknowledgement(ClientAcknowledgement):
     async def acknowledge(self, number: int) -> None:
         """Acknowledge this one."""
         await self._units.ready()
-        if number in self._leases:
+        if number in self._held:
             await self._finish([number])
 
     async def release(self, number: int, delay_us: int) -> None:
         """Let this message come again after `delay_us`, unless it was acknowledged or released."""
         await self._units.ready()
-        if number in self._leases:
+        if number in self._held:
             await self._units.outcome(asyncio.ensure_future(self._release(number, delay_us)))
 
     async def _release(self, number: int, delay_us: int) -> None:
-        lease_us = self._leases.pop(number)
+        del self._held[number]
         try:
             if delay_us:
                 await self._units.provider.defer(self._units.session, number, delay_us)
             else:
                 await self._units.provider.recover(self._units.session, (), (number,))
         except JMSException:
-            self._leases[number] = lease_us  # The session has it as before.
+            self._held[number] = None  # The session has it as before.
             raise
 
 
@@ -204,7 +234,7 @@ class TransactedAcknowledgement(Acknowledgement):
     @property
     def numbers(self) -> tuple[int, ...]:
         """The messages that the transaction has received."""
-        return tuple(self._leases)
+        return tuple(self._held)
 
     def check(self) -> None:
         """Raise while a commit runs, and if the transaction has received too much."""
@@ -215,15 +245,6 @@ class TransactedAcknowledgement(Acknowledgement):
         """Raise while a commit runs."""
         if self.committing:
             raise TransactionInProgressException("a commit is in progress in this context: wait for it first")
-
-
-def lease_over(lapsed: int, count: int) -> IllegalStateException:
-    """Return the exception for a program that took longer than its leases, for this many of its messages."""
-    which = "the lease of the message is" if count == 1 else f"the leases of {lapsed} of {count} messages are"
-    return IllegalStateException(
-        f"{which} over, and the messages may have been redelivered elsewhere: declare the queue with a longer lease_s",
-        "LEASE_OVER",
-    )
 
 
 _BY_MODE: Mapping[SessionMode, type[Acknowledgement]] = {

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from carrypost.errors import JMSException, TransactionInProgressException, TransactionRolledBackException
 from carrypost.gossip.layer import Draft
-from carrypost.jms.acknowledgement import TransactedAcknowledgement, lease_over
+from carrypost.jms.acknowledgement import TransactedAcknowledgement
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.intake import Inbox
@@ -74,10 +74,6 @@ class Transaction:
         drafts, numbers = self._drafts, self._acknowledgement.numbers
         if not drafts and not numbers:
             return
-        if lapsed := self._acknowledgement.lapsed(numbers):
-            await self.rollback()
-            error = lease_over(len(lapsed), len(numbers))
-            raise TransactionRolledBackException(f"the transaction was rolled back: {error}", error.error_code)
         self._acknowledgement.committing = True
         try:
             performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)

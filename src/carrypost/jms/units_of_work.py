@@ -16,7 +16,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import Perform, Performed, Provider
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Ack
+from carrypost.mom.commands import Ack, Late
 
 Report = Callable[[JMSException], None]
 
@@ -52,11 +52,12 @@ class SessionUnitsOfWork:
         durability: Durability,
         acknowledged: Collection[int] = (),
         *,
+        late: Late = Late.REFUSE,
         early: bool = False,
     ) -> Performed:
         """Begin a work that sends messages and drafts, and acknowledges what was handed over under these numbers."""
         self.check()
-        acks = (Ack(self.session, tuple(acknowledged)),) if acknowledged else ()
+        acks = (Ack(self.session, tuple(acknowledged), late=late),) if acknowledged else ()
         performed = self.provider.perform(Perform(self.session, sends, acks, durability, early))
         self._follow(performed.done)
         return performed

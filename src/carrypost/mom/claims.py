@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.mom.backlog import Backlog
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.owed_receipts import OwedReceipts
     from carrypost.mom.rows import Stored
-    from carrypost.mom.state import Backlog, Claimant, Consumer, Session, Tenure
+    from carrypost.mom.state import Claimant, Consumer, Session, Tenure
 
 _NUMBER_BYTES = 8
 _LATEST_MAX = 4_096
@@ -243,7 +244,7 @@ class Claims:
                     self._hand(claim, consumer)
         return spent
 
-    def _holds(self, backlog: Backlog) -> bool:
+    def _holds(self, backlog: Backlog[Claim]) -> bool:
         """Return True if the first waiting claim may be handed over, which is so once it is stored.
 
         If that row was lost it is written again, and the claims behind it wait as well: nothing overtakes it.
@@ -255,6 +256,7 @@ class Claims:
         claim.move(ClaimInput.HAND)
         self.number += 1
         claim.number, claim.consumer = self.number, consumer
+        claim.leased = claim.tenure is not None and claim.tenure.lease_us > 0
         claim.count += 1
         claim.deferred_us = 0
         consumer.hand(claim)
@@ -310,15 +312,12 @@ class Claims:
         claim.deferred_us = until_us
         if claim.kept:
             self._write(claim)
-        if claim.claimant.ended or self._is_lapsed(claim):
+        if claim.claimant.ended or claim.is_lapsed(self._holdings.now_us):
             self._end(claim)
             return
         claim.move(ClaimInput.DEFER)
         self._remove_from_session(claim)
         self._delays.add(claim, until_us)
-
-    def _is_lapsed(self, claim: Claim) -> bool:
-        return claim.tenure is not None and not claim.tenure.runs(self._holdings.now_us)
 
     def return_unreported(self, claims: Sequence[Claim]) -> None:
         """Return claims whose hand-over was not reported yet."""
@@ -332,7 +331,7 @@ class Claims:
                 claim.count -= 1
             if claim.number in unreported:
                 self._return_credit(claim)
-            lapsed = self._is_lapsed(claim)
+            lapsed = claim.is_lapsed(self._holdings.now_us)
             if lapsed and claim.number in unreported:
                 claim.claimant.miss()
             if lapsed or claim.claimant.ended:
@@ -454,6 +453,7 @@ class Claims:
         self._out_of_order.discard(copy.id)
         self.confirmations.left(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
+            claim.overtake(self._holdings.now_us)
             self._drop(claim, ClaimInput.LEAVE)
             if reason not in _FORESEEN:
                 self.lose(claim, reason)

@@ -98,6 +98,17 @@ class Followed(msgspec.Struct, frozen=True):
     """True if it lists its recipients."""
 
 
+class Late(enum.StrEnum):
+    """The treatment of an acknowledgement that comes after the lease of its message."""
+
+    REFUSE = "refuse"
+    """The unit of work is refused as a whole: another consumer may do the same work."""
+    ACCEPT = "accept"
+    """The acknowledgement counts unless the message was assigned to another consumer."""
+    RETURN = "return"
+    """The message goes back to its queue; the other acknowledgements count."""
+
+
 class Ack(msgspec.Struct, frozen=True, gc=False):
     """Messages that a session is done with, by the numbers under which they were handed over."""
 
@@ -106,6 +117,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     """Numbers to acknowledge one by one."""
     through: int = 0
     """Acknowledge everything that was handed to the session up to this number as well."""
+    late: Late = Late.REFUSE
 
 
 class UnitOfWork(msgspec.Struct, frozen=True, gc=False):

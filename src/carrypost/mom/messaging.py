@@ -17,8 +17,9 @@ from carrypost.journal import MOM
 from carrypost.local.ledger import RETRY_US
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
-from carrypost.mom import log_rows
+from carrypost.mom import leases, log_rows
 from carrypost.mom.claims import Claims
+from carrypost.mom.commands import Late
 from carrypost.mom.committed_acks import CommittedAcks
 from carrypost.mom.consumers import Consumers
 from carrypost.mom.context import MessagingContext
@@ -270,6 +271,7 @@ class Messaging(Layer):
         self.queues.manager.check(drafts)
         for ack in acks:
             self.sessions.check(ack, self.claims.number)
+        leases.check(((self.sessions.session(ack.session), ack) for ack in acks), self._holdings.now_us)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack], *, undoable: bool) -> None:
         """Track messages whose programs want receipts, and acknowledge what sessions are done with."""
@@ -277,13 +279,24 @@ class Messaging(Layer):
             self.receipts.sent(draft, descriptor)
         done: list[Claim] = []
         for ack in acks:
-            claims = self.sessions.session(ack.session).named(ack)
+            claims = self._standing(ack)
             for each in dict.fromkeys(claim.claimant.number for claim in claims if claim.claimant.durable):
                 if (subscription := self._topics[each]) is not None:
                     self._topics.renew(subscription, self._holdings.now_us)
             done += self.claims.acknowledge(claims, undoable=undoable)
         if done:
             self._undo.note(partial(self.claims.undo, done), partial(self._kept.add, done))
+
+    def _standing(self, ack: Ack) -> list[Claim]:
+        """Return the claims that an acknowledgement ends; return those to their queues for which it is too late."""
+        session = self.sessions.session(ack.session)
+        claims = session.named(ack)
+        session.overtaken -= session.named_overtaken(ack)
+        if ack.late is Late.RETURN and (late := leases.lapsed(claims, self._holdings.now_us)):
+            self.claims.give_back(late)
+            self.queues.follow_up(self._holdings.now_us)
+            claims = session.named(ack)
+        return claims
 
     # --- commands ------------------------------------------------------------------------------------------
 
@@ -292,8 +305,9 @@ class Messaging(Layer):
 
         Returns the last number under which anything was handed over before.
         """
-        before, handed = self.claims.number, self.sessions.session(session).handed
-        claims = [claim for number, claim in handed.items() if numbers is None or number in numbers]
+        before, found = self.claims.number, self.sessions.session(session)
+        claims = [claim for number, claim in found.handed.items() if numbers is None or number in numbers]
+        found.overtaken.difference_update(found.overtaken if numbers is None else numbers)
         self.claims.give_back(claims, unread=unread)
         self.queues.follow_up(self._holdings.now_us)
         return before

@@ -9,8 +9,6 @@ sessions and consumers by `mom.session`.
 from __future__ import annotations
 
 import enum
-from collections import deque
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -21,20 +19,15 @@ from carrypost.model.address import address, channel_of, is_channel, is_held, na
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
+from carrypost.mom.backlog import Backlog
 from carrypost.mom.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Ack, Subscribe
-
-
-_STALE_SLACK = 64
-"""Places of claims that are gone are swept out when there are this many more than twice those that wait."""
 
 
 class ClaimState(enum.Enum):
@@ -171,12 +164,23 @@ class Claim(msgspec.Struct, eq=False):
     """Consumer that has it."""
     number: int = 0
     """Number under which it was last handed over."""
+    leased: bool = False
+    """True if it was last handed over with a lease."""
     doubtful: bool = False
     """True if it was handed over before a restart or crash that it perhaps caused: it is handed over alone."""
     deferred_us: int = 0
     """Time until which a program deferred it; 0: it did not."""
     lost: int = 0
     """Events of its channel that are missing before it."""
+
+    def is_lapsed(self, now: int) -> bool:
+        """Return True if it is a message of a queue whose lease is over, or that another consumer has."""
+        return self.tenure is not None and not self.tenure.runs(now)
+
+    def overtake(self, now: int) -> None:
+        """Note that its message leaves: if a session has it after its lease, another consumer acknowledged it."""
+        if self.state is ClaimState.HANDED and self.consumer is not None and self.leased and self.is_lapsed(now):
+            self.consumer.session.overtaken.add(self.number)
 
     def doubt(self) -> None:
         """Note that a program was handed it, and perhaps crashed because of it: from now on it is handed over alone."""
@@ -202,72 +206,6 @@ class Claim(msgspec.Struct, eq=False):
         self.state = after
 
 
-# Two parts, as claims come back: fresh ones have rising places, and a queue will do; returned ones
-# need a heap.
-class Backlog:
-    """The claims of one claimant that wait, in the order of their places."""
-
-    __slots__ = ("_fresh", "_order", "_places", "_returned")
-
-    def __init__(self) -> None:
-        self._fresh: dict[int, Claim] = {}
-        self._order: deque[int] = deque()
-        """Places of those, and of some that are gone: the front of a dict is slow to find after many deletions
-        there."""
-        self._returned: dict[int, Claim] = {}
-        """Claims that come again: before any that was never handed over."""
-        self._places: list[int] = []
-        """Heap of the places of those, and of some that are gone."""
-
-    def __len__(self) -> int:
-        return len(self._fresh) + len(self._returned)
-
-    def __iter__(self) -> Iterator[Claim]:
-        for place in sorted(self._returned):
-            yield self._returned[place]
-        yield from self._fresh.values()
-
-    def add(self, claim: Claim) -> None:
-        """Add a claim at the end."""
-        self._fresh[claim.place] = claim
-        self._order.append(claim.place)
-
-    def put_back(self, claims: Iterable[Claim]) -> None:
-        """Put claims that were handed over back to their places."""
-        for claim in claims:
-            self._returned[claim.place] = claim
-            heappush(self._places, claim.place)
-
-    def discard(self, claim: Claim) -> None:
-        """Remove a claim that ended while it waited."""
-        # Places stay behind in the queue and the heap, and are skipped later: to find one in the
-        # middle costs the whole length.
-        if self._fresh.pop(claim.place, None) is None:
-            self._returned.pop(claim.place, None)
-        if len(self._order) > 2 * len(self._fresh) + _STALE_SLACK:
-            self._order = deque(self._fresh)
-        if len(self._places) > 2 * len(self._returned) + _STALE_SLACK:
-            self._places = sorted(self._returned)
-
-    @property
-    def first(self) -> Claim:
-        """The claim that is next."""
-        if self._returned:
-            while self._places[0] not in self._returned:
-                heappop(self._places)
-            # Only places that are still in the dict count: others were discarded meanwhile.
-            return self._returned[self._places[0]]
-        while self._order[0] not in self._fresh:
-            self._order.popleft()
-        return self._fresh[self._order[0]]
-
-    def next(self) -> Claim:
-        """Remove and return the first claim."""
-        claim = self.first
-        del (self._returned or self._fresh)[claim.place]
-        return claim
-
-
 class Connection(msgspec.Struct, eq=False):
     """One program's connection to this node."""
 
@@ -287,6 +225,10 @@ class Session(msgspec.Struct, eq=False):
     """Claims that it has and did not acknowledge, by number; numbers rise."""
     alone: Claim | None = None
     """The doubtful claim that it has, if any: it is handed nothing else meanwhile."""
+    leased: bool = False
+    """True if it was ever handed a message with a lease."""
+    overtaken: set[int] = set()
+    """Numbers of messages whose leases ended, and that are gone because other consumers acknowledged them."""
     closed: bool = False
 
     def named(self, ack: Ack) -> list[Claim]:
@@ -295,6 +237,10 @@ class Session(msgspec.Struct, eq=False):
         numbers = dict.fromkeys(ack.numbers)
         found += [claim for number in numbers if number > ack.through and (claim := self.handed.get(number))]
         return found
+
+    def named_overtaken(self, ack: Ack) -> set[int]:
+        """Return the numbers of overtaken messages that an acknowledgement names."""
+        return {number for number in self.overtaken if number <= ack.through or number in ack.numbers}
 
 
 class Consumer(msgspec.Struct, eq=False):
@@ -318,6 +264,7 @@ class Consumer(msgspec.Struct, eq=False):
         self.messages -= 1
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
+        self.session.leased = self.session.leased or claim.leased
         # A doubtful message may end the program. Handed over alone, it cannot take others with it.
         if claim.doubtful:
             self.session.alone = claim
@@ -360,7 +307,7 @@ class Claimant:
         self.ordering = Ordering.NONE
         """Ordering with which its topic was opened."""
         self.consumers: list[Consumer] = []
-        self.backlog = Backlog()
+        self.backlog: Backlog[Claim] = Backlog()
         self.ended = False
         self._turn = 0
 

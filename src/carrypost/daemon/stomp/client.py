@@ -40,7 +40,7 @@ from carrypost.jms.provider import Perform
 from carrypost.jms.queue_declaration import ANYONE, declare, declared
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
-from carrypost.mom.commands import Declare
+from carrypost.mom.commands import Declare, Late
 from carrypost.version import __version__
 
 if TYPE_CHECKING:
@@ -400,6 +400,11 @@ class Client:
 
     async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
         number = handed.number
+        if 0 < handed.lease_us <= self._provider.now_us():
+            # The lease ended while the message waited here: its manager gives it to another consumer.
+            await self._provider.recover(subscription.session, (number,), (number,))
+            subscription.release(self._provider, [handed])
+            return
         rest = await self._copies.rest(handed, body, subscription.version)
         if rest is None or not subscription.holds(number):
             subscription.release(self._provider, [handed])  # It expired, or its subscription ended.
@@ -419,7 +424,8 @@ class Client:
         if not self._written:
             return
         written, self._written = self._written, {}
-        self._perform((), tuple(each.ack(handed) for each, handed in written.items()), durable=False)
+        acks = tuple(each.ack(handed, late=Late.ACCEPT) for each, handed in written.items())
+        self._perform((), acks, durable=False)
         for subscription, handed in written.items():
             subscription.release(self._provider, handed)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from carrypost.daemon.stomp.copies import beginning
 from carrypost.errors import IllegalArgumentException, ResourceAllocationException
 from carrypost.model import address
-from carrypost.mom.commands import Ack, Receive, Subscribe
+from carrypost.mom.commands import Ack, Late, Receive, Subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -77,9 +77,9 @@ class Subscription:
         # In mode `client` an acknowledgement is cumulative, as STOMP has it.
         return [each for each in self._held.values() if each.number <= number]
 
-    def ack(self, handed: Iterable[Handed]) -> Ack:
+    def ack(self, handed: Iterable[Handed], *, late: Late = Late.REFUSE) -> Ack:
         """Return an acknowledgement of these messages."""
-        return Ack(self.session, tuple(each.number for each in handed))
+        return Ack(self.session, tuple(each.number for each in handed), late=late)
 
     def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
         """Make room for more: the client is done with these."""
