@@ -14,7 +14,7 @@ from benchmarks._growth_core import copies
 
 from carrypost.config import Settings
 from carrypost.errors import NameNotFoundException
-from carrypost.events import Event, Handed
+from carrypost.events import Delivered, Event, Handed
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.own_interests import OwnInterests
@@ -111,7 +111,7 @@ def names(size: int) -> Work:
     return work
 
 
-# --- replies -----------------------------------------------------------------------------------------------
+# --- programs ----------------------------------------------------------------------------------------------
 
 
 def _host(messages: int) -> Host:
@@ -133,6 +133,28 @@ def _drain(host: Host, take: Callable[[Event], None] = lambda _: None) -> None:
         host.outgoing()
         for event in host.events():
             take(event)
+
+
+def stalling(size: int) -> Work:
+    """Publish messages for a subscription and a consumer while the disk stalls, and let all of them expire."""
+    host = _host(size)
+    messaging = host.messaging
+    host.subscribe("news", now=0)
+    session = messaging.open_session(messaging.connect(0), 0)
+    consumer = messaging.consume(next(_numbers), session, Subscribe(entry("news")), 0)
+    messaging.credit(consumer, size, _PLENTY, 0)
+    _drain(host)
+    for _ in range(size):
+        host.publish("news", b"", now=0, lifetime_us=1)
+    host.changes()  # The batch is never answered.
+    host.events()
+
+    def work() -> None:
+        host.tick(1)
+        assert host.copies == 0
+        assert not any(isinstance(event, Delivered | Handed) for event in host.events())
+
+    return work
 
 
 def replies(size: int) -> Work:

@@ -51,6 +51,7 @@ LOADS: Final = (
     Load("fragments buffered", 500, core.buffering),
     Load("claims handed over, returned and handed over again", 500, messaging.backlog),
     Load("notes to other nodes", 50, messaging.post),
+    Load("deliveries that wait for the disk and expire", 200, messaging.stalling),
     Load("open requests and their replies", 30, messaging.replies),
     Load("failed lookups among as many names", 200, messaging.names),
 )

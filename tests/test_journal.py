@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from carrypost.events import Event, Stored
-from carrypost.journal import Durability, Journal, Key
+from carrypost.events import Delivered, Delivery, Event, Handed, Stored
+from carrypost.journal import Durability, Journal, Key, Retractable
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 
 ONE, TWO, THREE = (Stored(MessageId(name)) for name in (b"1", b"2", b"3"))
@@ -16,12 +17,12 @@ def key(name: str) -> Key:
 
 
 @pytest.fixture
-def released() -> list[Event]:
+def released() -> list[Event | Retractable]:
     return []
 
 
 @pytest.fixture
-def journal(released: list[Event]) -> Journal:
+def journal(released: list[Event | Retractable]) -> Journal:
     return Journal(released)
 
 
@@ -57,12 +58,16 @@ def test_a_batch_is_as_safe_as_its_most_demanding_change(journal: Journal) -> No
         assert batch.durability is expected
 
 
-def test_an_event_with_nothing_to_wait_for_is_released_at_once(journal: Journal, released: list[Event]) -> None:
+def test_an_event_with_nothing_to_wait_for_is_released_at_once(
+    journal: Journal, released: list[Event | Retractable]
+) -> None:
     journal.hold(ONE)
     assert released == [ONE]
 
 
-def test_an_event_waits_for_the_batch_of_the_change_before_it(journal: Journal, released: list[Event]) -> None:
+def test_an_event_waits_for_the_batch_of_the_change_before_it(
+    journal: Journal, released: list[Event | Retractable]
+) -> None:
     journal.put(key("a"), 1)
     journal.hold(ONE)
     first = journal.pop_batch()
@@ -80,7 +85,7 @@ def test_an_event_waits_for_the_batch_of_the_change_before_it(journal: Journal, 
 
 
 def test_events_are_released_in_order_whatever_the_order_of_the_answers(
-    journal: Journal, released: list[Event]
+    journal: Journal, released: list[Event | Retractable]
 ) -> None:
     serials = []
     for number, event in enumerate((ONE, TWO, THREE)):
@@ -96,7 +101,7 @@ def test_events_are_released_in_order_whatever_the_order_of_the_answers(
     assert released == [ONE, TWO, THREE]
 
 
-def test_a_lost_batch_gives_back_what_it_held(journal: Journal, released: list[Event]) -> None:
+def test_a_lost_batch_gives_back_what_it_held(journal: Journal, released: list[Event | Retractable]) -> None:
     journal.put(key("a"), 1)
     journal.delete(key("b"))
     journal.hold(ONE)
@@ -161,3 +166,45 @@ def test_nor_if_it_was_put_again_before_the_answer_came(journal: Journal) -> Non
     batch = journal.pop_batch()
     assert batch is not None
     assert (batch.puts, batch.deletes) == ({key("a"): 3}, ())
+
+
+def descriptor(number: int) -> Descriptor:
+    return Descriptor("a", 1, number, 0, None, "news", 100, 100, PayloadCodec.BLANK, b"", 1_024)
+
+
+def test_a_delivery_is_withheld_from_every_event_that_no_driver_has_taken(journal: Journal) -> None:
+    claimed, kept, asked = Delivery(descriptor(1), (), False), Delivery(descriptor(2), (1,), False), descriptor(1)
+    journal.put(key("a"), 1)
+    journal.hold(Delivered((claimed, kept)))
+    first = journal.pop_batch()
+    journal.put(key("b"), 1)
+    journal.hold(Delivered((Delivery(asked, (1,), False, known=True),)))
+    journal.hold(Handed(1, 1, asked, 1))
+    journal.hold(Handed(1, 2, descriptor(2), 1))
+    second = journal.pop_batch()
+    assert first is not None
+    assert second is not None
+    journal.durable(first.serial)
+    assert journal.retract(asked.id)
+    assert not journal.retract(asked.id)
+    assert journal.retract_handed((1, 3)) == {1}
+    assert journal.pop_released() == [Delivered((kept,))]
+    assert not journal.retract(kept.message)
+    journal.durable(second.serial)
+    assert journal.retract_handed() == {2}
+    assert journal.pop_released() == []
+
+
+def test_a_delivery_that_was_lost_can_be_held_and_withheld_again(journal: Journal) -> None:
+    event = Delivered((Delivery(descriptor(1), (1,), False),))
+    journal.put(key("a"), 1)
+    journal.hold(event)
+    batch = journal.pop_batch()
+    assert batch is not None
+    answered = journal.lost(batch.serial)
+    assert answered is not None
+    assert answered.held == (event,)
+    assert not journal.retract(descriptor(1).id)
+    journal.hold(event)
+    assert journal.retract(descriptor(1).id)
+    assert journal.pop_released() == []

@@ -13,7 +13,7 @@ from tests import hostile
 from carrypost import events
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire.frames import Offer, OfferEntry
-from carrypost.journal import Journal
+from carrypost.journal import Journal, Retractable
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.overlay.leg_arrivals import LegArrivals, LegArrived
 from carrypost.security.identity import Identity
@@ -266,7 +266,7 @@ def test_a_crash_loses_no_leg_and_repeats_none(victim: str, after_s: float) -> N
 
 def test_messages_that_were_told_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("carrypost.overlay.leg_arrivals.TOLD_MAX", 100)
-    told: list[events.Event] = []
+    told: list[events.Event | Retractable] = []
     journal, author = Journal(told), Identity.plain("a")
     arrivals = LegArrivals(journal)
     for number in (*range(1, 111), 100):

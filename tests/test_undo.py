@@ -8,7 +8,7 @@ import pytest
 
 from carrypost.errors import IllegalStateException, StateError
 from carrypost.events import Done, Event, Undone
-from carrypost.journal import Journal
+from carrypost.journal import Journal, Retractable
 from carrypost.undo import UndoLog
 
 
@@ -16,7 +16,7 @@ class Desk:
     """A layer that writes a row for each command, and records how commands end."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[Event | Retractable] = []
         self.journal = Journal(self.events)
         self.log = UndoLog(self.journal, self.events.append)
         self.done: list[str] = []

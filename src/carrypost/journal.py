@@ -18,12 +18,12 @@ when the driver answers `durable`. A batch that is answered `lost` returns its k
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from carrypost.events import Delivered, Done, Event, Handed, Stored
+from carrypost.events import Delivered, Delivery, Done, Event, Handed, Stored
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
@@ -116,10 +116,30 @@ class Send(msgspec.Struct, frozen=True):
     message: MessageId
 
 
+class Retractable:
+    """Deliveries by message, or a hand-over by its number, of which each can be withheld until a driver takes it."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, event: Delivered | Handed) -> None:
+        self.parts: dict[bytes | int, Delivery | Handed] = (
+            {event.number: event} if isinstance(event, Handed) else {each.message: each for each in event.deliveries}
+        )
+
+    def event(self) -> Event | None:
+        """Return what is left as an event; None if nothing is."""
+        deliveries: list[Delivery] = []
+        for part in self.parts.values():
+            if isinstance(part, Handed):
+                return part
+            deliveries.append(part)
+        return Delivered(tuple(deliveries)) if deliveries else None
+
+
 class Journal:
     """Collector of changes in batches, which holds events until their batch is durable."""
 
-    def __init__(self, released: list[Event]) -> None:
+    def __init__(self, released: list[Event | Retractable]) -> None:
         self.serial = 1
         """The serial of the next batch."""
         self.puts: dict[Key, Value] = {}
@@ -132,10 +152,13 @@ class Journal:
         """Confirmations in lost batches that were neither put nor deleted since."""
         self._durability = _NORMAL
         self._refers = False
-        self._held: list[Event | Send] = []
-        self._open: dict[int, tuple[Batch, list[Event | Send], set[Key]]] = {}
+        self._held: list[Event | Retractable | Send] = []
+        self._open: dict[int, tuple[Batch, list[Event | Retractable | Send], set[Key]]] = {}
+        self._retractable: dict[bytes | int, tuple[Retractable, ...]] = {}
+        """Waiting deliveries of each message and hand-over of each number. Thousands of them wait for a slow disk, and
+        each copy that leaves withholds its own without a search."""
         self.released = released
-        """Receiver of released events."""
+        """Receiver of released events, until `pop_released`."""
         self.permitted: list[MessageId] = []
         """Messages that may be sent from now on, until `pop_permitted`."""
         self.answered: list[int] = []
@@ -190,17 +213,22 @@ class Journal:
 
     def hold(self, event: Event | Send) -> int:
         """Release `event` once all changes so far are durable; return the serial of the batch that it waits for."""
+        waiting: Event | Retractable | Send = event
+        if isinstance(event, Delivered | Handed):
+            waiting = Retractable(event)
+            for key in waiting.parts:
+                self._retractable[key] = (*self._retractable.get(key, ()), waiting)
         if self.puts or self.deletes:
-            self._held.append(event)
+            self._held.append(waiting)
             return self.serial
         if self._open:
             latest = next(reversed(self._open))
-            self._open[latest][1].append(event)
+            self._open[latest][1].append(waiting)
             return latest
-        self._release([event])
+        self._release([waiting])
         return 0
 
-    def _release(self, held: list[Event | Send]) -> None:
+    def _release(self, held: list[Event | Retractable | Send]) -> None:
         for event in held:
             if isinstance(event, Send):
                 self.permitted.append(event.message)
@@ -208,6 +236,28 @@ class Journal:
             if type(event) is Done:
                 self.answered.append(event.number)
             self.released.append(event)
+
+    def pop_released(self) -> list[Event]:
+        """Return the released events, once. None of them can be withheld any more."""
+        released = self._settle(self.released)
+        self.released.clear()
+        return released
+
+    def _settle(self, waiting: Iterable[Event | Retractable | Send]) -> list[Event]:
+        """Return what is left of waiting events, without messages to send."""
+        events: list[Event] = []
+        for each in waiting:
+            if isinstance(each, Retractable):
+                for key in each.parts:
+                    others = tuple([other for other in self._retractable.pop(key) if other is not each])
+                    if others:
+                        self._retractable[key] = others
+                event = each.event()
+                if event is not None:
+                    events.append(event)
+            elif not isinstance(each, Send):
+                events.append(each)
+        return events
 
     def pop_permitted(self) -> list[MessageId]:
         """Return the messages that may be sent from now on, once."""
@@ -265,7 +315,7 @@ class Journal:
         for key in batch.deletes:
             if key not in self.puts and not any(key in each.puts for each in since):
                 self._undeleted[key] = None
-        events = tuple([event for event in held if not isinstance(event, Send)])
+        events = tuple(self._settle(held))
         for event in held:
             # Of a message of its own batch, which is on disk: it waited here because this one was older.
             if isinstance(event, Send) and (MESSAGE, event.message, 0) not in batch.puts:
@@ -286,25 +336,19 @@ class Journal:
 
     def retract(self, message: MessageId) -> bool:
         """Withhold a delivery that was not handed over yet, because its copy is gone; return True if there was one."""
-        found = False
-        for waiting in self._waiting():
-            for at, event in enumerate(waiting):
-                if isinstance(event, Delivered) and any(each.message == message for each in event.deliveries):
-                    found = True
-                    waiting[at] = Delivered(tuple(each for each in event.deliveries if each.message != message))
-            waiting[:] = [event for event in waiting if not isinstance(event, Delivered) or event.deliveries]
-        return found
+        return self._retract(message)
 
     def retract_handed(self, numbers: Collection[int] | None = None) -> set[int]:
         """Withhold hand-overs under these numbers (None: any) that were not reported yet; return their numbers."""
-        found: set[int] = set()
-        for waiting in self._waiting():
-            for event in waiting:
-                if isinstance(event, Handed) and (numbers is None or event.number in numbers):
-                    found.add(event.number)
-        for waiting in self._waiting() if found else ():
-            waiting[:] = [each for each in waiting if not isinstance(each, Handed) or each.number not in found]
-        return found
+        if numbers is None:
+            numbers = [key for key in self._retractable if isinstance(key, int)]
+        return {number for number in numbers if self._retract(number)}
+
+    def _retract(self, key: bytes | int) -> bool:
+        found = self._retractable.pop(key, ())
+        for each in found:
+            del each.parts[key]
+        return bool(found)
 
     def retract_done(self, number: int) -> None:
         """Withhold the completion of a command that was not reported yet."""

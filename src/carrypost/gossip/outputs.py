@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.events import Dropped, Expired, Passed, Reason, Received, Refused
 from carrypost.gossip.wire.frames import Frame, Transmission, coalesce
-from carrypost.journal import Journal
+from carrypost.journal import Journal, Retractable
 from carrypost.undo import UndoLog
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Outputs:
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
-        self.events: list[Event] = []
+        self.events: list[Event | Retractable] = []
         self.emit = self.events.append
         """Emit an event at once; one that depends on a change is held in the journal instead."""
         self.journal = Journal(self.events)
@@ -122,6 +122,4 @@ class Outputs:
             self.events.extend([Refused(reason, peer, count) for (reason, peer), count in self.refusals.items()])
             self.refusals.clear()
         self._named = 0
-        taken = self.events[:]
-        self.events.clear()
-        return taken
+        return self.journal.pop_released()

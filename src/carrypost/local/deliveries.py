@@ -97,8 +97,8 @@ class Deliveries(Layer):
         """Redelivered messages that became wanted later, which could not be recorded."""
         self._given: set[tuple[str, Ordering]] = set()
         """Groups of which a program was given something; all of them, once there are many."""
-        self.burst: list[Delivery] = []
-        """Deliveries that were not handed over yet."""
+        self.burst: dict[MessageId, Delivery] = {}
+        """Deliveries of this step, by message, which are not in the journal yet."""
         self.interest_changes = InterestChanges()
 
     @property
@@ -207,11 +207,13 @@ class Deliveries(Layer):
                     continue
             numbers = asking(descriptor)
             if numbers:
-                known = claimed.pop(copy.slot, None) is None and holdings.is_claimed(copy)
-                burst.append(Delivery(descriptor, numbers, again, copy.hops, known, confirmed.issuperset(numbers)))
+                first = claimed.pop(copy.slot, None) is not None or copy.id in burst
+                known = not first and holdings.is_claimed(copy)
+                auto = confirmed.issuperset(numbers)
+                burst[copy.id] = Delivery(descriptor, numbers, again, copy.hops, known, auto)
                 (done if again else new).append(copy)
             elif claimed.pop(copy.slot, None) is not None:
-                burst.append(Delivery(descriptor, (), again, copy.hops))
+                burst[copy.id] = Delivery(descriptor, (), again, copy.hops)
                 noted.append(copy)
             elif descriptor.ordering and not again:
                 done.append(copy)
@@ -254,9 +256,9 @@ class Deliveries(Layer):
             self.waiting = {}
         if self.burst:
             if self.subscriptions.confirmed:
-                self._confirm([delivery.message for delivery in self.burst if delivery.confirmed])
-            self._journal.hold(Delivered(tuple(self.burst)))
-            self.burst = []
+                self._confirm([message for message, delivery in self.burst.items() if delivery.confirmed])
+            self._journal.hold(Delivered(tuple(self.burst.values())))
+            self.burst = {}
 
     def undo(self, copy: Copy) -> None:
         """Undo a delivery that could not be recorded. Confirmed deliveries stay."""
@@ -284,9 +286,8 @@ class Deliveries(Layer):
             self._again.discard(copy.id)
         holdings = self._holdings
         if holdings.is_given(copy) and (self.subscriptions.confirmed or not holdings.is_confirmed(copy)):
-            waiting = [delivery for delivery in self.burst if delivery.message != copy.id]
-            if self._journal.retract(copy.id) or len(waiting) < len(self.burst):
-                self.burst = waiting
+            unwritten = self.burst.pop(copy.id, None) is not None
+            if self._journal.retract(copy.id) or unwritten:
                 holdings.unconfirm(copy)  # By its delivery, if it was: no program has it yet.
                 holdings.unmark_delivered(copy)
 
