@@ -208,3 +208,27 @@ async def test_leases_that_end_far_away_make_no_dead_letter(net: testing.Network
         await net.run(10 * len(FAR) + 1)
         message = await got(await here.create_consumer(BOX))
         assert (message.get_body(str), count_of(message)) == ("x", 2)
+
+
+@every_place
+@scene("a", "m")
+async def test_a_message_that_came_out_of_order_is_flagged_after_a_restart_as_well(
+    net: testing.Network, place: str
+) -> None:
+    await prepare(net, place)
+    net.unlink("a", "m")
+    async with net.context("m") as sender:
+        producer = sender.create_producer()
+        for number in range(6):
+            await producer.send(NEWS if place == "topic" else queue_of(place), str(number), priority=number)
+    net.link("a", "m")
+    async with program(net, place) as (_, inbox):
+        first = await got(inbox)
+        assert first.get_body(str) == "5", "what matters most comes first"
+        await first.acknowledge()
+        await net.run(5)
+    crash(net)
+    async with program(net, place) as (_, inbox):
+        found = [message async for message in inbox.messages(timeout=SOON_S)]
+        assert [message.get_body(str) for message in found] == ["4", "3", "2", "1", "0"]
+        assert all(message.property_exists("JMS_carrypost_OutOfOrder") for message in found)

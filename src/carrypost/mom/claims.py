@@ -28,6 +28,7 @@ from carrypost.model.ids import MessageId
 from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.pins import Pins
 from carrypost.mom.rows import ClaimRow, Table
+from carrypost.mom.session_order import SessionOrder
 from carrypost.mom.state import Claim, ClaimInput, ClaimState
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Claimant, Consumer, Session, Tenure
 
 _NUMBER_BYTES = 8
-_LATEST_MAX = 4_096
-"""Number of sessions and destinations whose progress is remembered."""
 _PLACE = attrgetter("place")
 
 
@@ -62,11 +61,7 @@ class Claims:
         self._delays = Agenda(_is_delayed)
         self._again: dict[MessageId, int] = {}
         """Number of times that messages were handed to subscriptions that are gone, or before a restart."""
-        self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
-        """The highest number that arrived, by author, life, session and destination; the least recent are dropped
-        first."""
-        self._out_of_order: set[MessageId] = set()
-        """Messages that arrived after one that their session sent later."""
+        self._session_order = SessionOrder(context)
         self.ready: dict[Claimant, None] = {}
         """Claimants that may have something for a consumer."""
         self.lost = 0
@@ -116,7 +111,7 @@ class Claims:
             del self._by_message[copy.id]
             return False
         if first:
-            self._note_place(copy)
+            self._session_order.note(copy)
         self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
         return first
@@ -132,7 +127,7 @@ class Claims:
         self._by_message.setdefault(copy.id, []).append(claim)
         claim.deferred_us = tenure.deferred_us
         self._file(claim, claim.deferred_us, self._holdings.now_us)
-        self._note_place(copy)
+        self._session_order.note(copy)
         self._holdings.mark_claimed(copy)
         self._cache.mark_done((copy,))
 
@@ -156,19 +151,6 @@ class Claims:
         for claim in self.of(copy.id):
             self.ready[claim.claimant] = None
 
-    def _note_place(self, copy: Copy) -> None:
-        """Note a message that arrives after one that its session sent to the same destination later."""
-        descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
-        if headers is None or not headers.session or not headers.number:
-            return
-        key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination
-        latest = self._latest.pop(key, 0)
-        if headers.number < latest:
-            self._out_of_order.add(copy.id)
-        self._latest[key] = max(latest, headers.number)
-        if len(self._latest) > _LATEST_MAX:
-            del self._latest[next(iter(self._latest))]
-
     def _file(self, claim: Claim, due_us: int, now: int) -> None:
         if due_us > now:
             claim.state = ClaimState.DELAYED
@@ -185,6 +167,7 @@ class Claims:
 
     def restore(self, stored: Stored, claimants: Callable[[int], Claimant | None], now: int) -> None:
         """Restore claims after a restart, by their places; delete those without a claimant or a copy."""
+        self._session_order.restore(stored)
         found: list[Claim] = []
         for name, row in self._table.read(stored):
             claimant = claimants(int.from_bytes(name[:_NUMBER_BYTES], "big"))
@@ -202,7 +185,10 @@ class Claims:
     def _restore(self, claim: Claim, now: int) -> None:
         copy = claim.copy
         self._place = max(self._place, claim.place)
-        self._by_message.setdefault(copy.id, []).append(claim)
+        claims = self._by_message.setdefault(copy.id, [])
+        if not claims:
+            self._session_order.note(copy)
+        claims.append(claim)
         self._pins.pin(claim)
         self._file(claim, claim.deferred_us or copy.descriptor.original.due_us, now)
         if not self.claimable(copy):
@@ -266,7 +252,7 @@ class Claims:
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
-                unordered=unordered, out_of_order=claim.copy.id in self._out_of_order, alone=claim.doubtful,
+                unordered=unordered, out_of_order=self._session_order.is_broken_by(claim.copy), alone=claim.doubtful,
                 lease_us=0 if claim.tenure is None else claim.tenure.lease_us, giver=claim.copy.giver,
                 events_lost=claim.lost,
             )
@@ -450,7 +436,7 @@ class Claims:
     def left(self, copy: Copy, reason: Reason) -> None:
         """Drop the claims to a copy that is gone, and report those that did not end with its life."""
         self._again.pop(copy.id, None)
-        self._out_of_order.discard(copy.id)
+        self._session_order.left(copy)
         self.confirmations.left(copy)
         for claim in self._by_message.get(copy.id, [])[:]:
             claim.overtake(self._holdings.now_us)

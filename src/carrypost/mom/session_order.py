@@ -1,0 +1,65 @@
+"""The order in which sessions sent their messages, as far as it was broken on the way.
+
+A message that arrives after one that its session sent later to the same destination is marked as out of order as long
+as its copy is here. A row records the mark, since programs may get the message only after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.model.ids import MessageId
+
+if TYPE_CHECKING:
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.mom.context import MessagingContext
+    from carrypost.mom.rows import Stored
+
+FAMILY = b"B"
+_LATEST_MAX = 4_096
+"""Number of sessions and destinations whose progress is remembered."""
+
+
+class SessionOrder:
+    """The messages of one host that arrived out of the order of their sessions."""
+
+    def __init__(self, context: MessagingContext) -> None:
+        self._cache, self._ledger = context.holdings.cache, context.ledger
+        self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
+        """The highest number that arrived, by author, life, session and destination; the least recent are dropped
+        first."""
+        self._broken: set[MessageId] = set()
+        """Messages that arrived after one that their session sent later. Each has a row."""
+
+    def is_broken_by(self, copy: Copy) -> bool:
+        """Return True if it arrived after a message that its session sent later to the same destination."""
+        return copy.id in self._broken
+
+    def note(self, copy: Copy) -> None:
+        """Note the arrival of a message."""
+        descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
+        if headers is None or not headers.session or not headers.number:
+            return
+        key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination
+        latest = self._latest.pop(key, 0)
+        if headers.number < latest and copy.id not in self._broken:
+            self._broken.add(copy.id)
+            self._ledger.put(FAMILY + copy.id, b"")
+        self._latest[key] = max(latest, headers.number)
+        if len(self._latest) > _LATEST_MAX:
+            del self._latest[next(iter(self._latest))]
+
+    def left(self, copy: Copy) -> None:
+        """Drop the mark of a copy that is gone."""
+        if copy.id in self._broken:
+            self._broken.remove(copy.id)
+            self._ledger.delete(FAMILY + copy.id)
+
+    def restore(self, stored: Stored) -> None:
+        """Restore the marks after a restart."""
+        for name, _ in stored.get(FAMILY, ()):
+            copy = self._cache.get(MessageId(name))
+            if copy is not None and copy.here:
+                self._broken.add(copy.id)
+            else:
+                self._ledger.delete(FAMILY + name)
