@@ -29,6 +29,8 @@ from carrypost.events import (
 )
 from carrypost.model.descriptor import Ordering
 
+ALONE_US = 1_000_000
+"""Time for which a message that perhaps crashed its program is handed over alone."""
 PATTERNS = {"a": ("a",), "b": ("b",), "[ab]": ("a", "b"), "c": ("c",), "d": ("d",)}
 """Patterns of subscriptions, and the destinations that each matches."""
 ORDERINGS = {"c": Ordering.CAUSAL, "d": Ordering.DELTA_CAUSAL}
@@ -109,6 +111,8 @@ class Owed:
     doubtful: bool = False
     """True if it was certainly handed over in an earlier life, and the subscription still exists: it is handed over
     alone."""
+    accompanied: bool = False
+    """True if it came alone to a session that had not acknowledged another message that had: a crash is not counted."""
 
 
 @dataclass(eq=False)
@@ -171,10 +175,20 @@ class Session:
     drafts: dict[int, Letter] = field(default_factory=dict)
     alone: int = 0
     """The number of the message that came alone, if nothing may come beside it."""
+    alone_us: tuple[int, int] = (0, 0)
+    """The times between which it was handed over."""
+    touched_us: int = 0
+    """The last time at which something was done that can lead to a hand-over, or one was reported."""
+    suspects: set[int] = field(default_factory=set)
+    """The numbers of all messages that came alone."""
 
-    @property
-    def waits(self) -> bool:
-        return self.alone in self.handed
+    def waits(self, now: int) -> bool:
+        """Return True if a message certainly came alone less than a second ago."""
+        return self.alone in self.handed and now < self.alone_us[0] + ALONE_US
+
+    def may_wait(self, now: int) -> bool:
+        """Return True if a message perhaps came alone less than a second ago."""
+        return self.alone in self.handed and now < self.alone_us[1] + ALONE_US
 
 
 @dataclass
@@ -341,6 +355,7 @@ class Model:
             yield [owed for *_, owed in command.acked if owed.letter is letter]
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
+        self.sessions[self.consumers[consumer].session].touched_us = self.now
         self.consumers[consumer].messages += messages
         self.consumers[consumer].nbytes += nbytes
 
@@ -371,13 +386,14 @@ class Model:
         for number in list(numbers):
             _, sub, owed = session.handed.pop(number)
             self._settle(session, number)
-            owed.holder = None
+            owed.holder, owed.accompanied = None, False
             if number in unread:
                 owed.told -= 1
             if sub.stands is Truth.NO:
                 self._leave_behind(owed)
 
     def _settle(self, session: Session, number: int) -> None:
+        session.touched_us = self.now
         if session.alone == number:
             session.alone = 0
 
@@ -388,6 +404,7 @@ class Model:
             assert owed.letter.is_over(self.now), "it is here, and cannot be tried again"
             return
         owed.told += 1
+        owed.accompanied = False
         assert owed.anchor is not None
         assert count == owed.anchor + owed.told, "the count is wrong"
 
@@ -607,10 +624,13 @@ class Model:
         self._doom(owed)
         assert owed.holder is None, "somebody has it"
         session = self.sessions[consumer.session]
-        assert not session.waits, "it comes beside what comes alone"
+        assert not session.waits(self.now), "it comes beside what comes alone"
         assert event.alone or not owed.doubtful, "an earlier life had it, and it does not come alone"
         assert not event.alone or (sub.durable and event.count > 1), "it comes alone, and nobody had it"
         session.alone = event.number if event.alone else 0
+        session.alone_us, session.touched_us = (session.touched_us, self.now), self.now
+        owed.accompanied = event.alone and not session.suspects.isdisjoint(session.handed)
+        session.suspects.update((event.number,) if event.alone else ())
         self._check_order(sub, owed)
         self._check_count(owed, event.count)
         if owed.acked is Truth.PERHAPS:
@@ -673,6 +693,8 @@ class Model:
         for session in self.sessions.values():
             for _, sub, owed in session.handed.values():
                 owed.holder = None
+                owed.told -= owed.accompanied
+                owed.accompanied = False
                 if sub.stands is Truth.NO:
                     self._leave_behind(owed)
         self.sessions, self.connections, self.consumers = {}, {}, {}
@@ -749,7 +771,7 @@ class Model:
             hungry = [
                 each for number in sub.consumers
                 if (each := self.consumers[number]).messages > 0 and each.nbytes > 0
-                and not self.sessions[each.session].waits
+                and not self.sessions[each.session].may_wait(self.now)
             ]  # fmt: skip
             for owed in sub.owed.values() if hungry else ():
                 waits = owed.must and owed.acked is Truth.NO and owed.holder is None

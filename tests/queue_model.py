@@ -36,6 +36,8 @@ from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
 US = 1_000_000
+ALONE_US = 1_000_000
+"""Time for which a message that perhaps crashed its program is handed over alone."""
 PLENTY = 1_000_000
 NODES = ("m", "a", "b", "c")
 SELECTORS = {None: (0, 1, 2, 3), "k > 1": (2, 3), "k = 0 OR k = 3": (0, 3)}
@@ -131,6 +133,9 @@ class Hand:
     count: int
     lease_us: int
     """Time before which the lease cannot have ended."""
+    alone: bool
+    accompanied: bool
+    """True if it came alone to a session that had not acknowledged another message that had: a crash is not counted."""
     seen: bool = True
 
     def __repr__(self) -> str:
@@ -159,11 +164,10 @@ class Seat:
     held: dict[int, Hand] = field(default_factory=dict)
     """Messages that it has and did not acknowledge, by number."""
     alone: int = 0
-    """The number of the message that came alone: nothing comes beside it until it is acknowledged."""
+    """The number of the message that came alone: nothing comes beside it for a second, or until it is acknowledged."""
 
-    @property
-    def waits(self) -> bool:
-        return self.alone in self.held
+    def waits(self, now: int) -> bool:
+        return self.alone in self.held and now < self.held[self.alone].t_us + ALONE_US
 
 
 @dataclass(eq=False)
@@ -531,13 +535,17 @@ class QueueWorld:
         seat.credit -= 1
         seat.served = True
         assert seat.credit >= 0, f"{node} hands out more than was asked for: {letter}"
-        assert not seat.waits, f"it comes beside what comes alone: {letter}"
+        assert not seat.waits(t_us + self.delay_us) or self.nodes[node].was_full, (
+            f"it comes beside what comes alone: {letter}"
+        )
         seat.alone = event.number if event.alone else 0
         had = [each for each in letter.seen if each.seat.node == node and each.seat.life < seat.life]
         assert event.alone or not had or letter.queue.lease_s, (
             f"an earlier life had it, and it comes with others: {letter}"
         )
-        hand = Hand(letter, seat, t_us, event.number, event.count, self._lease_us(letter, node, t_us))
+        accompanied = event.alone and any(each.alone for each in seat.held.values())
+        lease_us = self._lease_us(letter, node, t_us)
+        hand = Hand(letter, seat, t_us, event.number, event.count, lease_us, event.alone, accompanied)
         self._check(hand)
         self._resolve(hand)
         letter.sent = Truth.YES
@@ -570,7 +578,8 @@ class QueueWorld:
         assert letter.k in SELECTORS[hand.seat.selector], f"nobody selected it: {letter}"
         assert hand.t_us < letter.deadline_us, f"it is dead: {letter}, and {hand}"
         assert hand.t_us >= letter.due_us, f"it is too early: {letter}, and {hand}"
-        before = min(len(letter.seen), 1) if letter.queue.lease_s else len(letter.seen)
+        counted = [each for each in letter.seen if not each.accompanied]
+        before = min(len(counted), 1) if letter.queue.lease_s else len(counted)
         assert hand.count > before, f"it was seen before, and is not flagged so: {letter}, and {hand}"
         assert node not in letter.acked_on, f"it was acknowledged here: {letter}, and {hand}"
         elsewhere = [each for each in letter.seen if each.seat.node != node]
@@ -658,7 +667,7 @@ class QueueWorld:
             waiting = [
                 seat for seat in self.sitting()
                 if seat.open and seat.credit and seat.queue == letter.queue and letter.k in SELECTORS[seat.selector]
-                and not (letter.queue.lease_s and seat.served) and not seat.waits
+                and not (letter.queue.lease_s and seat.served) and not seat.waits(self.now)
             ]  # fmt: skip
             assert self.recovered or not waiting, f"a consumer waits on {waiting[0].node}, and nobody gets {letter}"
 

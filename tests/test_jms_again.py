@@ -140,6 +140,23 @@ async def test_a_program_that_needs_several_messages_at_once_gets_them_after_a_c
         assert heard == [*"abcdef"]
 
 
+@scene("a")
+async def test_consumers_that_share_a_subscription_get_everything_one_after_the_other_after_a_crash(
+    net: testing.Network,
+) -> None:
+    bodies = {str(number) for number in range(20)}
+    for life in range(3):
+        async with net.context("a", CLIENT, client_id="me") as context:
+            topic = context.create_topic("jobs")
+            consumers = [await context.create_shared_durable_consumer(topic, "jobs") for _ in range(3)]
+            for body in () if life else sorted(bodies):
+                await context.send(topic, body)
+            found = [text for consumer in consumers for text in await texts(consumer, quiet_s=0.5)]
+            assert set(found) == bodies
+            assert len(found) == len(bodies)
+            crash(net)
+
+
 @every_place
 @scene("a", "m")
 async def test_without_prefetch_or_with_one_what_comes_again_comes_as_well(net: testing.Network, place: str) -> None:

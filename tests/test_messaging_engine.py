@@ -1007,6 +1007,36 @@ def test_what_a_program_saw_that_crashed_comes_one_at_a_time(node: OneNode, cras
     assert not any(each.alone for each in rest)
 
 
+def test_a_program_that_lives_a_second_longer_gets_the_next_of_what_comes_one_at_a_time(node: OneNode) -> None:
+    def attach() -> int:
+        session = node.session("me")
+        node.credit(node.consume(session, "t", name="mail", durable=True), 9)
+        node.write()
+        return session
+
+    sent = [node.publish("t", b"%d" % n) for n in range(3)]
+    session = attach()
+    handed = node.handed()
+    assert ids(handed) == sent
+    for _ in range(2):
+        node.crash()
+        session = attach()
+        handed = node.handed()
+        for number in range(2):
+            assert ids(handed) == sent[: number + 1]
+            node.pass_time(0.999)
+            assert node.handed() == []
+            node.pass_time(0.001)
+            handed += node.handed()
+        assert ids(handed) == sent
+        assert all(each.alone for each in handed)
+    assert counts(handed) == [3, 2, 2], "a crash counts against the first of those that a program had"
+    node.host.messaging.go_on(session, node.now)
+    fresh = node.publish("t", b"new")
+    node.write()
+    assert ids(node.handed()) == [fresh]
+
+
 def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: OneNode) -> None:
     node.publish("t", b"1")
     node.collect()

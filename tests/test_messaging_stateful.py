@@ -126,7 +126,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
     def open(self, connection: int) -> None:
         session = self.messaging.open_session(connection, self.node.now)
-        self.model.sessions[session] = Session(session, connection)
+        self.model.sessions[session] = Session(session, connection, touched_us=self.node.now)
         self.watch()
 
     @rule(pick=PICK, client=st.sampled_from(["", "me", "you"]), wish=A_WISH)
@@ -238,8 +238,8 @@ class MessagingMachine(RuleBasedStateMachine):
     def retry(self, pick: int, which: int) -> None:
         """A program fails with a message, and has it once more; it asks for others without being done with any."""
         session = chosen(self.holding, pick)
-        if session.waits and which % 2:
-            session.alone = 0
+        if session.may_wait(self.node.now) and which % 2:
+            session.alone, session.touched_us = 0, self.node.now
             self.messaging.go_on(session.number, self.node.now)
         else:
             number, handed = self.node.next_number(), chosen(session.handed, which)

@@ -278,6 +278,32 @@ async def test_a_client_that_reads_nothing_is_written_no_more_than_its_prefetch(
     assert [frame.body for frame in slow.frames] == [b"%d" % number for number in range(50)]
 
 
+@scene("a")
+async def test_a_client_that_acknowledges_in_groups_gets_what_it_had_before_its_connection_ended(
+    net: testing.Network,
+) -> None:
+    subscribe = "SUBSCRIBE\nid:s\ndestination:/queue/jobs\nack:client\n\n^"
+    first = Wire(net, "a")
+    await first.connect()
+    await first.feed(subscribe)
+    for number in range(5):
+        await first.feed(f"SEND\ndestination:/queue/jobs\npersistent:true\n\n{number}^")
+    for number in range(5):
+        assert (await first.message()).body == b"%d" % number
+    await first.client.close()
+    second = Wire(net, "a")
+    await second.connect()
+    await second.feed(subscribe)
+    ack = ""
+    for number in range(5):
+        frame = await second.message()
+        assert (frame.body, frame.headers["redelivered"]) == (b"%d" % number, "true")
+        ack = frame.headers["ack"]
+    await second.feed(f"ACK\nid:{ack}\nreceipt:x\n\n^")
+    await net.run(1)
+    assert second.take("RECEIPT").headers["receipt-id"] == "x"
+
+
 # --- transactions ----------------------------------------------------------------------------------------------
 
 

@@ -414,8 +414,14 @@ class Inbox:
         self.acknowledgement.check()
 
     def came_alone(self) -> None:
-        """Note a message that perhaps caused a crash: the node hands over nothing else with it."""
+        """Note a message that perhaps caused a crash: the node hands over nothing else with it.
+
+        It may be for another consumer than the one that a caller waits at, which then asks for more.
+        """
         self._alone = True
+        for intake in self.intakes.values():
+            if not intake.waiting:
+                intake.wake()
 
     def go_on(self) -> bool:
         """Ask for more, because the program does and nothing is here; return True if a message came alone.

@@ -30,6 +30,7 @@ from carrypost.mom.pins import Pins
 from carrypost.mom.rows import ClaimRow, Table
 from carrypost.mom.session_order import SessionOrder
 from carrypost.mom.state import Claim, ClaimInput, ClaimState
+from carrypost.mom.suspects import Suspects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -58,7 +59,7 @@ class Claims:
         self._place = 0
         self.number = 0
         """The last number under which a message was handed over."""
-        self._delays = Agenda(_is_delayed)
+        self._delays, self._suspects = Agenda(_is_delayed), Suspects()
         self._again: dict[MessageId, int] = {}
         """Number of times that messages were handed to subscriptions that are gone, or before a restart."""
         self._session_order = SessionOrder(context)
@@ -202,11 +203,13 @@ class Claims:
 
     @property
     def due_us(self) -> int:
-        """Time at which the next delayed message is due."""
-        return self._delays.due_us
+        """Time at which the next delayed message is due, or a message that was handed over alone gets company."""
+        return min(self._delays.due_us, self._suspects.due_us)
 
     def expire(self, now: int) -> None:
-        """Move delayed claims that are due to the backlogs of their consumers."""
+        """Move delayed claims that are due to the backlogs of their consumers, and end solitudes that are over."""
+        for session in self._suspects.pop_due(now):
+            self.go_on(session)
         for claim in self._delays.pop_due(now):
             claim.move(ClaimInput.DUE)
             backlog = claim.claimant.backlog
@@ -246,7 +249,8 @@ class Claims:
         claim.count += 1
         claim.deferred_us = 0
         consumer.hand(claim)
-        if claim.kept:
+        self._suspects.hand(claim, consumer.session, self._holdings.now_us)
+        if claim.kept and not claim.accompanied:
             self._write(claim)
         unordered = bool(claimant.ordering) and descriptor.ordering is not claimant.ordering
         self._journal.hold(
@@ -267,7 +271,7 @@ class Claims:
 
     def go_on(self, session: Session) -> None:
         """Let a session be handed more messages, although it did not acknowledge the one that came alone."""
-        session.alone = None
+        self._suspects.release(session)
         for consumer in session.consumers.values():
             self.ready[consumer.claimant] = None
 
@@ -276,6 +280,7 @@ class Claims:
             return
         session = claim.consumer.session
         session.handed.pop(claim.number, None)
+        session.doubtful.pop(claim.number, None)
         if session.alone is claim:
             self.go_on(session)
 
@@ -288,9 +293,14 @@ class Claims:
         """
         unreported = self._journal.retract_handed({claim.number for claim in claims})
         unseen = unreported.union(unread)
-        for claim in claims if crashed else ():
-            if claim.number not in unseen:
+        for claim in claims:
+            if claim.number in unseen:
+                continue
+            if crashed:
                 claim.doubt()
+                claim.count -= claim.accompanied
+            elif claim.accompanied and claim.kept:
+                self._write(claim)
         self._return([claim for claim in claims if seen or claim.number in unseen], unseen, unreported)
 
     def defer(self, claim: Claim, until_us: int) -> None:

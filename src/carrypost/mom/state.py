@@ -168,6 +168,9 @@ class Claim(msgspec.Struct, eq=False):
     """True if it was last handed over with a lease."""
     doubtful: bool = False
     """True if it was handed over before a restart or crash that it perhaps caused: it is handed over alone."""
+    accompanied: bool = False
+    """True if it is doubtful, and its session had another doubtful claim when it was handed over: a crash does not
+    count against it."""
     deferred_us: int = 0
     """Time until which a program deferred it; 0: it did not."""
     lost: int = 0
@@ -224,7 +227,9 @@ class Session(msgspec.Struct, eq=False):
     handed: dict[int, Claim] = {}
     """Claims that it has and did not acknowledge, by number; numbers rise."""
     alone: Claim | None = None
-    """The doubtful claim that it has, if any: it is handed nothing else meanwhile."""
+    """The doubtful claim beside which it is handed nothing else for now, if any."""
+    doubtful: dict[int, Claim] = {}
+    """The doubtful claims among those that it has, by number."""
     leased: bool = False
     """True if it was ever handed a message with a lease."""
     overtaken: set[int] = set()
@@ -265,9 +270,6 @@ class Consumer(msgspec.Struct, eq=False):
         self.nbytes -= claim.copy.descriptor.length
         self.session.handed[claim.number] = claim
         self.session.leased = self.session.leased or claim.leased
-        # A doubtful message may end the program. Handed over alone, it cannot take others with it.
-        if claim.doubtful:
-            self.session.alone = claim
 
     def return_credit(self, claim: Claim) -> None:
         """Undo a hand-over that did not reach it."""
