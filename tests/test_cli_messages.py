@@ -536,6 +536,45 @@ def test_shells_complete_commands_topics_and_queues(
     assert "hills.paths" in completed(shell, line.format("sub", "-t "), monkeypatch)
 
 
+def test_a_name_that_a_shell_would_run_is_not_completed(
+    noded: Shell, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = ("-d", str(noded.data))
+    hostile = [
+        "$(touch${IFS}x)",
+        ";touch x",
+        "`touch x`",
+        "\\$(touch x)",
+        "'",
+        "&x",
+        ">x",
+        "*",
+        "a:b",
+        "a=b",
+        "!x",
+        "~x",
+    ]
+    topics = ["fair", "fair.a/b_c+d-e", *(f"fair{each}" for each in hostile), "market", "evil$(touch${IFS}ran)"]
+    for number, topic in enumerate(topics):
+        shell.lines("bind", f"shown{number}", f"topic/{topic}", *there)
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "bash"))
+    (shell.folder / "completion").write_text(shell.run("--show-completion")[1])
+    assert completed(shell, f"carrypost sub -d {noded.data} -t fair", monkeypatch) == topics[:2]
+    monkeypatch.delenv("_CARRYPOST_COMPLETE")
+    command = shell.folder / "carrypost"
+    command.write_text(f'#!/bin/sh\n[ "$_CARRYPOST_COMPLETE" ] || exec echo "ran $*"\nexec {shlex.join(COMMAND)}\n')
+    command.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{shell.folder}:{os.environ['PATH']}")
+    bash = pexpect.spawn("bash", ["--norc", "--noprofile"], encoding="utf-8", timeout=PATIENCE_S)
+    try:
+        bash.send(". ./completion\n")
+        bash.send(f"carrypost pub -d {noded.data} -t mar\t-t evi\t\n")
+        bash.expect(r"ran pub -d \S+ -t market -t evi\r")
+    finally:
+        bash.close(force=True)
+    assert not (shell.folder / "ran").exists()
+
+
 @pytest.mark.parametrize(("name", "word"), [("bash", "COMP_WORDS"), ("zsh", "compdef"), ("fish", "complete --command")])
 def test_each_shell_gets_a_script_of_its_own(
     name: str, word: str, shell: Shell, monkeypatch: pytest.MonkeyPatch

@@ -163,7 +163,7 @@ def test_a_name_whose_advertisement_died_while_the_node_was_off_is_told_at_its_s
 
 
 def test_what_no_name_can_stand_for_is_refused(node: NamedNode) -> None:
-    for destination in ("news", "control/all", "directory/n/x", "queue/n", "topic/" + "x" * 300):
+    for destination in ("news", "control/all", "directory/n/x", "queue/n", "topic/" + "x" * 300, "topic/a\nb"):
         with pytest.raises(InvalidDestinationException, match="to a topic or a queue"):
             node.bind("x", destination)
     with pytest.raises(InvalidNameException, match="too long for a name, by 45 bytes"):
@@ -407,6 +407,9 @@ FORGERIES: dict[str, Callable[[int], Descriptor]] = {
     "for no topic and no queue": lambda now: advert("mallory", "news", "control/mallory", 1, now=now),
     "for another name": lambda now: advert("mallory", "news", "directory/mallory/x", 1, now=now),
     "for something very long": lambda now: advert("mallory", "news", "topic/" + 300 * "x", 1, now=now),
+    "for a topic that steers a terminal": lambda now: advert("mallory", "news", "topic/\x1b[2Jx", 1, now=now),
+    "for a channel of two lines": lambda now: advert("mallory", "news", "channel/a\nb", 1, now=now),
+    "for a queue that is shown backwards": lambda now: advert("mallory", "x", "queue/mallory/\u202ex", 1, now=now),
     "of something that is no name": lambda now: advert("mallory", "a//b", "topic/bad", 1, now=now),
     "of a full name": lambda now: advert("mallory", "Alan@x", "topic/bad", 1, now=now),
     "of a topic that is none": lambda now: advert("mallory", "topic/news", "topic/bad", 1, now=now),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 _ANSWER_S = 1.0
 """People wait for a completion no longer than this."""
+_HARMLESS = re.compile(r"[\w.@/+-]+")
+"""Names without a character that a shell interprets. Other nodes choose names, and a shell would run `news$(rm x)`."""
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -38,7 +41,7 @@ def _asked(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
         found = asyncio.run(ask())
     except Exception:  # noqa: BLE001 - a shell would show whatever it is in the middle of a line
         return []
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in found if name.startswith(incomplete) and _HARMLESS.fullmatch(name)]
 
 
 async def known(context: Context, kind: str) -> list[str]:

@@ -369,7 +369,7 @@ class Directory:
             raise InvalidNameException(f"{asked.name!r} is too long for a name, by {over} bytes")
         if asked.destination and not _can_be_named(asked.destination):
             raise InvalidDestinationException(
-                f"a name must be bound to a topic or a queue, not to {asked.destination!r}"[:200]
+                f"a name must be bound to a topic or a queue in printable text, not to {asked.destination!r}"[:200]
             )
         if asked.name not in self.names.bound and len(self.names.bound) >= OWNER_MAX:
             raise ResourceAllocationException(f"this node has {OWNER_MAX} names already: unbind some of them first")
@@ -473,8 +473,10 @@ def _advert(own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Advert:
 
 def _can_be_named(destination: str) -> bool:
     found = address.address(destination)
-    kinds = (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER, Kind.CHANNEL)
-    return found is not None and found.kind in kinds and len(destination) <= DESTINATION_MAX
+    if found is None or found.kind not in (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER, Kind.CHANNEL):
+        return False
+    # Destinations of strangers are shown on terminals, in logs and in completions of shells.
+    return len(destination) <= DESTINATION_MAX and destination.isprintable()
 
 
 def _advert_of(descriptor: Descriptor) -> Advert | None:
