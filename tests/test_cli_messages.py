@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import io
@@ -16,15 +17,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pexpect
 import pytest
 import typer
+from tests.jms_scenes import scene
 from tests.shells import COMMAND, PATIENCE_S, Shell
 
-from carrypost.cli import _given, _output
+from carrypost import ConnectionFactory, SessionMode, testing
+from carrypost.cli import _given, _joining, _output, _receiving
 from carrypost.cli.app import app
+from carrypost.errors import NoNodeError
 
 COMMANDS = ("pub", "send", "sub", "receive", "browse", "ls", "bind", "unbind")
 QUESTIONS = ("status", "trace", "cache inspect", "cache purge", "keys show", "keys names")
@@ -315,6 +320,35 @@ def test_a_node_that_ends_meanwhile_is_no_node_and_a_folder_in_use_without_a_soc
     shell.copied_node("--set", "node.control=elsewhere.sock")
     code, sentence = shell.refusal("pub", "-t", "x", "hello")
     assert (code, str(shell.data) in sentence) == (5, True)
+
+
+@scene("s", "h", island=True, island_s_min=0.5)
+async def test_sub_reports_what_no_call_raises_and_ends_with_its_node(
+    net: testing.Network, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with net.context("h") as ctx:
+        await ctx.declare_topic("news")
+    await net.run(30)
+    async with net.context("s", SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
+        joined = _joining.Joined(
+            ctx, cast("ConnectionFactory", SimpleNamespace(settings=None, mode="embedded")), json=True
+        )
+        wish = _receiving.SubscribeOptions("holder/news@h")
+        command = asyncio.ensure_future(
+            _joining.run_body(joined, lambda joined: _receiving.subscribe(joined, wish, count=None, limit_s=None))
+        )
+        await net.run(5)
+        net.unlink("s", "h")
+        await net.run(60)
+        assert capsys.readouterr().err.startswith(
+            "carrypost: the consumer of holder/h/news receives no more messages: "
+        )
+        assert not command.done()
+        assert not await joined.has_ended()
+        net.kill("s")
+        with pytest.raises(NoNodeError, match=r"the node 's' was killed: .*; start one with: carrypost node"):
+            await command
+    assert capsys.readouterr().err == ""
 
 
 def test_a_full_disk_is_told_and_is_no_mistake(shell: Shell, small_disk: Callable[[int], Path]) -> None:

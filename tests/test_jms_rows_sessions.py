@@ -273,6 +273,7 @@ async def test_row_63_the_exception_listener_hears_that_the_node_ended(net: test
     net.kill("a")
     await net.run(1)
     assert [str(each) for each in heard] == ["the node 'a' was killed: restart it, and create another context"]
+    assert [each.error_code for each in heard] == ["NODE_ENDED"]
     await context.close()
 
 

@@ -25,6 +25,7 @@ from carrypost.errors import (
 )
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.modes import SessionMode
+from carrypost.jms.reports import NODE_ENDED
 
 if TYPE_CHECKING:
     from carrypost.jms.context import Context
@@ -64,8 +65,8 @@ class Joined:
         ctx.set_exception_listener(self._hear)
 
     def _hear(self, error: JMSException) -> None:
-        """Tell people of a problem that no call raises; the end of the node is a plain one, and calls raise it, too."""
-        if type(error) is JMSException:
+        """Tell people of a problem that no call raises; calls raise the end of the node, too."""
+        if error.error_code == NODE_ENDED:
             self._ended.set()
         else:
             _output.say(str(error))
@@ -119,7 +120,7 @@ async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: 
                 if joined.embeds:
                     _output.say(f"no node runs in {joined.settings.data}: {embedding}")
                 try:
-                    return await _run_body(joined, body)
+                    return await run_body(joined, body)
                 finally:
                     ending.spare()  # A node inside this command ends in order.
         except asyncio.CancelledError:
@@ -128,7 +129,7 @@ async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: 
             return _signals.exit_code(ending.came[0])
 
 
-async def _run_body(joined: Joined, body: Body) -> int:
+async def run_body(joined: Joined, body: Body) -> int:
     """Run the body of a command; errors are raised as commands report them."""
     try:
         return await body(joined)

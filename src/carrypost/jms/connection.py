@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
 from carrypost.jms.caller import Caller
-from carrypost.jms.reports import Reports, unserved
+from carrypost.jms.reports import NODE_ENDED, Reports, unserved
 from carrypost.jms.session import OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
@@ -177,7 +177,7 @@ class Connection:
         for session in list(self._sessions.values()):
             session.node_ended(reason)
         if self.reports.listener is not None:  # Else the next call that needs the node raises it.
-            self.reports.report(JMSException(reason))
+            self.reports.report(JMSException(reason, NODE_ENDED))
 
     def lost(self, lost: ClaimLost) -> None:
         """Report lost messages, the less often the more there are: there may have been no consumer for weeks."""
