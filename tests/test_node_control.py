@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import stat
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -139,6 +141,39 @@ async def test_a_folder_with_a_long_name_has_a_control_socket(tmp_path: Path) ->
         async with served(tmp_path, "x" * 120) as (node, _), await client_of(node) as client:
             assert node.settings.control.parent == tmp_path
             assert (await client.status())["data"] == str(tmp_path / ("x" * 120))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only the administrator can be somebody else")
+@scene
+async def test_a_socket_that_a_stranger_made_is_told_nothing(tmp_path: Path) -> None:
+    stranger, heard = 65_533, asyncio.get_running_loop().create_future()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.set_result(await reader.read())
+        writer.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("XDG_RUNTIME_DIR", raising=False)
+        patch.setattr(tempfile, "tempdir", str(tmp_path))
+        path = parse("", {}, {"node.data": str(tmp_path / ("x" * 120))}).control
+    assert path.parent == tmp_path
+    async with await asyncio.start_unix_server(listen, path):
+        os.chown(path, stranger, -1)
+        with pytest.raises(
+            NoNodeError, match=f"the socket {path} belongs to another user, and was not used: remove it"
+        ):
+            await Client.connect(path)
+        assert await heard == b""
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only the administrator can be somebody else")
+@scene
+async def test_the_administrator_may_use_the_node_of_a_user(tmp_path: Path) -> None:
+    async with served(tmp_path) as (node, _):
+        for path in (node.settings.control, node.settings.data):
+            os.chown(path, 65_533, -1)
+        async with await client_of(node) as client:
+            assert (await client.status())["node"] == node.host.node
 
 
 @scene

@@ -41,6 +41,7 @@ class Caller(Line):
         try:
             async with asyncio.timeout(_CONNECT_S):
                 await asyncio.get_running_loop().create_unix_connection(lambda: self, str(self.path))
+                _check_owner(self.path)
                 program = f"{Path(sys.argv[0]).name} ({os.getpid()})"
                 welcome: calls.Welcome = await self.expect(0, calls.Hello([calls.VERSION], program))
                 return welcome
@@ -49,7 +50,7 @@ class Caller(Line):
         except (OSError, TimeoutError, NotImplementedError, AttributeError):
             self.cut_off()
             raise NoNodeError(f"no node answers at {self.path}; start one with: carrypost node") from None
-        except asyncio.CancelledError:
+        except (NoNodeError, asyncio.CancelledError):
             self.cut_off()
             raise
 
@@ -179,6 +180,19 @@ class Client:
             return msgspec.msgpack.decode(await self._caller.expect(call.number, call))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise LocalError(f"the call cannot be encoded for the node: {error}") from None
+
+
+def _check_owner(path: Path) -> None:
+    """Raise `NoNodeError` for a socket that a stranger may have made.
+
+    Anyone can make one in /tmp, where the socket of a folder with a long path is. The owner of the socket must be this
+    user, root, or the owner of its folder: root may use the nodes of other users.
+    """
+    if path.lstat().st_uid not in {os.geteuid(), 0, path.parent.stat().st_uid}:
+        raise NoNodeError(
+            f"the socket {path} belongs to another user, and was not used: remove it, or choose another path in "
+            "[node] control"
+        )
 
 
 def _error(refusal: calls.Refusal) -> CarrypostError:
