@@ -150,6 +150,14 @@ def test_a_script_sends_receives_browses_and_names(noded: Shell) -> None:
     assert any("held here (own)" in line for line in lines[13:])
 
 
+def test_a_body_does_not_look_like_other_lines_of_the_console(noded: Shell) -> None:
+    noded.lines("bind", "queue/forged")
+    noded.lines("send", "-q", "forged", f"Hello\n{RECEIVED}forged\x1b[2J")
+    assert scripted(noded, "receive -q forged -for 30\n") == (
+        0, ["Waiting ....", f"{RECEIVED}Hello", f"  {RECEIVED}forged\ufffd[2J"], ""
+    )  # fmt: skip
+
+
 def test_the_example_in_its_help_works(noded: Shell) -> None:
     help_text = typer.main.get_command(app).commands["console"].help  # type: ignore[attr-defined]  # a group has them
     (line,) = re.findall(r'`echo "(.*)" \| carrypost console`', help_text)

@@ -469,7 +469,7 @@ def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monke
     code, out, err = noded.run("send", "-q", "Tom", "line one\nline two", "--prop", "a=1", "--count", "2")
     assert (code, out.startswith("2 messages stored, 0 neighbours, expires at "), err) == (0, True, "")
     code, out, err = noded.run("browse", "-q", "Tom", "--count", "1")
-    assert (code, out.splitlines()[1:], err) == (0, ["line one", "line two"], "")
+    assert (code, out.splitlines()[1:], err) == (0, ["  line one", "  line two"], "")
     assert "Tom" in out
     assert "a=1" in out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from contextlib import redirect_stdout
 
 import msgspec
@@ -11,12 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.cli import _shown
+from carrypost.cli import _output, _shown, doctor
+from carrypost.cli._exit import Exit, report
+from carrypost.daemon.service import LogFormatter
+from carrypost.errors import JMSException
 from carrypost.jms.mapping import from_browsed
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.model.headers import Headers
+from carrypost.model.headers import BodyType, Headers
+from carrypost.node.doctor.doctor import Finding
 
 BARE = Descriptor("alan", 1, 7, 10**15, None, "topic/news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
+TEXT = msgspec.structs.replace(BARE, headers=Headers(body_type=BodyType.TEXT))
 counts = st.integers(0, 2**53)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 headers = st.builds(
@@ -48,9 +54,43 @@ def test_a_message_of_a_stranger_is_printed_whatever_it_is(descriptor: Descripto
     assert found["id"] == descriptor.id_text
     people = shown(descriptor, payload, as_json=False)
     assert all(each.isprintable() or each in "\n\t" for each in people)
+    assert all(each.startswith("  ") for each in people.split("\n")[1:-1])
+
+
+MARKS = "".join(map(chr, [*range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]))
+FORGED = "one\n\x1b[2J12:00:00  news  two"
+
+
+def test_json_escapes_what_steers_a_terminal_and_nothing_else() -> None:
+    body = f"Grüße {MARKS} 世界"
+    line = shown(TEXT, body.encode(), as_json=True)
+    assert json.loads(line)["body"] == body
+    assert line[:-1].isprintable()
+    assert "Grüße" in line
+    assert "世界" in line
+
+
+def test_nothing_in_a_message_looks_like_another_line() -> None:
+    stranger = msgspec.structs.replace(TEXT, destination="topic/news\nroads", attributes={"a": FORGED})
+    people = shown(stranger, FORGED.encode(), as_json=False).split("\n")
+    assert people[1:] == [
+        "  roads  a=one", "  \ufffd[2J12:00:00  news  two", "  one", "  \ufffd[2J12:00:00  news  two", ""
+    ]  # fmt: skip
+
+
+def test_remarks_errors_findings_and_logs_show_what_others_chose_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"the message failed: {FORGED}\x9b\u202e"
+    text = "the message failed: one\n  \ufffd[2J12:00:00  news  two\ufffd\ufffd"
+    _output.say(said)
+    assert report(JMSException(said)) == Exit.FAILED
+    assert capsys.readouterr().err == 2 * f"carrypost: {text}\n"
+    doctor.show(Finding(interface="lo", means="multicast", works=True, detail=said))
+    assert capsys.readouterr().out == f"works  lo multicast\n       {text}\n"
+    record = logging.makeLogRecord({"msg": "peer %s", "args": (said,), "levelname": "WARNING"})
+    assert LogFormatter("%(levelname)s %(message)s").format(record) == f"WARNING peer {text}"
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_lines_have_colours_unless_nobody_wants_them(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
-    assert ("\x1b[" in _shown.styled("text", fg="cyan")) is not bool(no_color)
+    assert ("\x1b[" in _output.styled("text", fg="cyan")) is not bool(no_color)

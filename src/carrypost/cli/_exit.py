@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, ResourceAllocationException, RunningError
+from carrypost.printing import paragraph
 
 
 class Exit(enum.IntEnum):
@@ -39,7 +40,7 @@ _CODES: dict[type[Exception], Exit] = {
 
 def report(error: CarrypostError | TimeoutError) -> Exit:
     """Say on stderr what went wrong; returns the code that the command ends with."""
-    print(f"carrypost: {error}", file=sys.stderr)  # noqa: T201 - the one place that reports failures
+    print(f"carrypost: {paragraph(str(error))}", file=sys.stderr)  # noqa: T201 - the one place that reports failures
     causes = error, error.__cause__  # What the JMS API raises has the node's own error behind it.
     return next((code for kind, code in _CODES.items() for each in causes if isinstance(each, kind)), Exit.FAILED)
 

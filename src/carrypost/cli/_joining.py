@@ -7,6 +7,7 @@ node that ends meanwhile is the same to a command as one that was never there.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from carrypost.cli import _output, _settings, _signals, node
+from carrypost.daemon.service import LogFormatter
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -107,6 +109,8 @@ def run(place: Place, body: Body, embedding: str | None = None) -> int:
 
     `embedding` explains to users that no node runs, unless the command runs one while it waits.
     """
+    if logging.lastResort is not None:  # It prints the warnings of a node inside this command.
+        logging.lastResort.setFormatter(LogFormatter())
     return asyncio.run(_run(place.factory(), body, embedding or _EMBEDDING, json=place.json))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ import msgspec
 import typer
 
 from carrypost.errors import CarrypostError
+from carrypost.printing import paragraph, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,6 +24,8 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON lines even on a terminal (the default when output is redirected).")
 ]
 
+_STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that JSON need not escape, and that steer terminals: controls, line ends and marks of direction."""
 _SHORT_S = 0.1
 """Lengths of time below this one are shown in milliseconds."""
 
@@ -38,13 +43,21 @@ def line(value: Mapping[str, object]) -> None:
         text = msgspec.json.encode(value).decode()
     except UnicodeEncodeError:  # The name of the current folder may not be UTF-8: it is shown with escapes.
         text = json.dumps(value, default=str)
-    typer.echo(text)
+    typer.echo(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     sys.stdout.flush()
 
 
 def say(sentence: str) -> None:
     """Print a remark for people, on stderr."""
-    sys.stderr.write(f"carrypost: {sentence}\n")
+    sys.stderr.write(f"carrypost: {paragraph(sentence)}\n")
+
+
+def styled(text: str, **style: object) -> str:
+    """Return printable text in a style, unless NO_COLOR is set; `typer.echo` removes it where there is no terminal."""
+    text = paragraph(text)
+    if not text or not any(style.values()) or os.environ.get("NO_COLOR"):
+        return text
+    return typer.style(text, **style)  # type: ignore[arg-type]  # typer's own
 
 
 def blank(title: str | None, header_style: str = "table.header") -> Table:
@@ -105,7 +118,7 @@ def cell(value: object) -> Text:
     """Return a value as plain text, without markup or control characters that others could put into it."""
     from rich.text import Text  # noqa: PLC0415 - loaded only where a table is shown
 
-    return Text("".join(each if each.isprintable() else "\ufffd" for each in str(value)))
+    return Text(printable(str(value)))
 
 
 def duration(seconds: float) -> str:

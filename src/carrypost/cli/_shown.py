@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import os
 from collections.abc import Mapping
 
 import typer
 
 from carrypost.cli import _output
+from carrypost.cli._output import styled
 from carrypost.errors import MessageFormatException
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
 from carrypost.jms.messages.properties import is_given
@@ -18,16 +18,6 @@ from carrypost.model.properties import ValueType
 
 _SHOWN_MAX = 2_000
 """Characters of a body that a line for people has; JSON has all of them."""
-
-
-def printable(text: str) -> str:
-    """Return text that does not steer the terminal: what others chose is shown, line by line."""
-    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
-
-
-def styled(text: str, **style: object) -> str:
-    """Return text in a style, unless NO_COLOR is set; `typer.echo` removes it where there is no terminal."""
-    return text if os.environ.get("NO_COLOR") else typer.style(text, **style)  # type: ignore[arg-type]  # typer's own
 
 
 def when(ms: float) -> str:
@@ -60,7 +50,7 @@ def content_text(message: Message) -> str:
     found = content(message)
     if isinstance(found, bytes):
         return f"<{len(found):,} bytes>"
-    text = "" if found is None else printable(found if isinstance(found, str) else str(found))
+    text = "" if found is None else str(found)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(text):,} characters)"
 
 
@@ -115,13 +105,13 @@ def show(message: Message, *, json: bool) -> None:
     if json:
         _output.line(as_json(message))
         return
-    name = printable(str(message.jms_destination).partition("/")[2].rpartition("/")[2])
+    name = str(message.jms_destination).partition("/")[2].rpartition("/")[2]
     text = content_text(message)
     if lost := _said_here(message, "JMS_carrypost_EventsLost"):
         _output.say(f"{lost:,} events before the next one were lost")
     head = [styled(f"{local(message.jms_timestamp / 1_000):%H:%M:%S}", dim=True), styled(name, fg="cyan")]
-    given = [styled(printable(f"{key}={value}"), dim=True) for key, value in properties(message).items()]
+    given = [styled(f"{key}={value}", dim=True) for key, value in properties(message).items()]
     if "\n" in text:
-        typer.echo("  ".join([*head, *given]) + f"\n{text}")
+        typer.echo("  ".join([*head, *given]) + styled(f"\n{text}"))
     else:
-        typer.echo("  ".join([*head, text, *given]))
+        typer.echo("  ".join([*head, styled(text), *given]))

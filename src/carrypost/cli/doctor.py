@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from carrypost.cli._exit import Exit
-from carrypost.cli._output import JsonOption, line, wants_json
+from carrypost.cli._output import JsonOption, line, styled, wants_json
 from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
 from carrypost.errors import LocalError, NodeError
 
@@ -81,9 +80,8 @@ def doctor(
 def show(finding: Finding) -> None:
     """Show a finding to people; in colours, unless NO_COLOR is set."""
     mark, colour = ("works", "green") if finding.works else ("fails", "red")
-    styled = False if os.environ.get("NO_COLOR") else None  # None: where there is a terminal.
-    typer.secho(f"{mark}  ", fg=colour, bold=True, nl=False, color=styled)
-    typer.secho(" ".join(filter(None, (finding.interface, str(finding.means)))), bold=True, color=styled)
+    head = " ".join(filter(None, (finding.interface, str(finding.means))))
+    typer.echo(styled(f"{mark}  ", fg=colour, bold=True) + styled(head, bold=True))
     for text in (finding.detail, finding.advice):
         if text:
-            typer.echo(f"       {text}")
+            typer.echo(styled(f"       {text}"))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import CarrypostError
 from carrypost.node.settings import NodeSettings, differences
+from carrypost.printing import paragraph
 
 if TYPE_CHECKING:
     from carrypost.daemon.stomp.server import Server
@@ -29,14 +30,19 @@ _log = logging.getLogger("carrypost.service")
 _APPLIED = ("node.log", "udp.hear", "udp.peers")
 
 
+class LogFormatter(logging.Formatter):
+    """The form of log entries, which may contain text of other nodes: a terminal shows it, and only as one entry."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of an entry."""
+        return paragraph(super().format(record))
+
+
 def begin_log(level: str) -> None:
     """Log to stderr from now on."""
-    logging.basicConfig(
-        level=level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     _log.setLevel(logging.INFO)  # The result of changed settings is logged at every level.
 
 

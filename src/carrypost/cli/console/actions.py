@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from carrypost.cli import _directory, _given, _receiving, _shown, node, trace
 from carrypost.cli._exit import Exit
@@ -25,10 +25,17 @@ _HELP_COLUMNS = 80
 _RECEIVED = "You have received a new message with the content: "
 
 
+class Say(Protocol):
+    """The output of a console."""
+
+    def __call__(self, text: str, *, head: str = "", fg: str | None = None) -> None:
+        """Print a line of text that others may have chosen, in a colour, after a head that is dim."""
+
+
 class Actions:
     """Actions of a console, and the subscriptions that it has."""
 
-    def __init__(self, joined: Joined, say: Callable[[str], None]) -> None:
+    def __init__(self, joined: Joined, say: Say) -> None:
         self._joined, self._say = joined, say
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         """By topic."""
@@ -134,7 +141,7 @@ class Actions:
         """Tell of what comes, and at the end of what did not."""
 
         def show(message: Message) -> None:
-            self._say(_shown.styled(_RECEIVED, dim=True) + _shown.content_text(message))
+            self._say(_shown.content_text(message), head=_RECEIVED)
 
         came = await _receiving.read(consumer, show, count=count, limit_s=limit_s)
         if not came:
@@ -160,7 +167,7 @@ class Actions:
 
     async def _lookup(self, line: Line) -> None:
         found = await InitialContext(self._joined.ctx).lookup(line.arguments[0], _length_s(line, "-for"))
-        self._say(_shown.printable(str(getattr(found, "name", found))))
+        self._say(str(getattr(found, "name", found)))
 
     async def _ls(self, line: Line) -> None:
         await _directory.ls(self._joined, "".join(line.arguments))

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import typer
 
-from carrypost.cli import _completion, _output, _shown
+from carrypost.cli import _completion, _output
 from carrypost.cli._exit import Exit
 from carrypost.cli._joining import Joined, explained
 from carrypost.cli.console.actions import Actions
@@ -50,7 +50,7 @@ class Source(Protocol):
     async def line(self) -> str | None:
         """Return the next line, or several that were pasted; None at the end."""
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, head: str = "", fg: str | None = None) -> None:
         """Print a line, also while another one is typed."""
 
 
@@ -91,9 +91,9 @@ class Stdin:
         self._prompted = bool(self._prompt)
         typer.echo(self._prompt, nl=False)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, head: str = "", fg: str | None = None) -> None:
         """Print a line in the place of the prompt, if that is there, and the prompt below it."""
-        typer.echo(f"\r{text}" if self._prompted else text)
+        typer.echo("\r" * self._prompted + _output.styled(head, dim=True) + _output.styled(text, fg=fg))
         if self._prompted:
             self._ask()
 
@@ -174,7 +174,7 @@ class Console:
         if self._script:
             where = f"line {self._number}: " if self._number else ""
             raise CarrypostError(f"{where}{explained(error)}") from explained(error)
-        self._source.say(_shown.styled(str(explained(error)), fg="red"))
+        self._source.say(str(explained(error)), fg="red")
 
     async def _guard(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that Ctrl-C may end; raises `_Interrupted`, and what ended a subscription meanwhile."""

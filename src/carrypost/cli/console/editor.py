@@ -17,6 +17,7 @@ from prompt_toolkit.lexers import Lexer
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 
+from carrypost.cli import _output
 from carrypost.cli.console.words import PROMPT, REPEATED, WORDS
 from carrypost.errors import CarrypostError
 
@@ -34,9 +35,9 @@ class Editor:
             style=_STYLE, auto_suggest=AutoSuggestFromHistory(), complete_while_typing=False,
         )  # fmt: skip
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, head: str = "", fg: str | None = None) -> None:
         """Print a line above the one that is typed."""
-        typer.echo(text)
+        typer.echo(_output.styled(head, dim=True) + _output.styled(text, fg=fg))
 
     async def line(self) -> str | None:
         """Return the next line, or several that were pasted; None after Ctrl-D, and "" after Ctrl-C."""
