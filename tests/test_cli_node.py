@@ -152,11 +152,11 @@ def test_a_node_that_has_no_place_for_more_neighbours_says_so_and_the_doctor_nam
     deadline_s = time.monotonic() + PATIENCE_S
     while not shell.lines("status")[0]["waiting"]:
         assert time.monotonic() < deadline_s
-    assert "none of 1 places is left" in " ".join(shell.terminal("status").split())
+    assert "none of 1 place is left" in " ".join(shell.terminal("status").split())
     findings = shell.lines("doctor", "--interface", "lo", "--listen-s", "0.1")
     (finding,) = [each for each in findings if each["means"] == "neighbours"]
     assert (finding["works"], finding["interface"]) == (False, "")
-    assert "none of its 1 places for neighbours left" in finding["detail"]
+    assert "none of its 1 place for neighbours left" in finding["detail"]
     assert "limits.heard_max" in finding["advice"]
 
 

@@ -20,6 +20,7 @@ from carrypost.jms.mapping import from_browsed
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import BodyType, Headers
 from carrypost.node.doctor.doctor import Finding
+from carrypost.printing import many
 
 BARE = Descriptor("alan", 1, 7, 10**15, None, "topic/news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
 TEXT = msgspec.structs.replace(BARE, headers=Headers(body_type=BodyType.TEXT))
@@ -88,6 +89,13 @@ def test_remarks_errors_findings_and_logs_show_what_others_chose_as_text(capsys:
     assert capsys.readouterr().out == f"works  lo multicast\n       {text}\n"
     record = logging.makeLogRecord({"msg": "peer %s", "args": (said,), "levelname": "WARNING"})
     assert LogFormatter("%(levelname)s %(message)s").format(record) == f"WARNING peer {text}"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 hops, 0 copies"), (1, "1 hop, 1 copy"), (2_000, "2,000 hops, 2,000 copies")]
+)
+def test_one_thing_is_in_the_singular(count: int, text: str) -> None:
+    assert f"{many(count, 'hop')}, {many(count, 'copy', 'copies')}" == text
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])

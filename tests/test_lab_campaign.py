@@ -60,7 +60,7 @@ def test_records_are_those_of_plain_runs_and_a_run_that_fails_ends_nothing(
     # What failed is done again, and only that.
     before = states(out)
     assert command(["lab", "campaign", str(campaign(tmp_path, TWO_SETTINGS, FAILING)), "--out", str(out)]) == 1
-    assert "carrypost: 2 are repeated: they failed\n" in capsys.readouterr().err
+    assert "carrypost: 2 runs are repeated: failed before\n" in capsys.readouterr().err
     changed = {name for name, state in states(out).items() if state["token"] != before[name]["token"]}
     assert changed == {"three/too long/1", "three/too long/2"}
 
@@ -104,8 +104,8 @@ def test_a_changed_scenario_is_run_again_and_said(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert command(["lab", "campaign", str(campaign(tmp_path, text, seeds="[1]")), "--out", str(out)]) == 0
     told = capsys.readouterr().err
-    assert "1 runs are done already" in told
-    assert "1 are repeated: their scenario, or a file that it names, has changed" in told
+    assert "1 run is done already" in told
+    assert "1 run is repeated: the scenario, or a file that it names, has changed" in told
     assert {name for name, each in states(out).items() if each["token"] != before[name]["token"]} == {"three/30 s/1"}
     assert records(out) == plain(path, tmp_path)
 

@@ -15,6 +15,7 @@ from tests.campaigns import THREE, TWO_SETTINGS, campaign, records, states, thre
 
 from carrypost.lab import folders
 from carrypost.lab.schemas import FAILURES, RUNS
+from carrypost.printing import many
 
 pytestmark = pytest.mark.soak
 PATIENCE_S = 600
@@ -73,7 +74,7 @@ def test_killed_and_begun_again_it_has_the_records_of_an_undisturbed_one(path: P
     with start(path, out, "--jobs", "2") as program:
         _, told = program.communicate(timeout=PATIENCE_S)
     assert program.returncode == 0
-    assert f"{done} runs are done already" in told.decode()
+    assert f"{many(done, 'run is', 'runs are')} done already" in told.decode()
     assert records(out) == records(whole)
     tables = [folders.read_arrow(each, RUNS).drop(["cpu_s", "elapsed_s"]) for each in (out, whole)]
     assert tables[0].equals(tables[1])

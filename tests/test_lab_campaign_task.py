@@ -182,7 +182,7 @@ def test_runs_that_the_campaign_no_longer_names_stay_and_are_told(
     monkeypatch.setattr("carrypost.lab.engines.session", None)
     assert command(["lab", "campaign", str(campaign(tmp_path, seeds="[1]")), "--out", str(out)]) == 0
     assert records(out) == before
-    told = f"2 in {out} do not belong to this campaign and are kept: three/default/2, foreign.parquet"
+    told = f"2 in {out} do not belong to this campaign and will be kept: three/default/2, foreign.parquet"
     assert told in capsys.readouterr().err
     names = [row["run"] for row in folders.read_arrow(out, RUNS).to_pylist()]
     assert names == ["three/default/1", "three/default/2"]

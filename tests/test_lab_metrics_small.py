@@ -86,7 +86,7 @@ def test_real_nodes_records_meet_across_nodes_if_they_are_taken_as_one_run(
         file.write("no row\n")
     options = ["--family", "processing", "--family", "delays"]
     assert command(["lab", "metrics", str(tmp_path), "--merge-runs", "--engine", "local", *options]) == 0
-    assert "1 lines are not rows of a record, and are skipped" in capsys.readouterr().err
+    assert "1 line without a row of a record skipped" in capsys.readouterr().err
     (counts,) = folders.read_arrow(tmp_path / "metrics", families.PROCESSING).to_pylist()
     assert (counts["run"], counts["bcast"], counts["rcvd"], counts["codlvd"]) == ("node", 1, 1, 2)
     found = {row["metric"]: row for row in folders.read_arrow(tmp_path / "metrics", families.DELAY_SPREAD).to_pylist()}

@@ -349,7 +349,12 @@ PLAIN: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("heard", "waiting", "words"),
-    [(167, 0, None), (168, 0, "none of its 168 places for neighbours left."), (168, 12, "left, and 12 others wait")],
+    [
+        (167, 0, None),
+        (168, 0, "none of its 168 places for neighbours left."),
+        (168, 12, "left, and 12 others wait"),
+        (168, 1, "left, and 1 other waits for a turn."),
+    ],
 )
 def test_a_node_is_told_of_where_it_has_no_place_for_more_neighbours(
     heard: int, waiting: int, words: str | None
@@ -375,7 +380,7 @@ def test_a_node_is_told_of_whose_subscriptions_lost_what_they_were_owed(lost: in
     for finding in found:
         assert not finding.works
         assert "lost 1,200 messages" in finding.detail
-        assert "3 subscriptions (2 durable) with 1 consumers; 900 messages" in finding.detail
+        assert "3 subscriptions (2 durable) with 1 consumer, 900 messages" in finding.detail
         assert "limits.unconfirmed_max" in finding.advice
 
 

@@ -1,4 +1,7 @@
-"""Text that others chose, as people may see it: it neither steers a terminal nor looks like another line."""
+"""Text for people: numbers of things, and text that others chose.
+
+Text that others chose neither steers a terminal nor looks like another line of the output.
+"""
 
 from __future__ import annotations
 
@@ -15,3 +18,8 @@ def printable(text: str, kept: str = "") -> str:
 def paragraph(text: str) -> str:
     """Return printable text of one or more lines; all but the first are indented, as the lines of others are not."""
     return printable(text, "\n\t").replace("\n", f"\n{INDENT}")
+
+
+def many(count: int, one: str, more: str = "") -> str:
+    """Return a number of things: ``1 hop``, ``1,000 hops``. The plural is `more`, by default `one` with an s."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"

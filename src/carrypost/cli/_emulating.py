@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from carrypost.cli._output import duration
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.model.times import MICROSECONDS
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.emu.engine.world import Progress
@@ -37,5 +38,7 @@ class Latest:
         if self.update is not None:
             seconds = progress.t_us / MICROSECONDS
             speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
-            state = f"{duration(seconds)}, {speed}, {self.contacts:,} contacts, {self.receptions:,} receptions"
+            state = (
+                f"{duration(seconds)}, {speed}, {many(self.contacts, 'contact')}, {many(self.receptions, 'reception')}"
+            )
             self.update(completed=progress.t_us / progress.end_us, state=state)

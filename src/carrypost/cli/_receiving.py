@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from carrypost.cli import _output, _shown
 from carrypost.cli._exit import Exit
 from carrypost.jms.destinations import ChannelTopic
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -132,8 +133,8 @@ def _trouble(state: OverlayState) -> str:
     if state.home is not None:
         if not state.faults:
             return ""
-        lost, them = ("event", "it") if state.faults == 1 else ("events", "them")
-        return f"the modulator failed with {state.faults:,} {lost}, and gave no results for {them}"
+        them = "it" if state.faults == 1 else "them"
+        return f"the modulator failed with {many(state.faults, 'event')}, and gave no results for {them}"
     if state.refusal == "modulator":
         return f"a broker refused the modulator: {state.detail}"
     if state.refusal in {"channels", "clients", "seats"}:

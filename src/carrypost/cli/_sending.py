@@ -13,6 +13,7 @@ from carrypost.cli import _given, _output, _shown
 from carrypost.cli._exit import Exit
 from carrypost.cli._progress import progress
 from carrypost.errors import DeliveryTimeoutException, LocalError
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -86,7 +87,7 @@ class Order:
             _output.line(row | {"expires": expires})
             return
         until = "" if expires_s is None else f", expires at {_shown.local(expires_s):%Y-%m-%d %H:%M:%S}"
-        typer.echo(f"{stored}, {neighbours:,} neighbour{'s' * (neighbours != 1)}{until}")
+        typer.echo(f"{stored}, {many(neighbours, 'neighbour')}{until}")
 
     async def _wait(self, joined: Joined, sents: list[Sent]) -> int:
         """Wait until all are delivered, at most as long as was asked; returns the exit code."""

@@ -15,6 +15,7 @@ from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMess
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.messages.texts import text_of
 from carrypost.model.properties import ValueType
+from carrypost.printing import many
 
 _SHOWN_MAX = 2_000
 """Characters of a body that a line for people has; JSON has all of them."""
@@ -49,7 +50,7 @@ def content_text(message: Message) -> str:
     """Return the body in one text, for people."""
     found = content(message)
     if isinstance(found, bytes):
-        return f"<{len(found):,} bytes>"
+        return f"<{many(len(found), 'byte')}>"
     text = "" if found is None else str(found)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(text):,} characters)"
 
@@ -107,8 +108,9 @@ def show(message: Message, *, json: bool) -> None:
         return
     name = str(message.jms_destination).partition("/")[2].rpartition("/")[2]
     text = content_text(message)
-    if lost := _said_here(message, "JMS_carrypost_EventsLost"):
-        _output.say(f"{lost:,} events before the next one were lost")
+    lost = _said_here(message, "JMS_carrypost_EventsLost")
+    if lost and isinstance(lost, int):
+        _output.say(f"{many(lost, 'event was', 'events were')} lost before the next one")
     head = [styled(f"{local(message.jms_timestamp / 1_000):%H:%M:%S}", dim=True), styled(name, fg="cyan")]
     given = [styled(f"{key}={value}", dim=True) for key, value in properties(message).items()]
     if "\n" in text:

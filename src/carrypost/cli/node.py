@@ -11,6 +11,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.node.settings import NodeSettings
@@ -126,15 +127,15 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
     if store["failure"]:
         rows.insert(-1, ("last failure", store["failure"]))
     if found["unread"]:
-        rows.append(("not read", f"{found['unread']:,} datagrams of senders that caused too much useless work"))
+        rows.append(("not read", f"{many(found['unread'], 'datagram')} of senders that caused too much useless work"))
     if found["overrun"]:
-        rows.append(("not taken", f"{found['overrun']:,} datagrams, because the disk had too much to write"))
+        rows.append(("not taken", f"{many(found['overrun'], 'datagram')}, because the disk had too much to write"))
     if found["failed"]:
         rows.append(
-            ("failed", f"{found['failed']:,} times on input from peers: please report this, with the node's log")
+            ("failed", f"{many(found['failed'], 'time')} on input from peers: please report this, with the node's log")
         )
     if found["record_rows_lost"]:
-        rows.append(("record", f"{found['record_rows_lost']:,} rows could not be written"))
+        rows.append(("record", f"{many(found['record_rows_lost'], 'row')} could not be written"))
     pairs(rows)
     means = [
         (each["name"], way["means"], "yes" if way["usable"] else f"no: {way['error']}", way["heard"], way["peers"])
@@ -192,16 +193,15 @@ def _neighbours(found: Mapping[str, Any]) -> str:
     linked = f"{found['neighbours']:,}"
     if found["heard"] < found["places"]:
         return linked
-    waiting = f", and {found['waiting']:,} others wait for a turn" if found["waiting"] else ""
-    return f"{linked}; none of {found['places']:,} places is left{waiting}"
+    waiting = f", and {many(found['waiting'], 'other waits', 'others wait')} for a turn" if found["waiting"] else ""
+    return f"{linked}; none of {many(found['places'], 'place')} is left{waiting}"
 
 
 def _recipients(found: Mapping[str, int]) -> str:
     """Return a text about recipients that lack messages of this node, and the number of known acknowledgements."""
-    return (
-        f"{found['left']:,} left of {found['messages']:,} own messages that list them; "
-        f"{found['acknowledgements']:,} records of acknowledgements known"
-    )
+    listing = many(found["messages"], "own message that lists", "own messages that list")
+    known = many(found["acknowledgements"], "record")
+    return f"{found['left']:,} left of {listing} them; {known} of acknowledgements known"
 
 
 def _island(found: Mapping[str, int] | None) -> str:
@@ -209,8 +209,9 @@ def _island(found: Mapping[str, int] | None) -> str:
     if found is None:
         return "off (island)"
     return (
-        f"{found['hosts']:,} hosts can be reached, {found['records']:,} records of links known, {found['routes']:,} "
-        f"routes in use; {found['withheld']:,} messages withheld from others, {size(found['relayed_bytes'])} passed on"
+        f"{many(found['hosts'], 'host')} can be reached, {many(found['records'], 'record')} of links known, "
+        f"{many(found['routes'], 'route')} in use; {many(found['withheld'], 'message')} withheld from others, "
+        f"{size(found['relayed_bytes'])} passed on"
     )
 
 
@@ -218,41 +219,37 @@ def _overlay(found: Mapping[str, Any] | None) -> str:
     """Tell which brokers are known, how far away they are, and what went along the overlay."""
     if found is None:
         return "off (overlay.enabled)"
-    text = f"{'a broker' if found['broker'] else 'no broker'}; {_many(len(found['brokers']), 'other broker')} known"
+    text = f"{'a broker' if found['broker'] else 'no broker'}; {many(len(found['brokers']), 'other broker')} known"
     if found["broker"]:
-        neighbours = ", ".join(f"{node} ({_many(hops, 'hop')})" for node, hops in found["neighbours"].items())
+        neighbours = ", ".join(f"{node} ({many(hops, 'hop')})" for node, hops in found["neighbours"].items())
         text += f", paths to {len(found['paths']):,} of them; neighbours in the overlay: {neighbours or 'none'}"
-        text += f"; {_many(found['legs'], 'leg')} passed on, {_many(found['repaired'], 'route')} changed, "
+        text += f"; {many(found['legs'], 'leg')} passed on, {many(found['repaired'], 'route')} changed, "
         text += f"{found['arrived']:,} ended here"
-        text += f"; home of {_many(found['clients'], 'client')} of {_many(found['channels'], 'channel')}"
+        text += f"; home of {many(found['clients'], 'client')} of {many(found['channels'], 'channel')}"
     if found["seats"]:
         seats = Counter((node, channel) for node, channel, *_ in found["seats"])
         named = [f"{node} ({channel}{f', {n:,} times' if n > 1 else ''})" for (node, channel), n in seats.items()]
         more = f" and {len(named) - _SEATS_TOLD:,} more" if len(named) > _SEATS_TOLD else ""
         text += f"; seats of {', '.join(named[:_SEATS_TOLD])}{more}"
-        text += f"; modulators worked {found['busy_us'] / 1e6:,.3f} s, with {_many(found['faults'], 'fault')}"
+        text += f"; modulators worked {found['busy_us'] / 1e6:,.3f} s, with {many(found['faults'], 'fault')}"
         text += f"; load {found['load']:.0%}"
     if found["homes"]:
         text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())
     if found["emitted"] or found["consumed"] or found["lost"]:
-        text += f"; {_many(found['emitted'], 'event')} sent, {found['consumed']:,} received, {found['lost']:,} lost"
-        text += f", {_many(found['discarded'], 'result')} discarded" if found["discarded"] else ""
+        text += f"; {many(found['emitted'], 'event')} sent, {found['consumed']:,} received, {found['lost']:,} lost"
+        text += f", {many(found['discarded'], 'result')} discarded" if found["discarded"] else ""
     return text
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _messaging(found: Mapping[str, int] | None) -> str:
     """Return the subscriptions, and what is owed to them."""
     if found is None:
         return "off (messaging.enabled)"
-    text = f"{_many(found['subscriptions'], 'subscription')} ({found['durable']:,} durable)"
-    text += f", {_many(found['consumers'], 'consumer')}; {_many(found['claims'], 'message')} to be delivered"
+    text = f"{many(found['subscriptions'], 'subscription')} ({found['durable']:,} durable)"
+    text += f", {many(found['consumers'], 'consumer')}; {many(found['claims'], 'message')} to be delivered"
     if found["queues"] or found["receiving"]:
-        text += f"; {_many(found['queues'], 'queue')} with {_many(found['entries'], 'message')}"
-        text += f", {_many(found['receiving'], 'receiver')}"
+        text += f"; {many(found['queues'], 'queue')} with {many(found['entries'], 'message')}"
+        text += f", {many(found['receiving'], 'receiver')}"
     return f"{text}, {found['lost']:,} lost" if found["lost"] else text
 
 
@@ -260,8 +257,8 @@ def _stomp(found: Mapping[str, Any] | None) -> str:
     """Tell where STOMP clients are served, and how many there are."""
     if found is None:
         return "off (stomp.port)"
-    slow = f", {found['slow']:,} of them do not read" if found["slow"] else ""
-    return f"at {found['address']}, {_many(found['clients'], 'client')}{slow}"
+    slow = f", {many(found['slow'], 'of them does', 'of them do')} not read" if found["slow"] else ""
+    return f"at {found['address']}, {many(found['clients'], 'client')}{slow}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

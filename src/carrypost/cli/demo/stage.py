@@ -20,6 +20,7 @@ from carrypost.cli.demo.ledger import Ledger, UnexpectedError
 from carrypost.cli.demo.picture import Picture
 from carrypost.errors import JMSException, NodeError
 from carrypost.files import refusing
+from carrypost.printing import many
 
 _LAST_WORDS_S = 2.0
 _Work = Coroutine[Any, Any, None]
@@ -88,7 +89,7 @@ async def _play(play: scenes.Play, folder: RecordFolder) -> None:
         await play.play()
     except UnexpectedError as error:
         lost = await cast.rows_lost()
-        full = f"; {lost:,} rows of them could not be written: is the disk full?" if lost else ""
+        full = f"; {many(lost, 'row')} of them could not be written: is the disk full?" if lost else ""
         raise UnexpectedError(f"{error}. The records of the nodes are in {folder.path}{full}") from None
 
 

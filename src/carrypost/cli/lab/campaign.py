@@ -17,6 +17,7 @@ from carrypost.cli._progress import Move, progress
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options
 from carrypost.errors import LocalError
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
@@ -28,10 +29,10 @@ _LOCAL = "local[*]"
 _SHOWN_MAX = 20
 _NAMES_MAX = 3
 _AGAIN = {
-    "failed": "they failed",
-    "changed": "their scenario, or a file that it names, has changed",
-    "other version": "they were made by another version of carrypost",
-    "damaged": "their records are missing or damaged",
+    "failed": "failed before",
+    "changed": "the scenario, or a file that it names, has changed",
+    "other version": "made by another version of carrypost",
+    "damaged": "no record, or a damaged one",
 }
 """Why runs of which there was something are done again."""
 _RETRIES = 4
@@ -141,13 +142,14 @@ def _moved(move: Move, so_far: CampaignProgress) -> None:
 def _report(plan: CampaignPlan, out: Path) -> None:
     """Report what was found in the folder, on stderr."""
     if plan.done:
-        say(f"{plan.done:,} runs are done already")
+        say(f"{many(plan.done, 'run is', 'runs are')} done already")
     for why, reason in _AGAIN.items():
         if count := plan.because(why):
-            say(f"{count:,} are repeated: {reason}")
+            say(f"{many(count, 'run is', 'runs are')} repeated: {reason}")
     if plan.strangers:
         names = ", ".join(plan.strangers[:_NAMES_MAX]) + (" and more" if len(plan.strangers) > _NAMES_MAX else "")
-        say(f"{len(plan.strangers):,} in {out} do not belong to this campaign and are kept: {names}")
+        found = many(len(plan.strangers), f"in {out} does not belong", f"in {out} do not belong")
+        say(f"{found} to this campaign and will be kept: {names}")
 
 
 def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> None:

@@ -14,6 +14,7 @@ from carrypost.cli._output import JsonOption, line, say, table, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
+from carrypost.printing import many
 
 _COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
 _HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
@@ -68,7 +69,7 @@ def metrics(
     with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
         home = making.make(
             on, source, wanted, on_progress=lambda done, total: move(done, total, ""),
-            unreadable=lambda count: say(f"{count:,} lines are not rows of a record, and are skipped"),
+            unreadable=lambda count: say(f"{many(count, 'line')} without a row of a record skipped"),
             remark=say,
         )  # fmt: skip
     _show(home, {each.name for each in tables}, json=wants_json(json))
@@ -92,7 +93,7 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
             line({name: rows[run][name] for name in names if name in rows[run]})
     elif rows:
         _print(rows, [name for name in names if any(name in row for row in rows.values())])
-    say(f"{len(made)} {'family is' if len(made) == 1 else 'families are'} in {home}")
+    say(f"{many(len(made), 'family is', 'families are')} in {home}")
 
 
 def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.lab.report.study import Study
@@ -61,7 +62,7 @@ def write_page(folder: Path, out: Path, options: SparkOptions | None, command: s
         from carrypost.lab.metrics import making  # noqa: PLC0415
         from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-        say(f"computing {len(tables)} families of metrics of {campaign}")
+        say(f"computing {many(len(tables), 'family', 'families')} of metrics of {campaign}")
         source, wanted = Source.find(campaign), making.Wanted(tables=tables)
         suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
         with engines.opened(options) as on, progress("metrics", "runs") as move:

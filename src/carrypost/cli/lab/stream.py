@@ -14,6 +14,7 @@ from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, blank, cell, duration, line, say, size, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
+from carrypost.printing import many
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -112,7 +113,7 @@ def _tables(live: Live) -> Group:
 
     names = {"published": "pub", "received": "rcvd", "delivered": "dlvd", "expired": "expd", "dropped": "drop"}
     known = [row for row in live.nodes.to_pylist() if row["node"] != "?"]
-    title = f"{len(known)} nodes at {time.strftime('%H:%M:%S')}"
+    title = f"{many(len(known), 'node')} at {time.strftime('%H:%M:%S')}"
     nodes = headed(title, "node", "last, ago", *names.values(), "refused", "sent")
     latest = sorted(known, key=lambda row: -row["last"])
     for row in latest[:_NODES_MAX]:
@@ -126,9 +127,9 @@ def _tables(live: Live) -> Group:
         values = (row["avg_s"], *(row[each] for each in shares), row["max_s"])
         delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))
     unreadable, ahead = (sum(live.nodes[name].to_pylist()) for name in ("unreadable", "ahead"))
-    more = [f"{len(known) - _NODES_MAX} more nodes"] if len(known) > _NODES_MAX else []
-    more += [f"{ahead:,} rows with times in the future"] if ahead else []
-    more += [f"{unreadable:,} lines that are not rows of a record"] if unreadable else []
+    more = [many(len(known) - _NODES_MAX, "more node")] if len(known) > _NODES_MAX else []
+    more += [many(ahead, "row with a time in the future", "rows with times in the future")] if ahead else []
+    more += [f"{many(unreadable, 'line')} without a row of a record"] if unreadable else []
     return Group(nodes, *more, delays)
 
 

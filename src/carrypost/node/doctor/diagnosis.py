@@ -19,6 +19,7 @@ from carrypost.config.units import DAY_S, HOUR_S
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.udp.channels import Means, Obstacle
 from carrypost.node.udp.interfaces import HEADERS_BYTES, Interface
+from carrypost.printing import many
 
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3
@@ -223,22 +224,22 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
     """Return findings about a node that runs here, from its status (`Client.status`)."""
     found = []
     if status["heard"] >= status["places"]:
-        detail = f"The node on this machine has none of its {status['places']:,} places for neighbours left"
-        detail += f", and {status['waiting']:,} others wait for a turn." if status["waiting"] else "."
-        found.append(Finding(means="neighbours", detail=detail, advice=_CROWDED))
+        detail = f"The node on this machine has none of its {many(status['places'], 'place')} for neighbours left"
+        if waiting := status["waiting"]:
+            detail += f", and {many(waiting, 'other waits', 'others wait')} for a turn"
+        found.append(Finding(means="neighbours", detail=f"{detail}.", advice=_CROWDED))
     if refused := status["refused"].get("oversize"):
-        detail = (
-            f"The node on this machine refused {refused:,} datagrams of more than {limits.datagram_bytes_max:,} bytes."
-        )
+        detail = f"The node on this machine refused {many(refused, 'datagram')} of more than "
+        detail += f"{limits.datagram_bytes_max:,} bytes."
         advice = "A neighbour with a larger mtu_bytes is not heard: lower it there, or raise "
         advice += "limits.datagram_bytes_max here."
         found.append(Finding(means="datagrams", detail=detail, advice=advice))
     if (messaging := status["messaging"]) and messaging["lost"]:
         detail = (
-            f"Subscriptions at the node on this machine lost {messaging['lost']:,} messages, which were evicted "
-            f"before they were consumed. There are {messaging['subscriptions']:,} subscriptions "
-            f"({messaging['durable']:,} durable) with {messaging['consumers']:,} consumers; {messaging['claims']:,} "
-            f"messages wait for them, and {messaging['pinned']:,} copies are protected from eviction."
+            f"Subscriptions at the node on this machine lost {many(messaging['lost'], 'message')}, by eviction before "
+            f"consumption. The node has {many(messaging['subscriptions'], 'subscription')} ({messaging['durable']:,} "
+            f"durable) with {many(messaging['consumers'], 'consumer')}, {many(messaging['claims'], 'message')} to be "
+            f"delivered, and {many(messaging['pinned'], 'copy', 'copies')} that eviction spares."
         )
         found.append(Finding(means="messaging", detail=detail, advice=_FORGETFUL))
     return found + _of_consumers(status)
@@ -257,7 +258,8 @@ def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
         detail = f"Unused durable subscriptions end soon, and lose the messages that wait for them: {', '.join(soon)}."
         found.append(Finding(means="subscriptions", detail=detail, advice=_LAPSING))
     if slow := status["services"].get("stomp", {}).get("slow"):
-        detail = f"{slow:,} STOMP clients have not read for a while, although the node wrote to them."
+        clients = many(slow, "STOMP client has", "STOMP clients have")
+        detail = f"{clients} not read for a while, although the node has written."
         found.append(Finding(means="STOMP", detail=detail, advice=_SLOW))
     return found
 
