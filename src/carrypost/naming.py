@@ -157,9 +157,9 @@ class NamingContext:
         return destination_at(found.destination, found.ordering)
 
     async def _provider(self) -> Provider:
-        works = self._context._sessions.opened().units  # noqa: SLF001 - a part of the same API
-        await works.ready()
-        return works.provider
+        units = self._context._sessions.opened().units  # noqa: SLF001 - a part of the same API
+        await units.ready()
+        return units.provider
 
 
 class InitialContext(NamingContext):

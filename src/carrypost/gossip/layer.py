@@ -167,7 +167,7 @@ class Layer:
         """Raise if a unit of work that sends and acknowledges these is invalid; nothing was done yet."""
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
-        """Acknowledge for a work whose messages were sent. Not `undoable`: if it is lost, it is written again."""
+        """Acknowledge for a unit of work whose messages were sent. Not `undoable`: written again if it is lost."""
 
     def last_event(self, destination: str) -> int | None:
         """Return the number of this node's last event to a channel, 0 if none; None: events are not numbered."""
@@ -255,7 +255,7 @@ class Layers:
         self.finishing = bool(self._of["finish"])
         """True if any layer has something to do at the end of a step."""
         self.acknowledging = bool(self._of["performed"])
-        """True if any layer has something that works may acknowledge."""
+        """True if any layer has something that units of work may acknowledge."""
         for layer in self._all:
             self._handlers.update(layer.handlers)
 
@@ -303,12 +303,12 @@ class Layers:
             check(session)
 
     def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
-        """Raise if a work is invalid, before anything is done about it."""
+        """Raise if a unit of work is invalid, before anything is done about it."""
         for check in self._of["check_unit"]:
             check(drafts, acks)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
-        """Acknowledge for a work, whose messages were sent."""
+        """Acknowledge for a unit of work, whose messages were sent."""
         for performed in self._of["performed"]:
             performed(sent, acks, undoable=undoable)
 

@@ -229,16 +229,16 @@ class Host:
             self._finish(now)
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work of this session; return its number as a draft, and its descriptor if it has one.
+        """Keep a message for a unit of work of this session; return the number of the draft, and its descriptor if any.
 
-        A message with an order gets its descriptor from the work that sends it. This is no step: it changes nothing
+        A message with an order gets its descriptor from the unit that sends it. This is no step: it changes nothing
         that is stored, sent or reported.
         """
         self._require_start()
         return self._units.draft(session, draft, now)
 
     def perform(self, work: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
-        """Perform a work atomically; `Done` or `Undone` follows. If this raises, nothing has changed.
+        """Perform a unit of work atomically; `Done` or `Undone` follows. If this raises, nothing has changed.
 
         Returns the descriptors of its messages, without drafts that expired meanwhile.
         """

@@ -239,7 +239,7 @@ class Recovery:
         """Report a message that is not here as failed.
 
         `written`: its own batch was, or may be, written, so the failure is reported once it is deleted for good. Not
-        `reported`: the work that it is a part of is reported instead.
+        `reported`: the unit of work that it is a part of is reported instead.
         """
         copy = self._cache.get(message)
         if copy is None or not copy.here:

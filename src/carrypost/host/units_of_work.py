@@ -1,12 +1,12 @@
 """Publishing, alone and in atomic units of work.
 
-A work has sends and acknowledgements. All of it is checked before anything is done, so a work that raises has changed
-nothing; its changes are in one batch. When that is durable the work is `Done`. When it is lost the work is `Undone`:
-its messages are gone, and its sessions have the acknowledged messages again; but a work that only acknowledges is
+A unit has sends and acknowledgements. All of it is checked before anything is done, so a unit that raises has changed
+nothing; its changes are in one batch. When that is durable the unit is `Done`. When it is lost the unit is `Undone`:
+its messages are gone, and its sessions have the acknowledged messages again; but a unit that only acknowledges is
 written again, since its sessions went on.
 
-A draft is a message that has its number, date, id and signature, and waits here for a work that sends it. A message
-with an order gets all of that from the work.
+A draft is a message that has its number, date, id and signature, and waits here for a unit of work that sends it. A
+message with an order gets all of that from the unit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class Drafted:
-    """A message that waits for a work."""
+    """A message that waits for a unit of work."""
 
     __slots__ = ("descriptor", "draft", "packed", "session")
 
     def __init__(self, session: int, draft: Draft, packed: Packed, descriptor: Descriptor | None) -> None:
         self.session, self.draft, self.packed = session, draft, packed
         self.descriptor = descriptor
-        """The descriptor; None: it has an order, or a number as an event, which the work assigns."""
+        """The descriptor; None: it has an order, or a number as an event, which the unit of work assigns."""
 
 
 class UnitsOfWork:
@@ -95,7 +95,7 @@ class UnitsOfWork:
         self._strategy.published(copies, now)
 
     def _send(self, drafted: Drafted, descriptor: Descriptor, now: int, *, withheld: bool) -> Descriptor:
-        """Send a message of a work."""
+        """Send a message of a unit of work."""
         withheld = withheld or drafted.draft.withheld
         copy = self.publisher.admit(descriptor, drafted.packed, now, withheld=withheld)
         self._enter(((copy, drafted.packed),), now, alone=False)
@@ -125,7 +125,7 @@ class UnitsOfWork:
     def _numbered(self, stamp: Stamp, destination: str, numbers: dict[str, int | None]) -> Stamp:
         """Return a stamp with the next number of its channel, if layers number events.
 
-        `numbers`: the last number of each channel that earlier messages of the same work have.
+        `numbers`: the last number of each channel that earlier messages of the same unit have.
         """
         if not is_channel(destination):
             return stamp
@@ -136,9 +136,9 @@ class UnitsOfWork:
     # --- drafts --------------------------------------------------------------------------------------------
 
     def draft(self, session: int, draft: Draft, now: int) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work of this session; return its number, and its descriptor if it has one.
+        """Keep a message for a unit of work of this session; return its number, and its descriptor if it has one.
 
-        A message with an order, or an event, gets its descriptor from the work.
+        A message with an order, or an event, gets its descriptor from the unit of work.
         """
         self.layers.check_session(session)
         if is_channel(draft.destination):
@@ -174,25 +174,25 @@ class UnitsOfWork:
 
     # --- works ---------------------------------------------------------------------------------------------
 
-    def perform(self, work: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
-        """Perform a work; return the descriptors of its messages, without drafts that expired."""
-        sends = [self._drafted(send, work.session) for send in work.sends]
-        drafts = [send for send in work.sends if isinstance(send, int)]
+    def perform(self, unit: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
+        """Perform a unit of work; return the descriptors of its messages, without drafts that expired."""
+        sends = [self._drafted(send, unit.session) for send in unit.sends]
+        drafts = [send for send in unit.sends if isinstance(send, int)]
         # The same draft twice would be two messages under one id.
         if drafts and len(set(drafts)) < len(drafts):
             raise IllegalStateException(
                 f"a draft can be sent only once, and this transaction names one twice: {drafts}"
             )
-        self.layers.check_unit([each.draft for each in sends], work.acks)
-        if work.acks and not self.layers.acknowledging:
+        self.layers.check_unit([each.draft for each in sends], unit.acks)
+        if unit.acks and not self.layers.acknowledging:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         # Drafts may have died while they waited.
-        # Made before anything is admitted: signing may raise, and a work that raises must have
+        # Made before anything is admitted: signing may raise, and a unit that raises must have
         # changed nothing.
         alive = [(each, descriptor) for each, descriptor in self._made(sends, now) if descriptor.alive(now)]
         self._check_room(alive)
         # No other node may have a part of a unit that a crash, or a full disk, undoes as a whole.
-        whole = len(alive) > 1 or bool(work.acks)
+        whole = len(alive) > 1 or bool(unit.acks)
         sent = [(each.draft, self._send(each, descriptor, now, withheld=whole)) for each, descriptor in alive]
         for draft in drafts:
             drafted = self._drafts.pop(draft)
@@ -200,8 +200,8 @@ class UnitsOfWork:
         descriptors = tuple([descriptor for _, descriptor in sent])
         if sends:
             self._undo.note_sent([descriptor.id for descriptor in descriptors])
-        self.layers.performed(sent, work.acks, undoable=bool(sends))
-        self._journal.demand(work.durability)
+        self.layers.performed(sent, unit.acks, undoable=bool(sends))
+        self._journal.demand(unit.durability)
         return descriptors
 
     def _check_room(self, sends: Collection[tuple[Drafted, Descriptor]]) -> None:

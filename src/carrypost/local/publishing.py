@@ -166,7 +166,7 @@ class Publisher:
     def journal(self, copy: Copy, packed: Packed, *, alone: bool = True) -> None:
         """Journal a message that was admitted, after the layers had it.
 
-        If it is sent `alone`, `Stored` waits until that is durable; else its work is reported.
+        If it is sent `alone`, `Stored` waits until that is durable; else its unit of work is reported.
         """
         journal, descriptor = self._journal, copy.descriptor
         durability = Durability.FULL if descriptor.persistent else Durability.NORMAL

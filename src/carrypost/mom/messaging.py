@@ -256,7 +256,7 @@ class Messaging(Layer):
         self._look_ahead()
         return ()
 
-    # --- works ---------------------------------------------------------------------------------------------
+    # --- units of work -------------------------------------------------------------------------------------
 
     def check_session(self, session: int) -> None:
         """Raise unless there is such a session; 0 is none."""
@@ -264,7 +264,7 @@ class Messaging(Layer):
             self.sessions.session(session)
 
     def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Ack]) -> None:
-        """Raise if a work is invalid, before anything is done about it."""
+        """Raise if a unit of work is invalid, before anything is done about it."""
         for draft in drafts:
             self._channels.check_destination(draft.destination)
             self._topics.check_open(draft.destination, draft.ordering)

@@ -2,7 +2,7 @@
 
 Messaging is dormant until it is opened: it has no interests and no rows, and costs nothing. The rows from before a
 restart are kept for it meanwhile. A command that takes a number changes durable state, and is answered by `Done` or
-`Undone` of that number, as works are.
+`Undone` of that number, as units of work are.
 """
 
 from __future__ import annotations

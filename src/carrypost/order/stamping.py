@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stamping:
-    """Stamper of the messages of one work, in the order in which they will be published."""
+    """Stamper of the messages of one unit of work, in the order in which they will be published."""
 
     __slots__ = ("_entries_max", "_now", "_opened", "_outlooks", "_signed")
 

@@ -70,7 +70,7 @@ class Seat:
 
 @dataclass(slots=True)
 class OpenWork:
-    """A work, or another command, that was not answered."""
+    """A unit of work, or another command, that was not answered."""
 
     acks: list[tuple[Seat, int, MessageId]]
     seat: int = 0
@@ -194,7 +194,7 @@ class Programs:
         for work in place.open.values():
             kept = work.messages - place.gone
             if kept and len(work.messages) == len(work.labels) and 0 < len(kept & stored) < len(kept):
-                self._complain(place, f"half of a work is in the store: {sorted(map(shown, kept & stored))}")
+                self._complain(place, f"half of a unit of work is in the store: {sorted(map(shown, kept & stored))}")
 
     # --- events --------------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Programs:
         host = place.driver.host
         here = [shown(each) for each in work.messages if host.state_of(each) not in _GONE]
         if here:
-            self._complain(place, f"a work was undone, and its messages are here: {here}")
+            self._complain(place, f"a unit of work was undone, and its messages are here: {here}")
         for seat, number, message in work.acks:
             if seat in place.seats.values():
                 seat.inbox[number] = message

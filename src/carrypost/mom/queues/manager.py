@@ -127,7 +127,7 @@ class Manager:
             self._fail(copy, refusal or "there is no such queue")
         elif self._bounds.admits(queue, copy):
             self._add(queue, copy, now)
-        elif copy.own:  # It was published without a work, which would have raised (`check`).
+        elif copy.own:  # Not by a unit of work, which would have raised (`check`).
             self._fail(copy, "its queue is full")
         else:
             self._bounds.turn_away(queue, copy)

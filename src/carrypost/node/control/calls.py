@@ -151,7 +151,7 @@ class Answer(Reply, tag="answer", frozen=True):
 
 
 class Sent(Answer, tag="sent", frozen=True):
-    """The node has the messages of a work; an answer without a value follows when it is durable."""
+    """The node has the messages of a unit of work; an answer without a value follows when it is durable."""
 
 
 class Refusal(Reply, tag="refusal", frozen=True):

@@ -8,7 +8,7 @@
 # The way chosen. The store never grows until the disk is full. Messages are refused while there is
 # still room for the reserve and for the log beside it. Room freed by deletions stays inside the
 # store's file, where the log cannot use it: without room of its own the log could not even write
-# messages into an empty store. Half of the log's room is for works that acknowledge and send in
+# messages into an empty store. Half of the log's room is for units of work that acknowledge and send in
 # one: they make room a moment later.
 #
 # Others may fill the disk nevertheless. Then everything but messages gets the room of the reserve,
