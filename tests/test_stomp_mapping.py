@@ -285,3 +285,32 @@ def test_properties_that_are_called_like_fields_break_no_frame() -> None:
         found = decoder.next()
         assert found is not None
         assert found.body == b"body\0body"
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_properties_of_a_stranger_cannot_stand_for_the_headers_of_a_message(version: Version) -> None:
+    hostile = {
+        "destination:/queue/bank": "",
+        "message-id:ID:other\ndestination": "/queue/bank",
+        " destination": "/queue/bank",
+        "": "empty",
+        "9": "digit",
+        "note": "x\ndestination:/queue/bank\n\nbody\0",
+        "room.no": "7",
+        "room_HYPHEN_name": "hall",
+    }
+    frame = travelled(Draft("topic/x", b"body", hostile, None, "", headers=Headers(body_type=3)))
+    data = encode(frame, version)
+    decoder = Decoder(1_000, version=version, commands=frozenset({"MESSAGE"}))
+    decoder.feed(data)
+    found = decoder.next()
+    assert found is not None
+    assert (found.headers["destination"], found.headers["message-id"]) == ("/topic/x", frame.headers["message-id"])
+    assert (found.body, decoder.next()) == (b"body", None)
+    # A client that does not unescape, or that uses the last header of a name, reads the same.
+    lines = data.split(b"\n\n")[0].split(b"\n")
+    names = [line.split(b":")[0].decode() for line in lines[1:]]
+    assert names.count("destination") == 1
+    assert {"room.no", "room-name", "note"} <= set(names) <= {*found.headers}
+    properties = [name for name in names if name in ("note", "room.no", "room-name")]
+    assert names[-3:] == properties, "properties come last"

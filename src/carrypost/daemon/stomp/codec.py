@@ -329,7 +329,7 @@ def encode(frame: Frame, version: Version) -> bytes:
     """
     command, headers, body = frame
     written = _WRITTEN_PLAIN if command in _PLAIN else _WRITTEN[version]
-    lines = [command]
+    lines = [command, f"content-length:{len(body)}"] if body else [command]
     for name, value in headers.items():
         if name == "content-length":
             continue
@@ -337,8 +337,6 @@ def encode(frame: Frame, version: Version) -> bytes:
         if _SPECIAL.search(line, len(name) + 1) or _SPECIAL.search(name):
             line = f"{name.translate(written)}:{value.translate(written)}"
         lines.append(line)
-    if body:
-        lines.append(f"content-length:{len(body)}")
     lines.append("\n")
     return b"%b%b\0" % ("\n".join(lines).encode("utf-8", "replace"), body)
 

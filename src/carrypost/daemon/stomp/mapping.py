@@ -5,7 +5,7 @@ fields; all others are properties, of text unless `carrypost-types` says otherwi
 identifier, so a hyphen in a header's name is ``_HYPHEN_`` there and a dot ``_DOT_``, as ActiveMQ has it, both ways.
 
 What a client says wrong raises a `JMSException`. What a stranger's message has wrong raises nothing: a body that cannot
-be read goes as bytes, and properties that cannot are left out.
+be read goes as bytes, and properties that cannot be read, or whose names are no identifiers, are left out.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import BodyType
 from carrypost.model.properties import Property, ValueType
+from carrypost.model.selector.names import stranger
 from carrypost.model.visible import timestamp_ms, typed_properties
 
 TOPIC, QUEUE, TEMPORARY = "/topic/", "/queue/", "/temp-queue/"
@@ -186,6 +187,10 @@ def _as_header(name: str) -> str:
     return name.replace("_HYPHEN_", "-").replace("_DOT_", ".")
 
 
+def _is_identifier(name: str) -> bool:
+    return (name.isascii() and name.isidentifier()) or (bool(name) and stranger(name) is None)
+
+
 def _message(frame: Frame) -> Message:
     headers, body = frame.headers, frame.body
     form = headers.get(BODY_HEADER)
@@ -247,7 +252,7 @@ def received(sent: Descriptor, payload: bytes) -> Frame:
     body, form = _body(sent, payload)
     if sent.attributes or stated.property_types:
         form |= _property_headers(sent)
-    return Frame("MESSAGE", form | headers, body)
+    return Frame("MESSAGE", headers | form, body)  # Properties last: of a repeated header, the first counts.
 
 
 def _property_headers(sent: Descriptor) -> dict[str, str]:
@@ -260,8 +265,10 @@ def _property_headers(sent: Descriptor) -> dict[str, str]:
     types: list[str] = []
     for name, (kind, value) in properties.items():
         header = _as_header(name)
-        if header in _FIELDS or is_given(name):
-            continue  # A stranger may call a property so; as a header it would mean something else.
+        # A stranger may choose any name. As a header it could be one of STOMP's own or, with a colon in a version
+        # without escapes, begin with one.
+        if header in _FIELDS or is_given(name) or not _is_identifier(_as_property(header)):
+            continue
         found[header] = "" if value is None else text_of(kind, value)
         if kind is not ValueType.STRING:
             types.append(f"{header}={kind.name.lower()}")
