@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -548,11 +549,52 @@ async def test_what_a_client_may_have_open_is_bounded(net: testing.Network) -> N
 
 @scene("a", messaging={"draft_bytes_max": 1_024})
 async def test_a_transaction_is_bounded_in_bytes(net: testing.Network) -> None:
+    for header, body in (("", "x" * 900), (f"note:{'x' * 900}\n", "")):
+        wire = Wire(net, "a")
+        await wire.connect()
+        await wire.feed("BEGIN\ntransaction:t\n\n^")
+        send = f"SEND\ndestination:/topic/a\ntransaction:t\n{header}\n{body}^"
+        await wire.feed(send)
+        await wire.error(send, "at most 1,024 bytes")
+
+
+@scene("a")
+async def test_a_transaction_keeps_each_message_once_however_often_it_is_refused(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
+    await wire.feed("SUBSCRIBE\nid:s\ndestination:/queue/q\nack:client\nprefetch-count:100\n\n^")
+    for number in range(100):
+        await wire.feed(f"SEND\ndestination:/queue/q\n\n{number}^")
+    await wire.until(lambda: len(wire.frames) == 100)
+    last = wire.frames[-1].headers["ack"]
     await wire.feed("BEGIN\ntransaction:t\n\n^")
-    await wire.feed(f"SEND\ndestination:/topic/a\ntransaction:t\n\n{'x' * 1_000}^")
-    await wire.error(f"SEND\ndestination:/topic/a\ntransaction:t\n\n{'x' * 100}^", "at most 1,024 bytes")
+    tracemalloc.start()
+    try:
+        for _ in range(1_000):
+            await wire.feed(f"NACK\nid:{last}\ntransaction:t\n\n^ACK\nid:{last}\ntransaction:t\n\n^")
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 100_000
+
+
+@scene("a")
+async def test_a_transaction_is_bounded_in_messages(net: testing.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "MESSAGES_MAX", 3)
+    for word in ("ACK", "NACK"):
+        wire = Wire(net, "a")
+        await wire.connect()
+        await wire.feed(f"SUBSCRIBE\nid:s\ndestination:/queue/{word}\nack:client-individual\n\n^")
+        for number in range(4):
+            await wire.feed(f"SEND\ndestination:/queue/{word}\n\n{number}^")
+        frames = [await wire.message() for _ in range(4)]
+        await wire.feed("BEGIN\ntransaction:t\n\n^")
+        for frame in frames[:3] * 2:
+            await wire.feed(f"{word}\nid:{frame.headers['ack']}\ntransaction:t\n\n^")
+        for number in range(3):
+            await wire.feed(f"SEND\ndestination:/topic/x\ntransaction:t\n\n{number}^")
+        told = "a transaction acknowledges or refuses at most 3 messages"
+        await wire.error(f"{word}\nid:{frames[3].headers['ack']}\ntransaction:t\n\n^", told)
 
 
 @scene("a")

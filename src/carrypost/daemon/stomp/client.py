@@ -12,7 +12,7 @@ import asyncio
 import hmac
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -230,7 +230,7 @@ class Client:
         draft = to_draft(asked.message, to, sending, self._provider.place.limits)
         transaction = self._transactions.get(frame.headers)
         if transaction is not None:
-            transaction.send(draft, self._provider.place.settings.draft_bytes_max)
+            transaction.send(draft, frame, self._provider.place.settings.draft_bytes_max)
             self._confirm(frame)
             return
         await self._provider.room()
@@ -275,9 +275,9 @@ class Client:
         done = self._perform(tuple(transaction.drafts), acks, durable=True).done
         for subscription, handed in acknowledged:
             subscription.release(self._provider, handed)
-        for subscription, handed, dead in transaction.refused:
+        for subscription, refused in transaction.refused.items():
             if self._subscriptions.has(subscription):  # Else they went back when it ended.
-                await self._refuse(subscription, handed, dead=dead)
+                await self._refuse(subscription, list(refused.values()), transaction.dead)
         self._follow(frame, done)
 
     async def _abort(self, frame: Frame) -> None:
@@ -354,15 +354,15 @@ class Client:
         handed, dead = subscription.meant(number), frame.headers.get("requeue") == "false"
         transaction = self._transactions.get(frame.headers)
         if transaction is not None:
-            transaction.refused.append((subscription, handed, dead))
+            transaction.refuse(subscription, handed, dead=dead)
         else:
-            await self._refuse(subscription, handed, dead=dead)
+            await self._refuse(subscription, handed, {each.number for each in handed} if dead else ())
         self._confirm(frame)
 
-    async def _refuse(self, subscription: Subscription, handed: list[Handed], *, dead: bool) -> None:
-        """Let messages come again; those that came too often, or must not, become dead letters."""
+    async def _refuse(self, subscription: Subscription, handed: list[Handed], dead: Container[int]) -> None:
+        """Let messages come again; those that came too often, or whose numbers are in `dead`, become dead letters."""
         tries = self._provider.place.settings.tries
-        numbers = {each.number: dead or each.count >= tries for each in handed}
+        numbers = {each.number: each.number in dead or each.count >= tries for each in handed}
         given_up = [number for number, ends in numbers.items() if ends]
         again = [number for number, ends in numbers.items() if not ends]
         if given_up:

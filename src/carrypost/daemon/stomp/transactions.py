@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Final
 from carrypost.errors import IllegalArgumentException, ResourceAllocationException
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from carrypost.daemon.stomp.codec import Frame
     from carrypost.daemon.stomp.subscriptions import Subscription
     from carrypost.events import Handed
     from carrypost.gossip.layer import Draft
 
 TRANSACTIONS_MAX: Final = 16
 """Transactions that one client may have open."""
-SENDS_MAX: Final = 10_000
-"""Messages that one transaction may send."""
+MESSAGES_MAX: Final = 10_000
+"""Messages that one transaction may send, and messages that it may acknowledge or refuse."""
 
 
 class Transaction:
@@ -24,25 +25,46 @@ class Transaction:
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
-        self._payload_bytes = 0
+        self._sent_bytes = 0
         self.acknowledged: dict[Subscription, dict[int, Handed]] = {}
         """By number, as each subscription was handed them."""
-        self.refused: list[tuple[Subscription, list[Handed], bool]] = []
+        self.refused: dict[Subscription, dict[int, Handed]] = {}
+        """Refused messages, likewise."""
+        self.dead: set[int] = set()
+        """Numbers of refused messages that must not come again."""
+        self._settled = 0
+        """Number of messages that are acknowledged or refused."""
 
-    def send(self, draft: Draft, bytes_max: int) -> None:
-        """Add a message, if there is room."""
-        self._payload_bytes += len(draft.payload) if isinstance(draft.payload, bytes) else 0
-        if self._payload_bytes > bytes_max:
+    def send(self, draft: Draft, frame: Frame, bytes_max: int) -> None:
+        """Add the message of a SEND, if there is room."""
+        # Headers count, too: a frame without a body may have 64 KiB of them.
+        self._sent_bytes += len(frame.body) + sum(len(name) + len(value) for name, value in frame.headers.items())
+        if self._sent_bytes > bytes_max:
             raise ResourceAllocationException(
                 f"a transaction has at most {bytes_max:,} bytes (messaging.draft_bytes_max)"
             )
-        if len(self.drafts) >= SENDS_MAX:
-            raise ResourceAllocationException(f"a transaction sends at most {SENDS_MAX:,} messages")
+        if len(self.drafts) >= MESSAGES_MAX:
+            raise ResourceAllocationException(f"a transaction sends at most {MESSAGES_MAX:,} messages")
         self.drafts.append(draft)
 
     def acknowledge(self, subscription: Subscription, handed: Iterable[Handed]) -> None:
         """Add acknowledged messages."""
-        self.acknowledged.setdefault(subscription, {}).update({each.number: each for each in handed})
+        self._settle(self.acknowledged.setdefault(subscription, {}), handed)
+
+    def refuse(self, subscription: Subscription, handed: Collection[Handed], *, dead: bool) -> None:
+        """Add refused messages; `dead`: they must not come again."""
+        self._settle(self.refused.setdefault(subscription, {}), handed)
+        if dead:
+            self.dead.update(each.number for each in handed)
+
+    def _settle(self, settled: dict[int, Handed], handed: Iterable[Handed]) -> None:
+        before = len(settled)
+        settled.update((each.number, each) for each in handed)
+        self._settled += len(settled) - before
+        if self._settled > MESSAGES_MAX:
+            raise ResourceAllocationException(
+                f"a transaction acknowledges or refuses at most {MESSAGES_MAX:,} messages"
+            )
 
 
 class Transactions:
