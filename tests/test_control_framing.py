@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec import Raw
 
 from carrypost.errors import LocalError
 from carrypost.node.control import calls
-from carrypost.node.control.framing import FRAME_BYTES_MAX, Frames, Parts, framed
+from carrypost.node.control.framing import FRAME_BYTES_MAX, OPEN_MAX, Frames, Parts, framed
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.integers(0, 2**32))
@@ -76,3 +77,19 @@ def test_parts_that_fit_nothing_are_told(frames: list[Any], told: str) -> None:
         parts.join(frame)
     with pytest.raises(LocalError, match=told):
         parts.join(frames[-1])
+
+
+def test_announcements_alone_fill_no_memory() -> None:
+    parts, long = Parts(10**9), Raw(bytes(100_000))
+    tracemalloc.start()
+    try:
+        for number in range(OPEN_MAX):
+            assert parts.join(calls.Call(number, "perform", Raw(bytes(long)), length=1)) is None
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 10_000
+    with pytest.raises(LocalError, match=f"at most {OPEN_MAX} may be open"):
+        parts.join(announced(OPEN_MAX, 1))
+    assert bytes(parts.join(calls.CallPart(0, b"x")).args) == b"x"
+    assert parts.join(announced(OPEN_MAX, 1)) is None

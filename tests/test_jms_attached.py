@@ -378,6 +378,9 @@ ENDS: dict[str, tuple[bytes, str]] = {
     "endless empty parts": (
         HELLO + call(1, "connect", length=2) + framed({"do": "part", "number": 1, "bytes": b""}), "2 bytes announced"
     ),
+    "five calls whose parts do not come": (
+        HELLO + b"".join(call(number, "connect", length=1) for number in range(1, 6)), "at most 4 may be open"
+    ),
     "a credit of 2^63": (OPENED + call(0, "credit", 3, 2**63, 1), "not 9,223,372,036,854,775,808 messages"),
     "a credit below nothing": (OPENED + call(0, "credit", 3, -1, 1), "not -1 messages"),
     "a credit of bytes": (OPENED + call(0, "credit", 3, 1, 2**64 - 1), "at most 9,007,199,254,740,992, not"),
@@ -442,6 +445,16 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
         await good.commit()
         assert [each.get_body(str) async for each in good.create_browser(box)] == ["x"]
     assert caplog.messages == []
+
+
+@scene
+async def test_long_bodies_that_are_sent_together_arrive_however_many_they_are(tmp_path: Path) -> None:
+    """Check sends that have more bytes together than a program may announce."""
+    async with running(tmp_path, limits={"message_bytes_max": MIB}), factory(tmp_path).create_context() as program:
+        inbox = await program.create_consumer("topic/films")
+        films = [bytes([number]) * (MIB - 1) for number in range(8)]
+        await asyncio.gather(*(program.send("topic/films", film) for film in films))
+        assert sorted([await inbox.receive_body(bytes) or b"" for _ in films]) == films
 
 
 @scene

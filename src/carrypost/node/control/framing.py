@@ -1,7 +1,7 @@
 """Bytes to frames, and parts to values: the bookkeeping of a line, without a socket.
 
-Both are bounded by the receiver, whatever the sender claims: a frame by `FRAME_BYTES_MAX`, and all open parts together
-by what the receiver allows.
+Both are bounded by the receiver, whatever the sender claims: a frame by `FRAME_BYTES_MAX`, values that come in parts by
+`OPEN_MAX`, and their bytes together by what the receiver allows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.node.control.calls import CallPart, ReplyPart
+from carrypost.node.control.calls import NOTHING, CallPart, ReplyPart
 
 LENGTH_BYTES = 4
 _PARTS = CallPart, ReplyPart
@@ -20,6 +20,8 @@ PART_BYTES = 64 * 1024
 FRAME_BYTES_MAX = 1024 * 1024
 ENVELOPE_BYTES = 4 * 1024 * 1024
 """Overhead that may surround a body in parts, in bytes."""
+OPEN_MAX = 4
+"""Number of values that may be announced and not complete. A `Line` announces the next one when the last is written."""
 
 
 def framed(body: bytes) -> bytes:
@@ -55,7 +57,7 @@ class Frames:
 
 
 class Parts:
-    """Joins parts to frames; all open ones together have at most `bytes_max`."""
+    """Joins parts to frames: at most `OPEN_MAX` at a time, of at most `bytes_max` together."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -74,7 +76,10 @@ class Parts:
             raise LocalError(f"parts of {length:,} bytes are announced; at most {self.bytes_max:,} may be open")
         if number in self._open:
             raise LocalError(f"parts are announced twice under the number {number}")
-        self._open[number] = frame, bytearray()
+        if len(self._open) >= OPEN_MAX:
+            raise LocalError(f"parts of another value are announced; at most {OPEN_MAX} may be open")
+        # A value in the announcement itself is dropped, since it does not count.
+        self._open[number] = msgspec.structs.replace(frame, **{frame.long: NOTHING}), bytearray()
         self._announced += length
         return None
 

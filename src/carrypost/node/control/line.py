@@ -35,8 +35,8 @@ class Line(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._long: deque[tuple[int, memoryview]] = deque()
-        """Rest of the values that go in parts, by number."""
+        self._long: deque[tuple[int, bytes, memoryview]] = deque()
+        """Values that go in parts: number, announcement, and rest. The announcement is empty once it is written."""
         self._flushing = self._paused = self._deaf = False
         self.wrote_s = 0.0
         """Time of the last write, by the event loop's clock."""
@@ -75,9 +75,12 @@ class Line(asyncio.Protocol):
         body = calls.encode(frame)
         if len(body) > PART_BYTES and frame.long:
             value = bytes(getattr(frame, frame.long))
-            self._long.append((frame.number, memoryview(value)))  # type: ignore[union-attr]  # what is long has one
             body = calls.encode(msgspec.structs.replace(frame, **{frame.long: calls.NOTHING, "length": len(value)}))
-        self._write(body, soon=soon)
+            self._long.append((frame.number, body, memoryview(value)))  # type: ignore[union-attr]  # what is long has one
+            if soon:
+                self._flush_soon()
+        else:
+            self._write(body, soon=soon)
 
     def _write(self, body: bytes, *, soon: bool = True) -> None:
         self._out.append(framed(body))
@@ -112,9 +115,12 @@ class Line(asyncio.Protocol):
             drained.set_result(None)
 
     def _say_part(self) -> None:
-        number, rest = self._long.popleft()
+        # Announced as late as this, any number of long values may wait: the other side bounds what is open.
+        number, announcement, rest = self._long.popleft()
+        if announcement:
+            self._write(announcement)
         if len(rest) > PART_BYTES:
-            self._long.appendleft((number, rest[PART_BYTES:]))
+            self._long.appendleft((number, b"", rest[PART_BYTES:]))
         self._write(calls.encode(self._part(number, bytes(rest[:PART_BYTES]))))
 
     @property
