@@ -37,6 +37,9 @@ class Wire:
 
     # --- an output -----------------------------------------------------------------------------------------
 
+    def admit(self) -> str:
+        return ""
+
     def write(self, data: bytes) -> None:
         self._written.feed(data)
         while (frame := self._written.next()) is not None:

@@ -7,8 +7,12 @@ import contextlib
 import random
 import socket
 import stat
+import struct
+import threading
+from collections import deque
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +22,7 @@ from tests.stomp_clients import Raw, serving, settings
 
 from carrypost.daemon.stomp import connection
 from carrypost.daemon.stomp import server as stomp_server
-from carrypost.daemon.stomp.server import Server, serve
+from carrypost.daemon.stomp.server import UNCONNECTED_MAX, Server, serve
 from carrypost.errors import ConfigError, NodeError
 from carrypost.jms.provider import Perform, Performed
 from carrypost.jms.served_node import ServedNode
@@ -78,10 +82,80 @@ async def test_no_more_clients_are_served_than_the_settings_allow(tmp_path: Path
     async with serving(tmp_path, {"connections_max": 2}) as (server, _):
         first, _second = await Raw.connect(server.address), await Raw.connect(server.address)
         third = await Raw.reach(server.address)
+        third.write("CONNECT\naccept-version:1.2\n\n^")
         await third.error("2 clients are connected to this node (stomp.connections_max)")
         first.close()
         await clients(server, 1)
         await echoes(server)
+
+
+def open_sockets(server: Server) -> int:
+    """Return the number of sockets that the server has open, besides the one that it listens on."""
+    port = int(server.address.rpartition(":")[2])
+    found = psutil.Process().net_connections("tcp")
+    return sum(each.laddr.port == port and each.status != psutil.CONN_LISTEN for each in found)
+
+
+@scene
+async def test_silent_and_refused_sockets_take_no_place_of_a_client_and_few_stay_open(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"connections_max": 2}) as (server, _):
+        silent = [await Raw.reach(server.address) for _ in range(UNCONNECTED_MAX + 20)]
+        for each in silent[:20]:
+            await each.gone()
+        first, second = await Raw.connect(server.address), await Raw.connect(server.address)
+        assert server.status()["clients"] == 2
+        refused = [await Raw.reach(server.address) for _ in range(UNCONNECTED_MAX + 20)]
+        for each in refused:
+            each.write("CONNECT\naccept-version:1.2\n\n^")
+        await refused[-1].take("ERROR")  # They do not hang up, as a client should.
+
+        async def few() -> bool:
+            return open_sockets(server) <= UNCONNECTED_MAX + 2
+
+        await until(few)
+        for client in (first, second):
+            client.write("SEND\ndestination:/topic/a\nreceipt:1\n\n^")
+            await client.take("RECEIPT")
+
+
+@scene
+async def test_a_client_that_is_gone_before_its_connect_is_read_takes_no_place(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (server, _):
+        host, _, port = server.address.rpartition(":")
+        for _ in range(20):
+            with socket.create_connection((host, int(port))) as made:
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # Closed by a reset.
+                made.sendall(b"CONNECT\naccept-version:1.2\n\n\0")
+        await echoes(server)  # It was accepted after them.
+        await clients(server, 0)
+
+
+@scene
+async def test_clients_connect_while_another_program_opens_sockets_without_end(tmp_path: Path) -> None:
+    async with serving(tmp_path, {"connections_max": 2}) as (server, _):
+        host, _, port = server.address.rpartition(":")
+        stopped, held = threading.Event(), deque[socket.socket]()
+
+        def flood() -> None:
+            while not stopped.wait(0.02):
+                held.extend(socket.create_connection((host, int(port))) for _ in range(UNCONNECTED_MAX))
+                while len(held) > 3 * UNCONNECTED_MAX:
+                    held.popleft().close()
+
+        flooding = asyncio.get_running_loop().run_in_executor(None, flood)
+
+        async def many() -> bool:
+            return len(held) > 2 * UNCONNECTED_MAX
+
+        await until(many)
+        for _ in range(3):
+            await echoes(server)
+        assert not flooding.done()
+        stopped.set()
+        await flooding
+        for each in held:
+            each.close()
+        await echoes(server)  # All that came before it was accepted, so that the node ends in peace.
 
 
 @scene

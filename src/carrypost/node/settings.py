@@ -123,7 +123,7 @@ class StompSettings:
     heart_beat_s: float = number(10.0, 0.0, 3_600.0)
     """Interval of heart-beats to clients and from them; 0: none."""
     connections_max: int = whole(256, 1, 10_000)
-    """Clients connected at the same time."""
+    """Clients connected at the same time. Sockets without a valid CONNECT do not count."""
 
     def __post_init__(self) -> None:
         if not _loopback(self.host):

@@ -56,7 +56,10 @@ _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 
 
 class Output(Protocol):
-    """The sink for bytes to a client."""
+    """The connection to a client, which takes the bytes for it."""
+
+    def admit(self) -> str:
+        """Count the client, whose CONNECT is valid; return the reason why it cannot be served, or an empty text."""
 
     def write(self, data: bytes) -> None:
         """Write bytes, in order."""
@@ -182,6 +185,8 @@ class Client:
         if token is not None and not hmac.compare_digest(headers.get("passcode", "").encode(), token.encode()):
             raise JMSSecurityException("the passcode is not the one in stomp.token, in the folder of the node")
         theirs = heart_beat(headers.get("heart-beat")) if RULES[version].beats else (0, 0)
+        if refusal := self._output.admit():
+            raise ResourceAllocationException(refusal)
         self._client_id = headers.get("client-id", "")
         self._connection = await self._provider.connect(self._client_id, self)
         self._session = await self._provider.open_session(self._connection)

@@ -15,7 +15,7 @@ import socket
 from typing import TYPE_CHECKING, Final, Protocol
 
 from carrypost.daemon.stomp.client import Client, Options
-from carrypost.daemon.stomp.codec import BEAT, Decoder, StompError
+from carrypost.daemon.stomp.codec import BEAT, Decoder, Frame, StompError
 from carrypost.errors import JMSException
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
 
 _log = logging.getLogger("carrypost.stomp")
-CONNECT_S: Final = 10.0
+CONNECT_S: Final = 5.0
 """Time within which a client has to send its CONNECT."""
 _BUFFER_BYTES = 64 * 1024
 _DEAF_S = 5.0
@@ -41,11 +41,14 @@ class Place(Protocol):
     copies: Copies
     options: Options
 
-    def add(self, connection: Connection) -> str:
-        """Add a client; return the reason why it cannot be served, or an empty text."""
+    def add(self, connection: Connection) -> None:
+        """Add a socket that was opened."""
+
+    def admit(self, connection: Connection) -> str:
+        """Add its client, whose CONNECT is valid; return the reason why it cannot be served, or an empty text."""
 
     def remove(self, connection: Connection) -> None:
-        """Forget a client."""
+        """Forget a socket, with its client."""
 
 
 class Connection(asyncio.Protocol):
@@ -75,16 +78,18 @@ class Connection(asyncio.Protocol):
     # --- life ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Serve a client, unless there are too many."""
+        """Serve a client."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_BUFFER_BYTES)
         # What is with the system counts as written: the less that is, the less is lost with a client that ends.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        if refusal := self._place.add(self):
-            self._client.fail(JMSException(refusal))
-        else:
-            self._serving = self._loop.create_task(self._serve())
+        self._serving = self._loop.create_task(self._serve())
+        self._place.add(self)
+
+    def admit(self) -> str:
+        """Count the client; return the reason why it cannot be served, or an empty text."""
+        return self._place.admit(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the client."""
@@ -143,15 +148,18 @@ class Connection(asyncio.Protocol):
         try:
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    await self._carry_out_next()
+                    frame = await self._next()
             except TimeoutError:
                 raise StompError(f"no CONNECT arrived within {CONNECT_S:.0f} s") from None
-            self._beat()
             carried_out = 0
-            while not client.closed and await self._carry_out_next():
+            while frame is not None:
+                await self._carry_out(frame)
+                if not carried_out:
+                    self._beat()
                 carried_out += 1
                 if not carried_out % _FRAMES:
                     await asyncio.sleep(0)
+                frame = None if client.closed else await self._next()
             if not client.closed:
                 await client.settled()
         except StompError as error:
@@ -165,20 +173,23 @@ class Connection(asyncio.Protocol):
             finally:
                 self.end()
 
-    async def _carry_out_next(self) -> bool:
-        """Process the next frame, and wait while the client does not read; return False if no more will come."""
+    async def _next(self) -> Frame | None:
+        """Return the next frame; None if no more will come."""
         while (frame := self._decoder.next()) is None:
             self._unread_bytes = 0
             if self._is_over or self._is_ended:
-                return False
+                return None
             self._transport.resume_reading()
             self._came.clear()
             await self._came.wait()
+        return frame
+
+    async def _carry_out(self, frame: Frame) -> None:
+        """Process a frame, and wait while the client does not read."""
         await self._client.carry_out(frame)
         self._decoder.version = self._client.version
         if not self._room.is_set():
             await self._room.wait()
-        return True
 
     # --- writing -------------------------------------------------------------------------------------------
 

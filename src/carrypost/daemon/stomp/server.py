@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 TOKEN_FILE: Final = "stomp.token"  # noqa: S105 - its name is no secret
 SLOW_S: Final = 10.0
 """Time after which a client that does not read is reported."""
+UNCONNECTED_MAX: Final = 64
+"""Sockets that may be open without a valid CONNECT."""
+# Beyond that the oldest is closed, not the newest: any user of this machine can open sockets and say
+# nothing, and refusing new ones would let such sockets keep all places taken. An honest client sends
+# its CONNECT as soon as its socket is open, and needs a place only until the node has read it. That
+# takes about four turns of the loop, in which no more than `_ACCEPTED` others are accepted each. If
+# sockets are opened faster than the node accepts them, they wait with the system, and a client sends
+# its CONNECT meanwhile.
+_ACCEPTED, _BACKLOG = 8, 4_096
+"""Sockets that are accepted in one turn of the loop, and that may wait for it."""
 _HANG_UP_S = 1.0
 """Time for which clients are waited for when the node ends."""
 
@@ -50,6 +60,9 @@ class Server:
         self._settings, self._home = settings, home
         self._listening: asyncio.Server | None = None
         self.connections: set[Connection] = set()
+        """Clients that sent a valid CONNECT."""
+        self._unconnected: dict[Connection, None] = {}
+        """Sockets without a valid CONNECT, oldest first; also those that are being refused."""
         self._all_gone = asyncio.Event()
         self.options = Options()
         """Options of the clients that connect from now on."""
@@ -71,7 +84,10 @@ class Server:
         host, port = self._settings.host, self._settings.port
         try:
             loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(lambda: Connection(self), host, port)
+            self._listening = await loop.create_server(lambda: Connection(self), host, port, backlog=_ACCEPTED)
+            for each in self._listening.sockets:
+                with each.dup() as same:  # For asyncio both numbers are one.
+                    same.listen(_BACKLOG)
         except OSError as error:
             raise NodeError(
                 f"cannot listen for STOMP clients at {host}:{port}: {reason(error)}; choose another stomp.port or "
@@ -89,16 +105,30 @@ class Server:
         slow = sum(each.unread_s >= SLOW_S for each in self.connections)
         return {"address": self.address, "clients": len(self.connections), "slow": slow}
 
-    def add(self, connection: Connection) -> str:
+    def add(self, connection: Connection) -> None:
+        """Note a socket that was opened; of too many without a CONNECT, the oldest is closed at once."""
+        self._unconnected[connection] = None
+        if self._listening is None or not self._listening.is_serving():
+            connection.cut_off()  # It was accepted just before.
+        elif len(self._unconnected) > UNCONNECTED_MAX:
+            oldest = next(iter(self._unconnected))
+            del self._unconnected[oldest]
+            oldest.cut_off()
+
+    def admit(self, connection: Connection) -> str:
         """Note one more client; return why it cannot be served, or an empty text."""
-        self.connections.add(connection)
         most = self._settings.connections_max
-        if len(self.connections) <= most:
-            return ""
-        return f"{most:,} clients are connected to this node (stomp.connections_max): close some of them first"
+        if connection not in self._unconnected:
+            return "the connection is closed"  # What came before its end is processed after it.
+        if len(self.connections) >= most:
+            return f"{most:,} clients are connected to this node (stomp.connections_max): close some of them first"
+        del self._unconnected[connection]
+        self.connections.add(connection)
+        return ""
 
     def remove(self, connection: Connection) -> None:
-        """Forget a client."""
+        """Forget a socket, with its client."""
+        self._unconnected.pop(connection, None)
         self.connections.discard(connection)
         self._all_gone.set()
 
@@ -110,12 +140,14 @@ class Server:
     async def close(self) -> None:
         """End all connections."""
         self.leave()
+        for connection in self._unconnected:
+            connection.cut_off()
         for connection in self.connections:
             connection.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_HANG_UP_S):
-                while self.connections:
+                while self.connections or self._unconnected:
                     self._all_gone.clear()
                     await self._all_gone.wait()
-        for connection in list(self.connections):
+        for connection in self.connections:
             connection.cut_off()
