@@ -236,8 +236,8 @@ class Messaging:
     tries: int = whole(6, 1, UNBOUNDED)
     """Number of deliveries without an acknowledgement after which a message becomes a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)
-    """Pause of a session after a rollback or a failure of a listener. It doubles with each repetition, up to a minute.
-    0: no pause.
+    """Pause of a session after a rollback or a failure of a listener, and of a message after a STOMP client's NACK. It
+    doubles with each repetition, up to a minute. 0: no pause.
     """
     draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
     """Payload of messages that one session sent and has not committed."""

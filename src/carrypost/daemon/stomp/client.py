@@ -36,6 +36,7 @@ from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
 from carrypost.jms.mapping import to_draft
+from carrypost.jms.pause import pause_s
 from carrypost.jms.provider import Perform
 from carrypost.jms.queue_declaration import ANYONE, declare, declared
 from carrypost.jms.reports import unserved
@@ -108,6 +109,8 @@ class Client:
         self._written: dict[Subscription, list[Handed]] = {}
         """Messages that count as acknowledged, because they were written."""
         self._delivering: asyncio.Task[None] | None = None
+        self._pauses: set[asyncio.Task[None]] = set()
+        """Tasks that wait before refused messages come again."""
         self._commands: dict[str, Callable[[Frame], Coroutine[Any, Any, None]]] = {
             "SEND": self._send, "SUBSCRIBE": self._subscribe, "UNSUBSCRIBE": self._unsubscribe, "ACK": self._ack,
             "NACK": self._nack, "BEGIN": self._begin, "COMMIT": self._commit, "ABORT": self._abort,
@@ -215,6 +218,8 @@ class Client:
         self.closed = True
         if self._delivering is not None:
             self._delivering.cancel()
+        for pause in self._pauses:
+            pause.cancel()
         connection, self._connection = self._connection, 0
         if connection:
             unread = [number for each in self._subscriptions for number in each.unread]
@@ -366,15 +371,28 @@ class Client:
 
     async def _refuse(self, subscription: Subscription, handed: list[Handed], dead: Container[int]) -> None:
         """Let messages come again; those that came too often, or whose numbers are in `dead`, become dead letters."""
-        tries = self._provider.place.settings.tries
-        numbers = {each.number: each.number in dead or each.count >= tries for each in handed}
-        given_up = [number for number, ends in numbers.items() if ends]
-        again = [number for number, ends in numbers.items() if not ends]
+        settings = self._provider.place.settings
+        again: list[Handed] = []
+        given_up: list[Handed] = []
+        for each in subscription.withdraw(handed):
+            (given_up if each.number in dead or each.count >= settings.tries else again).append(each)
         if given_up:
-            await self._provider.give_up(subscription.session, given_up)
-        if again:
-            await self._provider.recover(subscription.session, (), again)
-        subscription.release(self._provider, handed)
+            await self._provider.give_up(subscription.session, [each.number for each in given_up])
+            subscription.make_room(self._provider, given_up)
+        if again and settings.redelivery_delay_s:
+            delay_s = pause_s(settings.redelivery_delay_s, max(each.count for each in again))
+            pause = asyncio.get_running_loop().create_task(self._redeliver(subscription, again, delay_s))
+            self._pauses.add(pause)
+            pause.add_done_callback(self._pauses.discard)
+        elif again:
+            await self._redeliver(subscription, again, 0.0)
+
+    async def _redeliver(self, subscription: Subscription, refused: list[Handed], delay_s: float) -> None:
+        """Let refused messages come again after a pause; until then they count as prefetched, so that few can wait."""
+        await asyncio.sleep(delay_s)
+        with suppress(JMSException):  # The subscription has ended, or the node: they went back with it.
+            await self._provider.recover(subscription.session, (), [each.number for each in refused])
+            subscription.make_room(self._provider, refused)
 
     # --- events of the node --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from carrypost.model import address
 from carrypost.mom.commands import Ack, Late, Receive, Subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from carrypost.daemon.stomp.codec import Version
     from carrypost.events import Handed
@@ -83,11 +83,19 @@ class Subscription:
 
     def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
         """Make room for more: the client is done with these."""
-        done = [each for each in handed if self._held.pop(each.number, None) is not None]
-        for each in done:
+        self.make_room(provider, self.withdraw(handed))
+
+    def withdraw(self, handed: Iterable[Handed]) -> list[Handed]:
+        """Return those of these messages that the client still had; it has them no longer."""
+        found = [each for each in handed if self._held.pop(each.number, None) is not None]
+        for each in found:
             self.unread.pop(each.number, None)
-        if done:
-            provider.credit(self.consumer, len(done), sum(each.descriptor.length for each in done))
+        return found
+
+    def make_room(self, provider: Provider, withdrawn: Collection[Handed]) -> None:
+        """Let the node hand over as many messages as were withdrawn."""
+        if withdrawn:
+            provider.credit(self.consumer, len(withdrawn), sum(each.descriptor.length for each in withdrawn))
 
 
 class Subscriptions:
