@@ -103,8 +103,8 @@ class Client:
         self._subscriptions = Subscriptions()
         self._transactions = Transactions()
         self._temporaries: dict[str, Queue] = {}
-        self._works: dict[asyncio.Future[None], None] = {}
-        """Works that are not durable yet."""
+        self._unfinished: dict[asyncio.Future[None], None] = {}
+        """Requests of the client that are not durable yet."""
         self._outbox: deque[tuple[Subscription, Handed, bytes | None]] = deque()
         self._written: dict[Subscription, list[Handed]] = {}
         """Messages that count as acknowledged, because they were written."""
@@ -165,11 +165,11 @@ class Client:
         if done.done():
             self._ended(frame, done)
         else:
-            self._works[done] = None
+            self._unfinished[done] = None
             done.add_done_callback(lambda ended: self._ended(frame, ended))
 
     def _ended(self, frame: Frame, done: asyncio.Future[Any]) -> None:
-        self._works.pop(done, None)
+        self._unfinished.pop(done, None)
         error = None if done.cancelled() else done.exception()
         if isinstance(error, CarrypostError):
             self.fail(error, frame.headers.get("receipt"))
@@ -207,8 +207,8 @@ class Client:
 
     async def settled(self) -> None:
         """Wait until everything that the client asked for is durable, and confirmed."""
-        while self._works:
-            await asyncio.wait(list(self._works))
+        while self._unfinished:
+            await asyncio.wait(list(self._unfinished))
 
     async def close(self, *, orderly: bool = False) -> None:
         """End what the client has at the node.
@@ -279,7 +279,7 @@ class Client:
         transaction = self._transactions.end(frame.headers)
         acknowledged = [(each, list(handed.values())) for each, handed in transaction.acknowledged.items()]
         for subscription, _ in acknowledged:
-            self._subscriptions.check_stands(subscription)
+            self._subscriptions.check_open(subscription)
         await self._provider.room()
         acks = tuple(subscription.ack(handed) for subscription, handed in acknowledged)
         done = self._perform(tuple(transaction.drafts), acks, durable=True).done
@@ -417,7 +417,7 @@ class Client:
             self._acknowledge_written()
         except CarrypostError as error:
             self.fail(error)
-        except Exception:  # noqa: BLE001 - A client that is deaf and does not know it would wait for ever.
+        except Exception:  # noqa: BLE001 - A client that gets nothing more, and no error, would wait for ever.
             _log.exception("a message could not be written to a client; ending its connection")
             self.fail(JMSException("the node failed to write a message: please report this, with the node's log"))
 
@@ -443,7 +443,7 @@ class Client:
         self._output.write(subscription.beginning + own + rest)
 
     def _acknowledge_written(self) -> None:
-        """Acknowledge, in one work, messages written to subscriptions with automatic acknowledgement."""
+        """Acknowledge, in one unit of work, messages written to subscriptions with automatic acknowledgement."""
         if not self._written:
             return
         written, self._written = self._written, {}

@@ -26,7 +26,7 @@ _log = logging.getLogger("carrypost.stomp")
 CONNECT_S: Final = 5.0
 """Time within which a client has to send its CONNECT."""
 _BUFFER_BYTES = 64 * 1024
-_DEAF_S = 5.0
+_LINGER_S = 5.0
 """Time after which a client that was sent an ERROR, and does not disconnect, is cut off."""
 _FRAMES = 16
 """Number of frames of one client that are processed before others have their turn."""
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(OSError):  # It is gone, which is reported later.
                 self._transport.write_eof()
             self._transport.resume_reading()
-            self._timer = self._loop.call_later(_DEAF_S, self._transport.abort)
+            self._timer = self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def cut_off(self) -> None:
         """Close at once."""

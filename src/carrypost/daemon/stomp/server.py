@@ -121,7 +121,7 @@ class Server:
         if connection not in self._unconnected:
             return "the connection is closed"  # What came before its end is processed after it.
         if len(self.connections) >= most:
-            return f"{most:,} clients are connected to this node (stomp.connections_max): close some of them first"
+            return f"the node has all {most:,} clients that stomp.connections_max allows: close one of them first"
         del self._unconnected[connection]
         self.connections.add(connection)
         return ""

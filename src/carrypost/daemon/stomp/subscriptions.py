@@ -41,7 +41,7 @@ class SubscribeRequest(NamedTuple):
 
 
 class Subscription:
-    """A subscription that stands."""
+    """An open subscription."""
 
     def __init__(self, asked: SubscribeRequest, session: int, consumer: int, version: Version) -> None:
         self.id, self.mode, self.session, self.consumer = asked.id, asked.mode, session, consumer
@@ -116,7 +116,7 @@ class Subscriptions:
             raise ResourceAllocationException(f"a client has at most {SUBSCRIPTIONS_MAX} subscriptions")
 
     def add(self, made: Subscription) -> None:
-        """Add one that stands."""
+        """Add a subscription that was opened."""
         self._by_id[made.id] = self._by_consumer[made.consumer] = made
 
     def remove(self, id_: str) -> Subscription:
@@ -136,7 +136,7 @@ class Subscriptions:
         """Return True unless the subscription has ended."""
         return self._by_consumer.get(subscription.consumer) is subscription
 
-    def check_stands(self, subscription: Subscription) -> None:
+    def check_open(self, subscription: Subscription) -> None:
         """Raise if a subscription whose messages a transaction acknowledges has ended."""
         if not self.has(subscription):
             raise IllegalArgumentException(

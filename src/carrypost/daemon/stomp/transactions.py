@@ -63,7 +63,7 @@ class Transaction:
         self._settled += len(settled) - before
         if self._settled > MESSAGES_MAX:
             raise ResourceAllocationException(
-                f"a transaction acknowledges or refuses at most {MESSAGES_MAX:,} messages"
+                f"a transaction acknowledges or refuses at most {MESSAGES_MAX:,} messages: COMMIT more often"
             )
 
 
