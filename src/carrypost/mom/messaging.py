@@ -306,8 +306,12 @@ class Messaging(Layer):
         Returns the last number under which anything was handed over before.
         """
         before, found = self.claims.number, self.sessions.session(session)
-        claims = [claim for number, claim in found.handed.items() if numbers is None or number in numbers]
-        found.overtaken.difference_update(found.overtaken if numbers is None else numbers)
+        if numbers is None:
+            claims = list(found.handed.values())
+            found.overtaken.clear()
+        else:
+            claims = [found.handed[number] for number in numbers if number in found.handed]
+            found.overtaken.difference_update(numbers)
         self.claims.give_back(claims, unread=unread)
         self.queues.follow_up(self._holdings.now_us)
         return before
