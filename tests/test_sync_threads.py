@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh, node_folder
@@ -18,7 +20,10 @@ from tests.waiting import eventually
 from tests.ways import running
 
 from carrypost import DeliveryMode, IllegalStateException, JMSException, ListenerException, SessionMode
-from carrypost.sync import ConnectionFactory, Context, Message
+from carrypost.jms.batches import Batch
+from carrypost.jms.local import LocalProvider
+from carrypost.model.descriptor import Descriptor
+from carrypost.sync import ConnectionFactory, Context, Message, process
 
 __all__ = ["context", "factory"]
 Make = Callable[..., Context]
@@ -335,6 +340,70 @@ def test_what_one_thread_recovers_while_another_iterates_comes_again_and_nothing
     thread.join()
     seen.update(message.get_body(str) for message in inbox.messages(timeout=0.2))
     assert seen == {str(number) for number in range(100)}
+
+
+@pytest.mark.parametrize("ends", ["recover", "close", "stop"])
+def test_what_is_read_ahead_while_another_thread_recovers_closes_or_stops_is_not_taken(
+    context: Make, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Let the second body come late, as a long one does over the socket of a node."""
+    ctx, topic = context(SessionMode.CLIENT_ACKNOWLEDGE), fresh()
+    inbox = ctx.create_consumer(topic)
+    for number in range(3):
+        ctx.send(topic, str(number))
+    payload, recover = LocalProvider.payload, LocalProvider.recover
+    waits, goes_on, reads = threading.Event(), threading.Event(), itertools.count()
+
+    async def late(provider: LocalProvider, descriptor: Descriptor) -> bytes | None:
+        if next(reads) == 1:
+            waits.set()
+            await asyncio.to_thread(goes_on.wait, WITHIN_S)
+        return await payload(provider, descriptor)
+
+    async def slow(provider: LocalProvider, *given: Any) -> int:  # noqa: ANN401 - as the provider has it
+        goes_on.set()
+        await asyncio.sleep(0.1)
+        return await recover(provider, *given)
+
+    monkeypatch.setattr(LocalProvider, "payload", late)
+    monkeypatch.setattr(LocalProvider, "recover", slow)
+    seen: list[str | None] = []
+
+    def iterate() -> None:
+        for message in inbox.messages(timeout=WITHIN_S):
+            seen.append(message.get_body(str))
+            if len(seen) == 3:
+                return
+
+    thread = threading.Thread(target=iterate, daemon=True)
+    thread.start()
+    assert waits.wait(WITHIN_S)
+    {"recover": ctx.recover, "close": inbox.close, "stop": ctx.stop}[ends]()
+    goes_on.set()
+    if ends == "stop":
+        time.sleep(0.1)
+        assert seen == []
+        ctx.start()
+    thread.join(WITHIN_S)
+    assert not thread.is_alive()
+    assert seen == ([] if ends == "close" else ["0", "1", "2"])
+    ctx.send(topic, "a call that ends")
+
+
+def test_an_error_before_a_call_begins_ends_that_call_and_no_other(context: Make) -> None:
+    class Broken:
+        is_over = False
+
+        def report(self) -> None:
+            if not self.is_over:
+                self.is_over = True
+                raise ZeroDivisionError
+
+    ctx, topic = context(), fresh()
+    process.loop().batches.append(cast("Batch", Broken()))
+    with pytest.raises(ZeroDivisionError):
+        ctx.send(topic, "y")
+    ctx.send(topic, "z")
 
 
 def test_a_thread_that_waits_is_woken_when_another_closes(context: Make) -> None:

@@ -88,37 +88,26 @@ class Intake:
 
         `kind`: raise `MessageFormatException` unless the body is of this type.
         """
-        first = await self._first(limit_s, kind)
-        if first is None:
+        read = await self._wait(limit_s, kind, 1)
+        if not read:
             return None
-        handed, message = first
+        ((handed, message),) = read
         self._took(handed)
         return message
 
     async def read_ahead(self, limit_s: float | None, kind: type | None, count: int) -> Batch | None:
         """Read up to `count` messages for a program in another thread, which takes them later; else as `receive`."""
-        first = await self._first(limit_s, kind)
-        if first is None:
+        read = await self._wait(limit_s, kind, count)
+        if not read:
             return None
-        read, room = [first], BATCH_BYTES_MAX - first[0].descriptor.length
-        self.receiving = True
-        try:
-            while len(read) < min(count, len(self.waiting)):
-                handed = self.waiting[len(read)]
-                room -= handed.descriptor.length
-                message = await self.read(handed) if room >= 0 else None
-                # The session may have been recovered while a body was read: then what was read is
-                # not what waits here now.
-                if message is None or not self.is_next(first[0]) or handed is not self.waiting[len(read)]:
-                    break
-                read.append((handed, message))
-        finally:
-            self.receiving = False
         self._batch = Batch(read, self._provider.now_us(), self._took)
         return self._batch
 
-    async def _first(self, limit_s: float | None, kind: type | None) -> tuple[Handed, Message] | None:
-        """Wait for a message, and read it; the caller takes it from the intake, before it awaits anything else."""
+    async def _wait(self, limit_s: float | None, kind: type | None, count: int) -> list[tuple[Handed, Message]]:
+        """Wait for a message, and read it with those behind it, `count` in all; none when `receive` returns None.
+
+        The caller takes them from the intake, or makes a batch of them, before it awaits anything else.
+        """
         inbox = self._inbox
         self.check_receiving()
         self.hold_back()
@@ -130,8 +119,8 @@ class Intake:
                 if not self._prefetch and not self.waiting:
                     await self._fetch(at_once=limit_s == 0)
                 if self.waiting and inbox.delivers:
-                    found = await self._read_first(kind)
-                    if found is not None:
+                    found = await self._read_first(kind, count)
+                    if found:
                         return found
                 elif not self.waiting and inbox.go_on():
                     # With no time to wait, the answer is what the node has now: let it hand that
@@ -140,12 +129,12 @@ class Intake:
                         await inbox.units.settled()
                 elif limit_s == 0:
                     await asyncio.sleep(0)  # A program that asks again and again lets others go on.
-                    return None
+                    return []
                 elif not await self._news(until):
-                    return None
+                    return []
             if inbox.ended:
                 raise IllegalStateException(inbox.ended)
-            return None
+            return []
         finally:
             self.receiving = False
 
@@ -173,23 +162,37 @@ class Intake:
             self._waiter = None
         return True
 
-    async def _read_first(self, kind: type | None) -> tuple[Handed, Message] | None:
-        """Read the first message that waits; None if it is gone or dead."""
-        handed = self.waiting[0]
-        message = await self.read(handed)
-        if not self.is_next(handed):
-            return None  # Closed or recovered meanwhile.
+    async def _read_first(self, kind: type | None, count: int) -> list[tuple[Handed, Message]]:
+        """Read the first messages that wait, up to `count`; none if the first is gone or dead, or may not be taken."""
+        first = self.waiting[0]
+        message = await self.read(first)
+        if not self._is_due(first):
+            return []
         if message is None:
             self.waiting.popleft()
-            self._replenish(handed)
-            return None
+            self._replenish(first)
+            return []
         if kind is not None and not _has_body(message, kind):
             # Where the mode retries, the message stays: the program may ask again, for another type
             # or for the whole message.
             if not self._inbox.acknowledgement.retries:
-                self._took(handed)
+                self._took(first)
             raise _misfit(message, kind)
-        return handed, message
+        read, room = [(first, message)], BATCH_BYTES_MAX - first.descriptor.length
+        while len(read) < min(count, len(self.waiting)):
+            handed = self.waiting[len(read)]
+            room -= handed.descriptor.length
+            message = await self.read(handed) if room >= 0 else None
+            if not self._is_due(first):
+                return []
+            if message is None:
+                break
+            read.append((handed, message))
+        return read
+
+    def _is_due(self, handed: Handed) -> bool:
+        """Return True if the program may still have this message first: nothing was closed, recovered or stopped."""
+        return self.is_next(handed) and self._inbox.delivers
 
     def _took(self, handed: Handed) -> None:
         """Note that the program has the first message that waits."""

@@ -41,6 +41,11 @@ class Call(Generic[T]):
         finally:
             self.ended.release()
 
+    def fail(self, error: Exception) -> None:
+        """End a call that did not begin, and wake the thread."""
+        self.error = error
+        self.ended.release()
+
 
 @types.coroutine
 def resumed(coroutine: Coroutine[Any, Any, T], awaited: object) -> Generator[Any, Any, T]:

@@ -88,15 +88,23 @@ class Loop:
             raise
 
     def _begin(self, call: Call[Any]) -> None:
-        # Messages that threads took since must be known before anything else: an acknowledgement
-        # covers what was taken.
+        # A thread waits for the call: whatever is raised here ends it, or the thread would wait for
+        # ever.
+        try:
+            self._report_taken()
+            if not call.abandoned:  # Else Ctrl-C came before the loop began with it.
+                self._perform(call)
+        except Exception as error:  # noqa: BLE001 - the thread raises it
+            call.fail(error)
+
+    def _report_taken(self) -> None:
+        """Report messages that threads took since, before anything else: an acknowledgement covers what was taken."""
         if self.batches:
             for batch in self.batches:
                 batch.report()
             self.batches = [each for each in self.batches if not each.is_over]
-        if call.abandoned:
-            # Ctrl-C came before the loop began with it.
-            return
+
+    def _perform(self, call: Call[Any]) -> None:
         work: Coroutine[Any, Any, None] = call.perform()
         if call.eager:
             try:
