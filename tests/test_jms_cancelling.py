@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
 
 from carrypost import Consumer, Context, IllegalStateException, JMSException, Message, SessionMode, Topic, testing
 from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.jms.local import LocalProvider
 from carrypost.model.descriptor import Descriptor
 
 T = TypeVar("T")
@@ -236,6 +237,61 @@ async def test_a_consumer_that_does_not_read_costs_ids_and_slows_nobody(
         assert max(times[100:]) <= max(times[:100])
         assert len([message async for message in lazy.messages(timeout=SOON_S)]) == 250
         assert read == 500
+
+
+async def answering(context: Context) -> None:
+    await context.declare_queue("box")
+    context.responder("queue/box")(lambda message: f"to {message.text}")
+    await context.start()
+
+
+@pytest.fixture
+def _late_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the node answer late that a consumer is closed."""
+    close = LocalProvider.close_consumer
+
+    async def late(provider: LocalProvider, consumer: int, unread: Collection[int]) -> None:
+        await close(provider, consumer, unread)
+        await asyncio.sleep(DISK_S)
+
+    monkeypatch.setattr(LocalProvider, "close_consumer", late)
+
+
+@pytest.mark.attached("between the reply and its caller are further calls to the node, each of which may be cancelled")
+@pytest.mark.usefixtures("_late_answers")
+@pytest.mark.parametrize("waits", [False, True], ids=["comes", "waits"])
+@scene("a", disk_delay_s=DISK_S)
+async def test_a_reply_whose_caller_is_cancelled_is_left_for_the_next_call(net: testing.Network, waits: bool) -> None:
+    async with net.context("a") as context:
+        await answering(context)
+        outcomes = []
+        for moment in (*range(4), *(0.1 + 0.2 * number for number in range(14))):
+            request = await context.request("queue/box", str(moment), time_to_live=600)
+            if waits:
+                await net.run(5)
+            first = await cancelled(moment, request.reply)
+            again = await request.reply(timeout=10)
+            assert again.get_body(str) == f"to {moment}"
+            assert first in (None, again)
+            outcomes.append(first is None)
+            with pytest.raises(IllegalStateException, match="no request"):
+                await context.open_request(request.correlation_id)
+        assert (outcomes[0], outcomes[-1]) == (True, False)
+
+
+@pytest.mark.attached("likewise")
+@pytest.mark.usefixtures("_late_answers")
+@scene("a", disk_delay_s=DISK_S)
+async def test_an_ask_that_is_cancelled_keeps_no_reply(net: testing.Network) -> None:
+    async with net.context("a") as context:
+        await answering(context)
+        outcomes = []
+        for number in range(22):
+            asked = await cancelled(0.1 + 0.2 * number, lambda: context.ask("queue/box", "x", timeout=600))
+            outcomes.append(asked is None)
+            await net.run(5)
+            assert claims(net) == 0
+        assert (outcomes[0], outcomes[-1]) == (True, False)
 
 
 # --------------------------------------------------------------------------------------------------- sending

@@ -60,6 +60,8 @@ class Request:
         self._sent = sent
         self._reply: Message | None = None
         self._waiting = False
+        self._finishing: asyncio.Future[None] | None = None
+        """The end of the request, from the moment at which a caller gets the reply."""
 
     @property
     def correlation_id(self) -> str:
@@ -81,24 +83,45 @@ class Request:
 
         When the time is over `DeliveryTimeoutException` is raised, whose `state` is the progress of the request, if
         this program sent it; before the deadline the reply may be awaited again. If there are several replies, the
-        first one counts, and every further call returns the same.
+        first one counts, and every further call returns the same. A cancelled call leaves the reply for the next one.
         """
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
-        if self._reply is not None:
-            return self._reply
+        found = self._reply or await self._receive(limit_s)
+        # Shielded: a cancelled caller must not leave a reply that is acknowledged and a request
+        # that is still open.
+        if not self._finish().done():
+            await asyncio.shield(self._finish())
+        return found
+
+    async def _receive(self, limit_s: float | None) -> Message:
         if self._waiting:
             raise IllegalStateException("another task waits for this reply")
         self._waiting = True
         try:
-            self._reply = await self._requestor.wait_for_reply(
-                self._correlation_id, self._deadline_us, limit_s, self._sent
-            )
-            # Shielded: a cancelled caller must not leave a reply that is acknowledged and a request
-            # that is still open.
-            await asyncio.shield(asyncio.ensure_future(self._requestor.finish(self._correlation_id, self._reply)))
+            consumer = await self._requestor.consumer(self._correlation_id)
+            try:
+                # Stored at once: a caller that is cancelled while the consumer is closed must not
+                # lose the reply.
+                self._reply = await consumer.receive(self._requestor.left_s(self._deadline_us, limit_s))
+            finally:
+                closed = consumer.closed
+                await consumer.close()
         finally:
             self._waiting = False
-        return self._reply
+        if self._reply is not None:
+            return self._reply
+        if closed:
+            raise IllegalStateException(_CLOSED)
+        state = None if self._sent is None else self._sent.state
+        far = "" if state is None else f": the request is {state}"
+        text = f"no reply to the request {self._correlation_id!r} arrived in time{far}"
+        raise DeliveryTimeoutException(text, state=state)
+
+    def _finish(self) -> asyncio.Future[None]:
+        """End the request: consume its reply, if there is one. Idempotent."""
+        if self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._requestor.finish(self._correlation_id, self._reply))
+        return self._finishing
 
     def __repr__(self) -> str:
         state = "answered" if self._reply is not None else "open"
@@ -172,9 +195,8 @@ class Requestor:
         try:
             return await request.reply()
         except (DeliveryTimeoutException, asyncio.CancelledError):
-            forgetting = asyncio.ensure_future(self._connection.opened.provider.forget_request(request.correlation_id))
             with suppress(JMSException):  # Its node is gone, or has no room: the deadline ends the request.
-                await asyncio.shield(forgetting)
+                await asyncio.shield(request._finish())  # noqa: SLF001 - programs never end a request without a reply
             raise
 
     def _correlation(self, given: str | None) -> str:
@@ -199,33 +221,24 @@ class Requestor:
             f"no request {correlation_id!r} is open here: its reply was received, it timed out, or it was never sent"
         )
 
-    async def wait_for_reply(
-        self, correlation: str, deadline_us: int, limit_s: float | None, sent: Sent | None
-    ) -> Message:
-        """Wait for a reply. If none comes in time, the error has the progress of the request, as `sent` knows it."""
+    async def consumer(self, correlation: str) -> Consumer:
+        """Open a consumer of the replies to one request."""
         session = await self._session()
-        left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS
         selector = f"JMSCorrelationID = {quoted(correlation)}"
         # One message at a time: further replies stay in the queue, and are not handed over in vain.
         wanted = ConsumerOptions(destination=await self._replies(), selector=selector, prefetch=1)
-        consumer = Consumer(session, await session.consume(wanted))
-        try:
-            message = await consumer.receive(left_s if limit_s is None else min(left_s, limit_s))
-        finally:
-            closed = consumer.closed
-            await consumer.close()
-        if message is not None:
-            return message
-        if closed:
-            raise IllegalStateException(_CLOSED)
-        state = None if sent is None else sent.state
-        far = "" if state is None else f": the request is {state}"
-        raise DeliveryTimeoutException(f"no reply to the request {correlation!r} arrived in time{far}", state=state)
+        return Consumer(session, await session.consume(wanted))
 
-    async def finish(self, correlation: str, reply: Message) -> None:
-        """Consume a reply and close its request, in one batch."""
+    def left_s(self, deadline_us: int, limit_s: float | None) -> float:
+        """Return the time for which a reply is awaited: until the deadline, and at most for `limit_s`."""
+        left_s = max(0, deadline_us - self._connection.opened.provider.now_us()) / MICROSECONDS
+        return left_s if limit_s is None else min(left_s, limit_s)
+
+    async def finish(self, correlation: str, reply: Message | None) -> None:
+        """Consume the reply, if there is one, and close its request, in one batch."""
         # Both calls in one turn of the loop, so that the node writes them in one batch.
-        await asyncio.gather(reply.acknowledge(), self._connection.opened.provider.forget_request(correlation))
+        forgotten = self._connection.opened.provider.forget_request(correlation)
+        await asyncio.gather(*([] if reply is None else [reply.acknowledge()]), forgotten)
 
 
 async def reply(session: Session, request: object, body: Body, time_to_live: Duration | None) -> Sent:
