@@ -46,18 +46,20 @@ def pytest_collection_finish() -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests that are marked `attached` once more, with programs attached to their nodes."""
     if metafunc.definition.get_closest_marker("attached") is not None:
-        metafunc.fixturenames.append("provider_over")
         metafunc.parametrize("provider_over", ["local", "socket"], indirect=True)
 
 
-@pytest.fixture
-def provider_over(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+# Every test uses it, because pytest forgets a fixture that is added to single tests while they are
+# collected.
+@pytest.fixture(autouse=True)
+def provider_over(request: pytest.FixtureRequest) -> None:
     """Let contexts in virtual time use their node in this process, or attached to it by a socket."""
-    if request.param == "socket":
+    if getattr(request, "param", "local") == "socket":
         from tests.jms_attached import AttachedNetwork  # noqa: PLC0415 - most tests do without
 
         from carrypost import testing  # noqa: PLC0415 - likewise
 
+        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr(testing, "Network", AttachedNetwork)
 
 

@@ -327,3 +327,9 @@ def test_a_commit_whose_tasks_are_all_cancelled_is_not_under_way_for_ever(monkey
             await here.commit()
 
     testing.run(scene)
+
+
+@pytest.mark.attached("this test asks for it")
+def test_a_test_that_is_marked_so_runs_once_more_with_attached_programs(request: pytest.FixtureRequest) -> None:
+    over = request.node.callspec.params["provider_over"]
+    assert testing.Network.__name__ == {"local": "Network", "socket": "AttachedNetwork"}[over]

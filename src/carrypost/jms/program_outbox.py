@@ -107,7 +107,7 @@ class ProgramOutbox:
 
         `patient`: no caller waits for the answer, so it is sent with other news.
         """
-        if self._waiting:
+        if self._waiting or self._receipts:
             self._waiting.append((0, "", (frame,)))
         else:
             self._line.write(frame, soon=not patient)
@@ -162,7 +162,7 @@ class ProgramOutbox:
             self._line.hang_up()
 
     async def _write_next(self) -> None:
-        if not self._waiting:
+        if self._receipts:  # First: an answer that waits comes behind the receipts that there were.
             first = next(iter(self._receipts))
             self.write_news(first[0], "receipt", (self._receipts.pop(first),))
         elif self._waiting[0][1] == "take":
