@@ -31,7 +31,7 @@ def test_frames_come_out_as_they_went_in_wherever_they_are_cut(bodies: list[byte
 def test_a_frame_that_is_too_long_is_refused_before_any_of_it_came(length: int) -> None:
     frames = Frames()
     assert frames.feed(framed(b"first") + b"\0\0") == [b"first"]
-    with pytest.raises(LocalError, match=f"a frame of {length:,} bytes; at most 1,048,576 are accepted"):
+    with pytest.raises(LocalError, match=f"a frame of {length:,} bytes; at most 1,310,720 are accepted"):
         Frames().feed(length.to_bytes(4, "big"))
     assert frames.feed(b"\0\1x") == [b"x"]
 

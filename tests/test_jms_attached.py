@@ -300,7 +300,7 @@ async def test_a_look_into_a_long_queue_comes_a_few_at_a_time(tmp_path: Path) ->
     async with running(tmp_path), factory(tmp_path).create_context(SessionMode.SESSION_TRANSACTED) as ctx:
         box = await ctx.declare_queue("box")
         for number in range(200):
-            await ctx.send(box, str(number))
+            await ctx.send(box, str(number), properties={"long": "x" * 500})
         await ctx.commit()
         looks = [[each.get_body(str) async for each in ctx.create_browser(box)] for _ in range(2)]
         assert looks == [[str(number) for number in range(200)]] * 2

@@ -185,6 +185,40 @@ async def test_what_a_browser_sees_is_not_acknowledged_and_looks_do_not_mix(net:
         assert await texts(await here.create_consumer(BOX)) == ["in box"]
 
 
+@on_both_nodes
+@scene("a", "b", limits={"descriptor_bytes_max": 48 * 1024, "descriptor_buffer_bytes_max": 1024 * 1024})
+async def test_a_browser_shows_messages_whose_properties_do_not_fit_into_one_frame(
+    net: testing.Network, node: str
+) -> None:
+    properties = {f"p{number}": "x" * 1_000 for number in range(40)}
+    async with net.context("a", TRANSACTED) as here, net.context(node) as there:
+        await here.declare_queue("box")
+        for number in range(40):
+            await here.send(BOX, str(number), properties=properties)
+        await here.commit()
+        for _ in range(2):  # Elsewhere they arrive one after the other at first, and then all of them are there.
+            seen = [each.get_body(str) async for each in there.create_browser(BOX).messages(timeout=SOON_S)]
+            assert seen == [str(number) for number in range(40)]
+        await there.send(NEWS, "the program is still attached")
+
+
+@scene(
+    "a",
+    limits={
+        "descriptor_bytes_max": 1024 * 1024,
+        "descriptor_buffer_bytes_max": 1024 * 1024,
+        "attribute_bytes_max": 64 * 1024,
+    },
+)
+async def test_the_largest_descriptor_of_all_reaches_a_program_with_others_before_it(net: testing.Network) -> None:
+    async with net.context("a", TRANSACTED) as sender, net.context("a") as context:
+        inbox = await context.create_consumer(NEWS)
+        for count, nbytes in ((1, 65_000), (16, 65_500)):
+            await sender.send(NEWS, str(count), properties={f"p{number}": "x" * nbytes for number in range(count)})
+        await sender.commit()
+        assert await texts(inbox) == ["1", "16"]
+
+
 @scene("a", "b")
 async def test_a_browser_that_is_never_answered_ends_after_an_hour_or_when_too_many_wait(net: testing.Network) -> None:
     net.unlink("a", "b")

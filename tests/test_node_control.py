@@ -456,7 +456,7 @@ async def test_what_cannot_be_told_to_a_node_is_refused_before_it_is_sent(tmp_pa
             await client.gate([7])  # type: ignore[list-item]
         assert await client.peers() == []
         with pytest.raises(LocalError, match="a frame of 1,"):
-            await client.gate(["127.0.0.1:9"] * 100_000)
+            await client.gate(["127.0.0.1:9"] * 120_000)
 
 
 @scene

@@ -11,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
 from carrypost.errors import JMSException
+from carrypost.events import Browsed
 from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
 from carrypost.jms.values import NEWS
 from carrypost.node.control import calls
 from carrypost.node.control.framing import PART_BYTES
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
+    from carrypost.events import ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.node.control.line import Line
 
@@ -203,6 +205,19 @@ class ProgramOutbox:
         self._line.write(calls.News(connection, name, Raw(NEWS[name].encode(together))))
 
 
+def cut(part: Browsed) -> Iterator[Browsed]:
+    """Yield what a browsing reports in several parts, each of which fits into a frame."""
+    some: list[Descriptor] = []
+    nbytes = 0
+    for descriptor in part.descriptors:
+        if some and nbytes + descriptor.wire_bytes > PART_BYTES:
+            yield Browsed(part.number, tuple(some), part.taken_us, complete=False)
+            some, nbytes = [], 0
+        some.append(descriptor)
+        nbytes += descriptor.wire_bytes
+    yield Browsed(part.number, tuple(some), part.taken_us, part.complete)
+
+
 class ProgramConnection:
     """One connection of a program, to which the provider reports events."""
 
@@ -221,7 +236,8 @@ class ProgramConnection:
 
     def browsed(self, part: Browsed) -> None:
         """Pass on a part of what waits in a queue."""
-        self._outbox.news(self.number, "browsed", part)
+        for each in cut(part):
+            self._outbox.news(self.number, "browsed", each)
 
     def lost(self, lost: ClaimLost) -> None:
         """Pass on what was lost."""

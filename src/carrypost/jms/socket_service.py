@@ -27,7 +27,7 @@ from carrypost.errors import (
 )
 from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
-from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds
+from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.jms.provider import Perform, Provider
 from carrypost.jms.values import CALLS, Call, Fault, encode_place
 from carrypost.journal import Durability
@@ -38,8 +38,6 @@ from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 
 _log = logging.getLogger("carrypost.native")
 _UNANSWERED_MAX = 256
-_BROWSED = 32
-"""Descriptors of a queue that are sent together."""
 _LOOK_S = 1.0
 _DRIFT_US = 5_000
 """Time between two looks at the clocks, and the difference that is reported to programs."""
@@ -346,7 +344,7 @@ class SocketProgram:
                 self._consumers.open(value, args[0])
             case "browse":
                 value = await self._provider.browse(*args)
-                if value.descriptors is not None and len(value.descriptors) > _BROWSED:
+                if sum(each.wire_bytes for each in value.descriptors or ()) > PART_BYTES:
                     await self._show(number, value, self._sessions[args[0]])
                     return
             case _:
@@ -363,10 +361,8 @@ class SocketProgram:
         self._browsings -= 1  # Those of queues elsewhere count upwards.
         reported = Browsing(self._browsings, found.taken_us)
         self.line.write(calls.Answer(number, Raw(CALLS["browse"].encode_value(reported))))
-        descriptors = found.descriptors or ()
-        for first in range(0, len(descriptors), _BROWSED):
-            some, rest = descriptors[first : first + _BROWSED], len(descriptors) - first - _BROWSED
-            self._outbox.write_news(connection, "browsed", (Browsed(reported.number, some, found.taken_us, rest <= 0),))
+        for part in cut(Browsed(reported.number, found.descriptors or (), found.taken_us, complete=True)):
+            self._outbox.write_news(connection, "browsed", (part,))
             await self.line.drained()
 
     def _forget(self, name: str, args: list[Any]) -> None:

@@ -17,7 +17,9 @@ LENGTH_BYTES = 4
 _PARTS = CallPart, ReplyPart
 PART_BYTES = 64 * 1024
 """Size of a part: longer values are cut into parts."""
-FRAME_BYTES_MAX = 1024 * 1024
+FRAME_BYTES_MAX = 1024 * 1024 + 4 * PART_BYTES
+"""Length of a frame: one with the largest descriptor that settings allow, a MiB, and with messages of a part before it,
+is accepted."""
 ENVELOPE_BYTES = 4 * 1024 * 1024
 """Overhead that may surround a body in parts, in bytes."""
 OPEN_MAX = 4
