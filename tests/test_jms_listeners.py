@@ -14,6 +14,7 @@ from carrypost import (
     Context,
     DeliveryMode,
     IllegalStateException,
+    InvalidDestinationException,
     JMSException,
     ListenerException,
     Message,
@@ -23,6 +24,7 @@ from carrypost import (
     Topic,
     testing,
 )
+from carrypost.jms.local import LocalProvider
 
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
 DUPS_OK, INDIVIDUAL = SessionMode.DUPS_OK_ACKNOWLEDGE, SessionMode.INDIVIDUAL_ACKNOWLEDGE
@@ -204,17 +206,90 @@ async def test_a_decorated_listener_has_a_context_of_its_own_and_counts_with_its
         def never(_: Message) -> None:
             raise AssertionError
 
-        await context.start()
-        assert [type(each).__name__ for each in reported] == ["InvalidDestinationException"]
+        with pytest.raises(InvalidDestinationException, match="of nobody"):
+            await context.start()
+        assert reported == []
         await context.create_producer().set_property("good", True).send(NEWS, "x")
         await send(context, "not for it")
         await net.run(1)
         assert context.given_up == 1
-        assert isinstance(reported[1], ListenerException)
+        assert [type(each) for each in reported] == [ListenerException]
         async with context.create_consumer(NEWS) as consumer:  # The maker may receive.
             assert await texts(consumer) == ["not for it"]
         assert callable(hear)
         assert callable(never)
+
+
+@pytest.mark.attached("the node answers later")
+@pytest.mark.parametrize("responds", [False, True], ids=["listener", "responder"])
+@scene("a")
+async def test_start_raises_what_a_decorated_listener_failed_with_once_and_the_others_listen(
+    net: testing.Network, responds: bool
+) -> None:
+    async with net.context("a") as context:
+        reported: list[JMSException] = []
+        seen: list[str | None] = []
+        context.set_exception_listener(reported.append)
+        context.listener(NEWS)(lambda message: seen.append(message.get_body(str)))
+        decorate = context.responder if responds else context.listener
+        for name in ("queue/orders", "queue/bills"):
+            decorate(name)(lambda message: seen.append(message.get_body(str)))
+        with pytest.raises(InvalidDestinationException, match="orders"):
+            await context.start()
+        await net.run(1)
+        assert ["bills" in str(each) for each in reported] == [True]
+        await context.start()
+        await context.declare_queue("orders")
+        decorate("queue/orders")(lambda message: seen.append(message.get_body(str)))
+        await context.start()
+        await context.send("queue/orders", "an order")
+        await send(context, "news")
+        await net.run(1)
+        assert sorted(map(str, seen)) == ["an order", "news"]
+        # In a context that is started, nobody waits for it: it is reported, and raised if somebody does.
+        decorate("queue/bills")(seen.append)
+        await net.run(1)
+        assert ["bills" in str(each) for each in reported] == [True, True]
+        with pytest.raises(InvalidDestinationException, match="bills"):
+            await context.start()
+        assert len(reported) == 2
+
+
+@pytest.mark.attached("a refusal comes as an answer")
+@pytest.mark.parametrize("method", ["payload", "retry"])
+@by_themselves
+@scene("a", messaging={"redelivery_delay_s": 1.0})
+async def test_a_message_that_the_node_fails_with_comes_again_and_other_listeners_are_called(
+    net: testing.Network, monkeypatch: pytest.MonkeyPatch, mode: SessionMode, method: str
+) -> None:
+    failures = [ResourceAllocationException("no room"), RuntimeError("a mistake")]
+    works = getattr(LocalProvider, method)
+
+    async def fails(provider: LocalProvider, *given: object) -> object:
+        if failures:
+            raise failures.pop(0)
+        return await works(provider, *given)
+
+    async with net.context("a", mode, client_id="me") as context, net.context("a") as sender:
+        reported: list[JMSException] = []
+        seen: list[str | None] = []
+        context.set_exception_listener(reported.append)
+
+        def hear(message: Message) -> None:
+            seen.append(message.get_body(str))
+            if failures:
+                raise RuntimeError
+
+        (await mailbox(context)).set_message_listener(hear)
+        (await context.create_consumer(Topic("other"))).set_message_listener(lambda m: seen.append(m.get_body(str)))
+        monkeypatch.setattr(LocalProvider, method, fails)
+        await sender.send(NEWS, "x" * 100_000)  # So long that its body does not come along.
+        await net.run(20)
+        await sender.send("topic/other", "y")
+        await net.run(1)
+        assert [str(each) for each in reported if "mistake" not in str(each)] == ["no room"]
+        assert seen[-2:] == ["x" * 100_000, "y"]
+    assert await left_in_mailbox(net) == []
 
 
 def test_what_nobody_listens_to_is_logged_and_fails_the_test_that_it_is_in(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,14 @@ from tests.blocking import WITHIN_S, context, factory, fresh, node_folder
 from tests.waiting import eventually
 from tests.ways import running
 
-from carrypost import DeliveryMode, IllegalStateException, JMSException, ListenerException, SessionMode
+from carrypost import (
+    DeliveryMode,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    ListenerException,
+    SessionMode,
+)
 from carrypost.jms.batches import Batch
 from carrypost.jms.local import LocalProvider
 from carrypost.model.descriptor import Descriptor
@@ -206,6 +213,19 @@ def test_each_session_has_a_thread_of_its_own_and_a_listener_may_block(context: 
         lambda: all(each.name != "carrypost listeners" for each in threading.enumerate()),
         "the threads of a closed context end",
     )
+
+
+def test_start_raises_what_a_decorated_listener_failed_with(context: Make) -> None:
+    ctx, name = context(), fresh("queue")
+    done = threading.Event()
+    ctx.listener(name)(lambda _: done.set())
+    with pytest.raises(InvalidDestinationException, match=name.removeprefix("queue/")):
+        ctx.start()
+    ctx.declare_queue(name.removeprefix("queue/"))
+    ctx.listener(name)(lambda _: done.set())
+    ctx.start()
+    ctx.send(name, "x")
+    assert done.wait(WITHIN_S)
 
 
 def test_listeners_of_one_context_are_called_one_at_a_time_in_order(context: Make) -> None:

@@ -141,10 +141,8 @@ class Context(TopicDeclaration):
         self._sessions.auto_start = auto_start
 
     async def start(self) -> None:
-        """Start the delivery of messages to all contexts of the connection, and wait until its listeners are ready."""
-        self._sessions.opened()
-        self._connection.start()
-        await self._sessions.stand()
+        """Start delivery to all contexts of the connection; wait until its listeners are ready, or raise why not."""
+        await self._sessions.start()
 
     async def stop(self) -> None:
         """Stop the delivery of messages to the contexts of this connection, until `start`.
@@ -319,8 +317,9 @@ class Context(TopicDeclaration):
     ) -> Callable[[L], L]:
         """Decorate a function that gets the messages of a topic or a queue, in a context of its own.
 
-        That context has the same mode. It is ready when `start` returns. Several of them run side by side; each is
-        called with one message at a time. Raises the exceptions of `create_consumer` for a destination or a selector.
+        That context has the same mode. `start` waits until it is ready, and raises why it is not. Several of them run
+        side by side; each is called with one message at a time. Raises the exceptions of `create_consumer` for a
+        destination or a selector.
         """
         return self._sessions.listening(ConsumerOptions(destination=destination, selector=selector, no_local=no_local))
 
@@ -336,7 +335,7 @@ class Context(TopicDeclaration):
         None is no reply, and so is anything if the message has no `jms_reply_to`. The function has a session of its
         own: reply and acknowledgement are one commit, so a program that is killed in between gets the request again,
         and replies once. If the function raises, the request comes again, after a while, as after a rollback. It
-        stands when `start` returns. Raises what `create_consumer` raises for a destination or a selector.
+        stands when `start` returns. Raises what `listener` raises.
         """
         return self._sessions.listening(ConsumerOptions(destination=destination, selector=selector), responds=True)
 

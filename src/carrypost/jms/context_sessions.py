@@ -56,6 +56,10 @@ class ContextSessions:
         """The sessions of decorated functions."""
         self._standing: set[asyncio.Task[None]] = set()
         """Tasks that open those."""
+        self._failures: list[JMSException] = []
+        """Reasons why some of them could not be opened, until `start` raises them."""
+        self._starting = 0
+        """Calls of `start` that wait for them."""
         self._closing: asyncio.Future[None] | None = None
 
     def __str__(self) -> str:
@@ -169,7 +173,7 @@ class ContextSessions:
     def listening(self, wanted: ConsumerOptions, *, responds: bool = False) -> Callable[[L], L]:
         """Return a decorator: the function gets the messages of a consumer, in a session of its own.
 
-        `stand` waits until that is open. The return value of a function that `responds` is the reply.
+        `start` waits until that is open, or raises why it is not. What a function that `responds` returns is the reply.
         """
         self.opened()
         asked(wanted)  # Its mistakes are raised here, where the program can see them.
@@ -194,12 +198,36 @@ class ContextSessions:
             listener: Any = function
             if responds and session.transaction is not None:
                 listener = Responder(session, session.transaction, function)
-            (await self._consume(session, wanted)).set_message_listener(listener)
+            try:
+                (await self._consume(session, wanted)).set_message_listener(listener)
+            except JMSException:
+                self._listening.remove(session)
+                await self._connection.close_session(session)
+                raise
         except JMSException as error:
-            self._connection.reports.report(error)
+            self._failures.append(error)
+            if not self._starting:
+                # The program may have called `start` before, or may never call it.
+                self._connection.reports.report(error, seen=True)
 
-    async def stand(self) -> None:
-        """Wait until the sessions of decorated functions are open."""
+    async def start(self) -> None:
+        """Start the delivery of messages, and wait for decorated functions; raise why one of them gets none."""
+        self.opened()
+        self._connection.start()
+        self._starting += 1
+        try:
+            await self._stand()
+        finally:
+            self._starting -= 1
+        if self._failures:
+            first, *others = self._failures
+            self._failures = []
+            for error in others:
+                self._connection.reports.report(error, seen=True)
+            raise first
+
+    async def _stand(self) -> None:
+        """Wait until the sessions of decorated functions are open, or could not be opened."""
         if self._standing:
             await asyncio.wait(self._standing)
 
@@ -248,7 +276,7 @@ class ContextSessions:
         await self._connection.drained()
 
     async def _close(self, own: Session) -> None:
-        await self.stand()
+        await self._stand()
         for session in self._listening:
             await self._connection.close_session(session)
         await self.requestor.close()
@@ -260,7 +288,7 @@ class ContextSessions:
         self.check_not_listening("drain the context")
         try:
             async with asyncio.timeout(limit_s):
-                await self.stand()
+                await self._stand()
                 await asyncio.gather(*(session.drain() for session in self.all))
         except (TimeoutError, asyncio.CancelledError) as over:
             self.cut_off()

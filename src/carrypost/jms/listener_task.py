@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import IllegalStateException, ListenerException
+from carrypost.errors import IllegalStateException, JMSException, ListenerException
 from carrypost.jms.caller import Caller, is_called_by
 from carrypost.jms.pause import pause_s
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from carrypost.events import Handed
     from carrypost.jms.intake import Inbox, Intake, Listener
     from carrypost.jms.messages import Message
+    from carrypost.jms.reports import Reports
 
 _log = logging.getLogger("carrypost.jms")
 
@@ -24,8 +25,8 @@ _log = logging.getLogger("carrypost.jms")
 class ListenerTask:
     """The task in which the listeners of a session are called."""
 
-    def __init__(self, inbox: Inbox, caller: Caller) -> None:
-        self._inbox, self._caller = inbox, caller
+    def __init__(self, inbox: Inbox, caller: Caller, reports: Reports) -> None:
+        self._inbox, self._caller, self._reports = inbox, caller, reports
         self._idle = asyncio.Event()
         self._idle.set()
         self._ends = asyncio.Event()
@@ -68,14 +69,30 @@ class ListenerTask:
                     self._inbox.go_on()
                 await self._inbox.news.wait()
                 continue
+            handed = intake.waiting[0]
             self._idle.clear()
             try:
-                await self._serve(intake, intake.waiting[0])
-            except Exception:  # noqa: BLE001 - What listeners raise is dealt with below: this is a fault of ours.
-                _log.exception("the listeners of a context are no longer called")
-                return
+                await self._serve(intake, handed)
+            # What listeners raise is dealt with below. This is the node, such as one whose disk is
+            # full, or a fault of ours, and the other listeners go on.
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                await self._return(intake, handed, error)
             finally:
                 self._idle.set()
+
+    async def _return(self, intake: Intake, handed: Handed, error: Exception) -> None:
+        """Report why a message could not be given to its listener, and let it come again after a while."""
+        if isinstance(error, JMSException):
+            self._reports.report(error)
+        else:
+            _log.error("a message could not be given to its listener", exc_info=error)
+        if intake.is_next(handed):
+            intake.waiting.popleft()
+        if await self._pause(handed.count):
+            return  # The end of the session returns it.
+        with suppress(JMSException):  # The node has ended, or has no message under this number any more.
+            await self._inbox.units.provider.recover(self._inbox.units.session, (), (handed.number,))
+        intake.was_taken(handed)
 
     def _next(self) -> Intake | None:
         """Return the intake whose message is next."""

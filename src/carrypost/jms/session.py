@@ -79,7 +79,7 @@ class Session:
         self.sends = Sends(connection.provider.place.node)
         self.caller = connection.callers()
         self.completions = Completions(self.caller)
-        self.listening = ListenerTask(self.inbox, self.caller)
+        self.listening = ListenerTask(self.inbox, self.caller, connection.reports)
         self.transaction = (
             Transaction(self.inbox, self.acknowledgement, self.sends, self.completions)
             if isinstance(self.acknowledgement, TransactedAcknowledgement)
