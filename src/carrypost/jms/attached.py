@@ -60,7 +60,7 @@ class _Line(Caller):
                 super().receive(frame)
 
     def fail(self, number: int, error: CarrypostError) -> None:
-        """End a call with an error: a work that failed before the node had its messages sent none."""
+        """End a call with an error: a unit of work that failed before the node had its messages sent none."""
         self._provider.unsent(number, error)
         super().fail(number, error)
 
@@ -87,7 +87,7 @@ class AttachedProvider(RemoteProvider):
         self._programs: dict[int, Program] = {}
         """By connection."""
         self._sent: dict[int, asyncio.Future[Any]] = {}
-        """Works whose messages the node is not yet known to have."""
+        """Units of work whose messages the node is not yet known to have."""
         self._abandoned: set[asyncio.Future[Any]] = set()
         """Calls whose tasks were cancelled, until what they opened is closed."""
         self._read = 0
@@ -191,7 +191,7 @@ class AttachedProvider(RemoteProvider):
         self._programs.pop(connection, None)
 
     def perform(self, asked: Perform) -> Performed:
-        """Carry out a work."""
+        """Carry out a unit of work."""
         frame = self._call(_PERFORM, (asked,))
         sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done = self.line.expect(frame.number, frame)
@@ -204,13 +204,13 @@ class AttachedProvider(RemoteProvider):
         return Performed(sent, done)
 
     def sent(self, number: int, value: Raw) -> None:
-        """Note that the node has the messages of a work, if this answers one."""
+        """Note that the node has the messages of a unit of work, if this answers one."""
         sent = self._sent.pop(number, None)
         if sent is not None and not sent.done():
             sent.set_result(_PERFORM.decode_value(value))
 
     def unsent(self, number: int, error: CarrypostError) -> None:
-        """Note that a call failed: of a work that sends, nothing was sent."""
+        """Note that a call failed: of a unit of work that sends, nothing was sent."""
         sent = self._sent.pop(number, None)
         if sent is not None and not sent.done():
             _fail(sent, error)

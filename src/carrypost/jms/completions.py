@@ -52,9 +52,7 @@ class Completions:
     def check_not_inside(self, what: str) -> None:
         """Raise if this is called by a completion listener: it would wait for itself."""
         if is_called_by(self):
-            raise IllegalStateException(
-                f"a completion listener cannot {what} of its own context, because it would wait for itself"
-            )
+            raise IllegalStateException(f"a completion listener cannot {what}: it would wait for itself")
 
     async def _run(self) -> None:
         while self._waiting:

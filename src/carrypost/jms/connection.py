@@ -41,8 +41,8 @@ class Connection:
         self._temporaries = Temporaries(self._intakes)
         self._open: OpenConnection | None = None
         self._started = False
-        self._gone = False
-        """Reason why the node has ended, and with it the connection."""
+        self._node_has_ended = False
+        """True if the node has ended, and with it the connection."""
         self._sessions: dict[int, Session] = {}
         self._opening = asyncio.Lock()
         self._losses: Counter[str] = Counter()
@@ -105,13 +105,13 @@ class Connection:
         self._open, self._started = None, False
         self._temporaries.end_all()
         try:
-            if not self._gone:
+            if not self._node_has_ended:
                 await opened.provider.disconnect(opened.number, ())
         except JMSException:
-            if not self._gone:  # Else the node ended meanwhile.
+            if not self._node_has_ended:  # Else the node ended meanwhile.
                 raise
         finally:
-            self._gone = False
+            self._node_has_ended = False
             await self._source.release()
 
     async def rename(self, client_id: str, session: Session) -> Session:
@@ -142,7 +142,7 @@ class Connection:
     async def stop(self) -> None:
         """Stop the delivery of messages until `start`; returns when no listener is being called."""
         for session in self._sessions.values():
-            session.check_not_listening("stop the connection")
+            session.check_not_listening("stop its own connection")
         self._started = False
         for session in self._sessions.values():
             session.inbox.stop()
@@ -173,7 +173,7 @@ class Connection:
 
     def node_ended(self, reason: str) -> None:
         """End all that was open on the node, which is gone."""
-        self._gone = True
+        self._node_has_ended = True
         for session in list(self._sessions.values()):
             session.node_ended(reason)
         if self.reports.listener is not None:  # Else the next call that needs the node raises it.

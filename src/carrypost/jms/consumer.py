@@ -155,7 +155,7 @@ class Consumer:
         Messages that its program got and did not acknowledge stay with the context.
         """
         if not self.closed:
-            self._session.check_not_listening("close a consumer")
+            self._session.check_not_listening("close a consumer of its own context")
             await self._session.leave(self._intake)
 
     def __repr__(self) -> str:

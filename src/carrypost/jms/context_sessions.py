@@ -268,7 +268,7 @@ class ContextSessions:
         if self._own is None:
             self.state = _CLOSED
             return
-        self.check_not_listening("close the context")
+        self.check_not_listening("close its own context")
         if self._closing is None:
             self.state = _CLOSED
             self._closing = asyncio.ensure_future(self._close(self._own))
@@ -285,7 +285,7 @@ class ContextSessions:
     async def drain(self, limit_s: float | None) -> None:
         """Close all sessions once their work is done, or when the time is over."""
         self.opened()
-        self.check_not_listening("drain the context")
+        self.check_not_listening("drain its own context")
         try:
             async with asyncio.timeout(limit_s):
                 await self._stand()

@@ -41,7 +41,7 @@ class ListenerTask:
     def check_not_inside(self, what: str) -> None:
         """Raise if this is called by a listener: it would wait for itself."""
         if is_called_by(self):
-            raise IllegalStateException(f"a listener cannot {what} of its own context: it would wait for itself")
+            raise IllegalStateException(f"a listener cannot {what}: it would wait for itself")
 
     async def idle(self) -> None:
         """Wait until no listener is being called."""

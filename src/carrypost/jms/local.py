@@ -359,7 +359,7 @@ class LocalProvider(Provider):
         """Return the requests that have no reply yet."""
         return self._messaging.open_requests()
 
-    # --- works ---------------------------------------------------------------------------------------------
+    # --- units of work -------------------------------------------------------------------------------------
 
     def room(self) -> Coroutine[Any, Any, None]:
         """Wait while too much waits for the disk."""
@@ -374,7 +374,7 @@ class LocalProvider(Provider):
         return found
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work."""
+        """Keep a message for a unit of work."""
         with translating:
             return self._host().draft(session, draft, self.now_us())
 
@@ -384,7 +384,7 @@ class LocalProvider(Provider):
             return self._messaging.rollback(session, self.now_us(), unread=unread)
 
     def perform(self, asked: Perform) -> Performed:
-        """Carry out a work."""
+        """Carry out a unit of work."""
         number = self._next()
         session, sends, acks, durability, _ = asked
         with self._command(patient=durability is not _FULL):

@@ -29,7 +29,7 @@ class SessionMode(enum.IntEnum):
     CLIENT_ACKNOWLEDGE = 2
     """By `acknowledge`, with all that the context was given before."""
     DUPS_OK_ACKNOWLEDGE = 3
-    """As the first, but noted in groups: after a crash more of them may come again."""
+    """As AUTO_ACKNOWLEDGE, but written in groups: after a crash more messages may be redelivered."""
     INDIVIDUAL_ACKNOWLEDGE = 101
     """By the `acknowledge` of that message alone."""
 

@@ -159,7 +159,7 @@ class ProgramOutbox:
                 self._wrote()
         except JMSException:
             pass  # The node ends, and says so.
-        except Exception:  # noqa: BLE001 - A program that is deaf and does not know it would wait for ever.
+        except Exception:  # noqa: BLE001 - A program that misses an event would wait for it for ever.
             _log.exception("an event could not be sent to a program; closing its connection")
             self._line.hang_up()
 

@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 class Perform(NamedTuple):
-    """A work that is asked for. One without a session only acknowledges, for whichever sessions."""
+    """A unit of work that is asked for. One without a session only acknowledges, for whichever sessions."""
 
     session: int
     sends: tuple[Draft | int, ...]
@@ -75,7 +75,7 @@ class Perform(NamedTuple):
 
 
 class Performed(NamedTuple):
-    """A work that the node has begun. Both end with a `JMSException` where it could not be done."""
+    """A unit of work that the node has begun. Both end with a `JMSException` where it could not be done."""
 
     sent: asyncio.Future[tuple[Descriptor, ...]]
     """Descriptors of its messages, once the node has them."""
@@ -189,7 +189,7 @@ class Provider(Protocol):
     async def open_requests(self) -> tuple[OpenRequest, ...]:
         """Return the requests of this node that have no reply yet."""
 
-    # --- works ---------------------------------------------------------------------------------------------
+    # --- units of work -------------------------------------------------------------------------------------
 
     async def room(self) -> None:
         """Wait while too much waits for the node's disk."""
@@ -198,13 +198,13 @@ class Provider(Protocol):
         """Return the state of a followed message of this node, or None; this connection then gets its receipts, too."""
 
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
-        """Keep a message for a work: its number as a draft, and, unless it has an order, what it will be sent with."""
+        """Keep a message for a unit of work; returns the draft's number, and its descriptor unless it has an order."""
 
     async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
 
     def perform(self, asked: Perform) -> Performed:
-        """Begin a work of a session, whose connection gets the receipts of what it sends.
+        """Begin a unit of work of a session, whose connection gets the receipts of what it sends.
 
         Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
         """

@@ -41,7 +41,7 @@ class Reports:
         self._task: asyncio.Task[None] | None = None
 
     def report(self, error: JMSException, *, seen: bool = False) -> None:
-        """Report to the exception listener, or the log; an error that several works failed with is reported once.
+        """Report to the exception listener, or the log, once for all units of work that failed with this error.
 
         `seen`: the program knows already what it is about.
         """

@@ -34,8 +34,8 @@ class Sent:
     """A message that was sent."""
 
     __slots__ = (
-        "__weakref__", "_acknowledged", "_changed", "_deaf", "_ended", "_found", "_handed_over", "_held", "_last",
-        "_listed", "_name", "_reason", "_states", "_to_queue", "descriptor",
+        "__weakref__", "_acknowledged", "_changed", "_ended", "_found", "_handed_over", "_held", "_last", "_listed",
+        "_name", "_reason", "_states", "_to_queue", "_unheard", "descriptor",
     )  # fmt: skip
 
     def __init__(
@@ -43,7 +43,7 @@ class Sent:
         descriptor: Descriptor | None,
         state: SendState = _DRAFTED,
         *,
-        deaf: str = "",
+        unheard: str = "",
         to_queue: bool = False,
         listed: bool = False,
         held: bool = False,
@@ -54,8 +54,8 @@ class Sent:
         """Descriptor; None while the message waits for a commit, if its topic has an order, and if it was found by its
         id."""
         self._states = [state]
-        self._deaf = deaf
-        """Reason why nothing is heard of it, if so."""
+        self._unheard = unheard
+        """Reason why no receipt of it will ever come; empty if one may."""
         self._to_queue, self._listed, self._held = to_queue, listed, held
         self._acknowledged: tuple[NodeId, ...] = ()
         """Recipients that have it, if it lists them; subscribers that do, if a node holds its topic."""
@@ -92,7 +92,7 @@ class Sent:
     @property
     def is_heard_of(self) -> bool:
         """True if it will be heard of: PERSISTENT, and to a queue, to recipients, or with a receipt requested."""
-        return not self._deaf
+        return not self._unheard
 
     def __repr__(self) -> str:
         return f"<Sent {self.message_id or 'without an id yet'}, {self.state.name}>"
@@ -113,7 +113,7 @@ class Sent:
 
     async def handed_over(self, timeout: Duration | None = None) -> SendState:
         """Wait until the manager of its queue, or the holder of its topic, has it; raises as `delivered`."""
-        if not self._deaf and not (self._to_queue or self._held):
+        if not self._unheard and not (self._to_queue or self._held):
             raise IllegalStateException("a topic has no manager: use delivered(), which waits for the first delivery")
         return await self._reach(lambda: self._handed_over, timeout, "notice of its assignment to a receiver")
 
@@ -126,7 +126,7 @@ class Sent:
         """
         return await self._reach(
             lambda: self._handed_over or SendState.CARRIED in self._states or self.state is _DELIVERED,
-            timeout, "acknowledgement from a neighbour", deaf="",
+            timeout, "acknowledgement from a neighbour", by_receipt=False,
         )  # fmt: skip
 
     async def acknowledgements(self) -> AsyncIterator[NodeId]:
@@ -137,7 +137,7 @@ class Sent:
         Raises as `delivered` if the message expired, or its delivery timeout is over, before all had it. A later call
         begins with the first one.
         """
-        if not self._deaf and not (self._listed or self._held):
+        if not self._unheard and not (self._listed or self._held):
             raise IllegalStateException("the message lists no recipients: use delivered()")
         at = 0
         while True:
@@ -146,8 +146,8 @@ class Sent:
                 at += 1
             if self.state is _DELIVERED and (self._last or not self._held):
                 return
-            if self._deaf:
-                raise IllegalStateException(self._deaf)
+            if self._unheard:
+                raise IllegalStateException(self._unheard)
             self._check_hope("receipts from all other recipients")
             await self._news(None)
 
@@ -158,16 +158,16 @@ class Sent:
             while at < len(self._states):
                 yield self._states[at]
                 at += 1
-            if self._last or self._ended or (self._deaf and self.state >= _STORED):
+            if self._last or self._ended or (self._unheard and self.state >= _STORED):
                 return
             await self._news(None)
 
     async def _reach(
-        self, reached: Callable[[], bool], timeout: Duration | None, what: str, *, deaf: str | None = None
+        self, reached: Callable[[], bool], timeout: Duration | None, what: str, *, by_receipt: bool = True
     ) -> SendState:
         limit_s = None if timeout is None else seconds(timeout, "a timeout")
-        if deaf := self._deaf if deaf is None else deaf:
-            raise IllegalStateException(deaf)
+        if by_receipt and self._unheard:
+            raise IllegalStateException(self._unheard)
         until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
         while not reached():
             self._check_hope(what)
@@ -239,7 +239,7 @@ class Sends:
         self._node = node
         self._sends: WeakValueDictionary[MessageId, Sent] = WeakValueDictionary()
         self._expected = 0
-        """Works whose messages have no ids here yet."""
+        """Units of work whose messages have no ids here yet."""
         self._early: dict[MessageId, Receipt] = {}
         """Receipts meanwhile of messages that are not known here, the oldest first."""
 
@@ -257,8 +257,10 @@ class Sends:
         held = is_held(draft.destination)
         to = None if held else addressee(draft.destination)
         asked = to is not None or draft.receipt or bool(draft.recipients)
-        deaf = _NON_PERSISTENT if not draft.persistent else "" if asked else _UNASKED
-        sent = Sent(descriptor, state, deaf=deaf, to_queue=to is not None, listed=bool(draft.recipients), held=held)
+        unheard = _NON_PERSISTENT if not draft.persistent else "" if asked else _UNASKED
+        sent = Sent(
+            descriptor, state, unheard=unheard, to_queue=to is not None, listed=bool(draft.recipients), held=held
+        )
         if to == self._node:
             sent._rise(state, handed_over=True)  # Its manager is here.
         self.follow(sent, descriptor)

@@ -42,7 +42,7 @@ _LOOK_S = 1.0
 _DRIFT_US = 5_000
 """Time between two looks at the clocks, and the difference that is reported to programs."""
 _SENDS = 64
-"""Works after which is looked whether the disk is behind."""
+"""Number of units of work after which the service checks whether the disk is behind."""
 _GATHERED = 0.1
 """Part of a round for which acknowledgements are gathered."""
 _ALONE = frozenset({"payload", "browse"})
@@ -123,7 +123,7 @@ class SocketService:
             self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look, system_us)
 
     def sent(self) -> None:
-        """Note a work of some program."""
+        """Note a unit of work of some program."""
         self._sends += 1
         if self._sends >= _SENDS and not self.busy:
             self._sends = 0
@@ -149,9 +149,9 @@ class SocketService:
 
 
 class Acknowledged:
-    """Acknowledgements of all programs that no call waits for, gathered for a part of a round: they are one work.
+    """Acknowledgements of all programs that no call waits for, gathered for a part of a round into one unit of work.
 
-    After a round many programs acknowledge at about the same time, and a work costs more than a message does.
+    After a round many programs acknowledge at about the same time, and a unit of work costs more than a message does.
     """
 
     def __init__(self, provider: Provider, rounds: Rounds) -> None:
@@ -166,7 +166,7 @@ class Acknowledged:
         self._gathered.append((program, number, acks))
 
     def begin(self, program: SocketProgram | None = None) -> None:
-        """Begin the work, because it is time, or because a `program` that acknowledged something does more."""
+        """Begin the unit of work, because it is time, or because a `program` that acknowledged something does more."""
         if not self._gathered or (program is not None and all(each[0] is not program for each in self._gathered)):
             return
         gathered, self._gathered = self._gathered, []
@@ -272,7 +272,7 @@ class SocketProgram:
             self._provider.credit(consumer, messages, nbytes)
 
     def perform(self, number: int, asked: Perform) -> None:
-        """Begin a work of the program."""
+        """Begin a unit of work of the program."""
         try:
             performed = self._provider.perform(asked)
         except CarrypostError as error:
@@ -297,7 +297,7 @@ class SocketProgram:
     def answer_done(
         self, number: int, unreported: asyncio.Future[Any] | None, done: asyncio.Future[None], *, patient: bool
     ) -> None:
-        """Answer a work that is durable, or failed; `unreported`: what was sent, unless the program knows that."""
+        """Answer a unit of work that is durable or failed; `unreported`: messages that the program does not know of."""
         self._unanswered -= 1
         error = done.exception()
         if isinstance(error, CarrypostError):

@@ -1,8 +1,8 @@
-"""The works of one session: begun, and waited for so that a cancelled caller leaves nothing half done.
+"""The units of work of one session: begun, and waited for so that a cancelled caller leaves nothing half done.
 
-A send, an acknowledgement or a commit is one work, and the node does it whole or not at all. A task that is cancelled
-while it waits for the outcome does not undo it: the next call on the session waits for that outcome first. If it was a
-failure, no caller is left to raise it to, so it is reported.
+A send, an acknowledgement or a commit is one unit of work, and the node does it whole or not at all. A task that is
+cancelled while it waits for the outcome does not undo it: the next call on the session waits for that outcome first. If
+it was a failure, no caller is left to raise it to, so it is reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Report = Callable[[JMSException], None]
 
 
 class SessionUnitsOfWork:
-    """The works that one session asked its node for, and that are not answered yet."""
+    """The units of work that one session asked its node for, and that are not answered yet."""
 
     def __init__(self, provider: Provider, session: int, report: Report) -> None:
         self.provider = provider
@@ -30,15 +30,15 @@ class SessionUnitsOfWork:
         self.report = report
         """Reports a problem that no call can raise."""
         self._open: dict[asyncio.Future[None], asyncio.Future[None] | None] = {}
-        """Works without an answer, and the future that a caller waits for, if any."""
+        """Units of work without an answer, and the future that a caller waits for, if any."""
         self._left: set[asyncio.Future[None]] = set()
-        """Works that no caller waits for."""
+        """Units of work that no caller waits for."""
         self._abandoned: set[asyncio.Future[None]] = set()
-        """Works at which a task was cancelled."""
+        """Units of work at which a task was cancelled."""
         self._closed = ""
 
     def close(self, reason: str) -> None:
-        """Refuse works from now on, for this reason."""
+        """Refuse units of work from now on, for this reason."""
         self._closed = reason
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ class SessionUnitsOfWork:
         late: Late = Late.REFUSE,
         early: bool = False,
     ) -> Performed:
-        """Begin a work that sends messages and drafts, and acknowledges what was handed over under these numbers."""
+        """Begin a unit of work that sends messages and drafts, and acknowledges the messages of these numbers."""
         self.check()
         acks = (Ack(self.session, tuple(acknowledged), late=late),) if acknowledged else ()
         performed = self.provider.perform(Perform(self.session, sends, acks, durability, early))
@@ -82,16 +82,16 @@ class SessionUnitsOfWork:
             self._report(done)
 
     async def sent(self, performed: Performed) -> tuple[Descriptor, ...]:
-        """Wait until the node has the messages of a work; raises what is wrong with them."""
+        """Wait until the node has the messages of a unit of work; raises what is wrong with them."""
         try:
             return await performed.sent
         except asyncio.CancelledError:
-            # The node goes on with the work; the next caller waits for its outcome first (`ready`).
+            # The node goes on with it; the next caller waits for its outcome first (`ready`).
             self._abandon(performed.done)
             raise
 
     async def outcome(self, done: asyncio.Future[None]) -> None:
-        """Wait until a work is durable; raises what it failed with."""
+        """Wait until a unit of work is durable; raises what it failed with."""
         try:
             await self._end_of(done)
         except asyncio.CancelledError:
@@ -100,7 +100,7 @@ class SessionUnitsOfWork:
         done.result()
 
     async def conclude(self, done: asyncio.Future[None], ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait until a work is durable or failed, and do what follows from that.
+        """Wait until a unit of work is durable or failed, and do what follows from that.
 
         A caller that is cancelled, or would have to wait once more, leaves the rest to a task: it is done in any case.
         """
