@@ -13,13 +13,14 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from itertools import zip_longest
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from tests.loopback import apart
 from tests.stomp_clients import node_process
+from tools import check
+from tools.document_programs import BLOCK, DOCUMENTS, programs
 
 import carrypost
 from carrypost import journal, naming
@@ -37,9 +38,7 @@ from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.record import SCHEMA, Kind
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 STOMP_PORT = "61613"
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def text_of(name: str) -> str:
@@ -53,19 +52,7 @@ def prose_of(path: Path) -> str:
 # --- examples ------------------------------------------------------------------------------------------------
 
 
-def examples() -> Iterator[tuple[str, str, str | None]]:
-    """Yield every block of Python with its place, and the text block right below it, if there is one."""
-    for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
-        blocks = list(BLOCK.finditer(text))
-        for block, below in zip_longest(blocks, blocks[1:]):
-            if block[1] == "python":
-                adjoins = below is not None and below[1] == "text" and not text[block.end() : below.start()].strip()
-                line = text[: block.start()].count("\n") + 2
-                yield f"{path.relative_to(ROOT)}:{line}", block[2], below[2] if below and adjoins else None
-
-
-EXAMPLES = list(examples())
+EXAMPLES = [(each.place, each.source, each.output) for each in programs()]
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +117,16 @@ def test_an_example_of_a_scenario_has_only_keys_and_values_that_there_are(text: 
 def test_every_model_of_mobility_has_an_example() -> None:
     shown = {tomllib.loads(text).get("mobility", {}).get("model") for text in SCENARIOS}
     assert shown - {None} == set(MODELS)
+
+
+def test_mypy_checks_the_programs_of_documents(tmp_path: Path) -> None:
+    (job,) = check.jobs(["types"], tmp_path)
+    files = {Path(each).stem: Path(each) for each in job.argv if "documents" in each}
+    assert len(files) == len(EXAMPLES)
+    where, source, _ = next(each for each in EXAMPLES if each[0].startswith("README.md"))
+    line = int(where.partition(":")[2])
+    written = files[f"README_{line}"].read_text(encoding="utf-8")
+    assert written.splitlines()[line - 1 :] == source.splitlines()  # Errors name the lines of the document.
 
 
 def test_the_readme_has_a_first_program() -> None:

@@ -724,6 +724,16 @@ def test_a_message_shows_what_it_is_whatever_is_in_it() -> None:
         assert repr(handed(descriptor, b"\xff\xfe")).startswith(kind.__name__)
 
 
+@every_type
+def test_every_message_has_a_text_which_is_none_unless_it_is_a_text_message(kind: type[Message]) -> None:
+    """A program that prints what strangers send need not know its type."""
+    message = MESSAGES[kind]()
+    assert message.text == over_the_air(message).text == ("hello" if kind is TextMessage else None)
+    if kind is not TextMessage:
+        with pytest.raises(AttributeError):
+            message.text = "hello"
+
+
 def test_every_message_is_true() -> None:
     assert all(kind() for kind in MESSAGES)  # `if message := await consumer.receive(timeout=1)` is how people write it.
 

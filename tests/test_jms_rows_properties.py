@@ -121,7 +121,7 @@ async def test_row_21_clearing_properties_leaves_the_body_and_only_this_copy_kno
         assert (copies.here.get_body(str), dict(copies.here.properties)) == ("x", {})
         assert copies.here_again.properties["a"] == 1
         with pytest.raises(MessageNotWriteableException):
-            copies.here.text = "y"  # type: ignore[attr-defined]  # its body is read-only still
+            copies.here.text = "y"  # type: ignore[misc]  # its body is read-only still
 
 
 @scene("a", "b")

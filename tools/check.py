@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # As a script it knows its own folder only.
 
-from tools import lanes, meter  # noqa: E402 - needs the line above
+from tools import document_programs, lanes, meter  # noqa: E402 - needs the line above
 from tools.jobs import Job, Result, end  # noqa: E402
 from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
@@ -68,7 +68,8 @@ def jobs(names: Sequence[str], folder: Path) -> list[Job]:
     found = []
     for name in sorted(names, key=lambda name: -1 if name == _WAITING else _ORDER.index(name)):
         if name in TOOLS:
-            found.append(Job(name, name, TOOLS[name], Path(TOOLS[name][0]).name, None))
+            more = document_programs.write(folder / "documents") if name == "types" else []
+            found.append(Job(name, name, [*TOOLS[name], *more], Path(TOOLS[name][0]).name, None))
             continue
         parts = lanes.parts(name, without=SIZES)
         for number, files in enumerate(parts, 1):

@@ -202,6 +202,11 @@ class Message:
 
     # --- body ----------------------------------------------------------------------------------------------
 
+    @property
+    def text(self) -> str | None:
+        """The text of a `TextMessage`; None of every other message, whose body is no text."""
+        return None
+
     def clear_body(self) -> None:
         """Empty the body, and let it be written. Properties and header fields stay."""
         self._payload, self._read_only = None, False
