@@ -63,7 +63,7 @@ async def test_subscribers_get_what_is_published_and_see_the_publishers_message(
     await net.run(30)
     async with net.context("p") as p, net.context("s", client_id="s") as s:
         inbox = await s.create_durable_consumer(news(s), "news")
-        sent = await p.send("holder/news@h", "hello", properties={"urgency": 5}, correlation_id="c", priority=7)
+        sent = await p.send("holder/news@h", "hello", properties={"urgency": 5}, jms_correlation_id="c", priority=7)
         message = await got(inbox)
         assert (message.get_body(str), message.jms_message_id, message.jms_priority) == ("hello", sent.message_id, 7)
         assert message.jms_destination == news(s)

@@ -102,7 +102,7 @@ async def test_live_consumers_get_events_from_their_creation_on_in_order(net: te
         await net.run(1)
         inbox = await c.create_consumer(c.create_topic("flood", model="channel"))
         await net.run(3)
-        await p.send("channel/flood", "rain", properties={"level": 3}, correlation_id="x", type="warning")
+        await p.send("channel/flood", "rain", properties={"level": 3}, jms_correlation_id="x", jms_type="warning")
         first = await got(inbox)
         assert (first.get_body(str), first.get_int_property("level"), first.jms_correlation_id) == ("rain", 3, "x")
         assert (first.jms_type, first.jms_destination) == ("warning", FLOOD)
@@ -187,7 +187,7 @@ async def test_selectors_run_at_the_home_broker(net: testing.Network) -> None:
         assert inbox.message_selector == "level > 2 AND JMSType = 'rain'"
         await net.run(3)
         for level in range(5):
-            await emit(p, str(level), properties={"level": level}, type="rain")
+            await emit(p, str(level), properties={"level": level}, jms_type="rain")
         assert await texts(inbox, quiet_s=QUIET_S) == ["3", "4"]
         assert len(kept(net, "c")) == 2
         await net.run(10)
@@ -233,7 +233,7 @@ async def test_requests_over_a_channel_are_replied_to(net: testing.Network) -> N
         inbox = await p.create_consumer(FLOOD)
         await net.run(3)
         sent = net.now
-        await p.send(FLOOD, "later", delay=20)
+        await p.send(FLOOD, "later", delivery_delay=20)
         assert (await got(inbox)).get_body(str) == "later"
         assert net.now - sent >= 20
 
@@ -249,7 +249,9 @@ async def test_a_modulator_transforms_events_and_is_exchanged_while_they_flow(ne
         assert inbox.overlay in (OverlayState(), OverlayState(epoch=1))
         await net.run(3)
         assert (inbox.overlay.home, inbox.overlay.hops, inbox.overlay.epoch) == ("B", 1, 1)
-        await emit(p, "a", "bad", "b", properties={"level": 3}, correlation_id="x", type="t", reply_to="topic/back")
+        await emit(
+            p, "a", "bad", "b", properties={"level": 3}, jms_correlation_id="x", jms_type="t", jms_reply_to="topic/back"
+        )
         first = await got(inbox)
         assert (first.get_body(str), first.jms_destination, first.jms_correlation_id) == ("A!1", FLOOD, "x")
         assert (first.jms_type, first.jms_reply_to, first.get_int_property("level")) == ("t", Topic("back"), 3)

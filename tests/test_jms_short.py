@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from carrypost import (
     ListenerException,
     Message,
     MessageFormatException,
+    Producer,
     Queue,
     ResourceAllocationException,
     SendState,
@@ -130,7 +132,7 @@ TAKERS: dict[str, Callable[[Context, str], object]] = {
     "request": lambda c, to: c.request(to, "x", time_to_live=1),
     "responder": lambda c, to: c.responder(to),
     "send": lambda c, to: c.send(to, "x"),
-    "send with a reply_to": lambda c, to: c.send("topic/x", "x", reply_to=to),
+    "send with a jms_reply_to": lambda c, to: c.send("topic/x", "x", jms_reply_to=to),
 }
 
 
@@ -161,9 +163,9 @@ def test_send_says_all_that_a_producer_says(play: Play) -> None:
             mine = await here.declare_queue("mine")
             inbox = await there.create_consumer("topic/news")
             sent = await here.send(
-                "topic/news", "hello", properties={"urgency": 5, "place": None}, correlation_id="c",
-                reply_to="queue/mine", type="report", priority=7, time_to_live=timedelta(hours=1), delay=30.0,
-                delivery_mode=DeliveryMode.PERSISTENT, request_receipt=True, label="first",
+                "topic/news", "hello", properties={"urgency": 5, "place": None}, jms_correlation_id="c",
+                jms_reply_to="queue/mine", jms_type="report", priority=7, time_to_live=timedelta(hours=1),
+                delivery_delay=30.0, delivery_mode=DeliveryMode.PERSISTENT, request_receipt=True, label="first",
             )  # fmt: skip
             assert sent.state is SendState.STORED
             begun_s = net.now
@@ -185,6 +187,66 @@ def test_send_says_all_that_a_producer_says(play: Play) -> None:
             assert (await got(inbox)).jms_delivery_mode is DeliveryMode.NON_PERSISTENT
 
     play(scene, "a", "b")
+
+
+def test_an_option_is_called_as_the_setter_of_a_producer() -> None:
+    def options(method: Callable[..., object]) -> set[str]:
+        return {name for name, each in inspect.signature(method).parameters.items() if each.kind is each.KEYWORD_ONLY}
+
+    setters = {name.removeprefix("set_") for name in dir(Producer) if name.startswith("set_")}
+    hints = {"async", "disable_message_id", "disable_message_timestamp"}
+    assert {"property" if name == "properties" else name for name in options(Context.send)} == {
+        name for name in setters - hints if not name.endswith("_ms")
+    }
+    assert all(isinstance(getattr(Producer, name), property) for name in options(Context.send))
+    assert options(Producer.send) < options(Context.send)
+
+
+def test_setters_of_a_producer_and_options_of_send_mean_the_same(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a") as ctx, net.context("b") as there:
+            inbox = await there.create_consumer("topic/news")
+            given: dict[str, object] = {
+                "jms_correlation_id": "c", "jms_reply_to": "topic/back", "jms_type": "t", "priority": 7,
+                "time_to_live": 60, "delivery_delay": 5, "delivery_mode": DeliveryMode.PERSISTENT,
+                "request_receipt": True, "label": "x", "recipients": [there.node_id],
+            }  # fmt: skip
+            producer = ctx.create_producer().set_property("urgency", 5)
+            for name, value in given.items():
+                assert getattr(producer, f"set_{name}")(value) is producer
+                assert getattr(producer, name) in (value, Topic("back"), (there.node_id,))
+            await ctx.send("topic/news", "hello", properties={"urgency": 5}, **given)  # type: ignore[arg-type]
+            await producer.send("topic/news", "hello")
+            first, second = await got(inbox), await got(inbox)
+            assert first.properties["urgency"] == second.properties["urgency"] == 5
+            assert first.descriptor is not None
+            assert second.descriptor is not None
+            assert all(
+                getattr(first, name) == getattr(second, name)
+                for name in ("jms_correlation_id", "jms_reply_to", "jms_type", "jms_priority", "jms_delivery_mode")
+            )
+            for each in (first, second):
+                assert each.jms_expiration - each.jms_timestamp == 60_000
+                assert each.jms_delivery_time - each.jms_timestamp == 5_000
+                assert each.get_boolean_property("JMS_carrypost_Receipt")
+                assert each.descriptor is not None
+                assert (each.descriptor.label, each.descriptor.listed) == ("x", (there.node_id,))
+
+    play(scene, "a", "b")
+
+
+@pytest.mark.parametrize("by", ["option", "setter"])
+@scene("a")
+async def test_a_delivery_timeout_is_an_option_too(net: testing.Network, by: str) -> None:
+    async with net.context("a") as ctx:
+        producer = ctx.create_producer().set_request_receipt(request=True)
+        if by == "option":
+            sent = await ctx.send("topic/x", "x", request_receipt=True, delivery_timeout=10)
+        else:
+            sent = await producer.set_delivery_timeout(10).send("topic/x", "x")
+        with pytest.raises(DeliveryTimeoutException):
+            await sent.delivered()
+        assert net.now == pytest.approx(10, abs=1)
 
 
 def test_keywords_win_over_a_message_that_is_sent(play: Play) -> None:
@@ -220,18 +282,19 @@ WRONG: dict[str, Refused] = {
     "properties": ({"properties": [1]}, IllegalArgumentException, "properties must be a mapping of names to values"),
     "name of a property": ({"properties": {"a b": 1}}, IllegalArgumentException, "cannot be the name of a property"),
     "value of a property": ({"properties": {"a": [1]}}, MessageFormatException, "list"),
-    "correlation": ({"correlation_id": 5}, IllegalArgumentException, "correlation_id must be a str"),
-    "reply_to": ({"reply_to": 5}, IllegalArgumentException, "reply_to must be a Topic or a Queue"),
-    "unknown reply_to": ({"reply_to": "queue/nobody"}, InvalidDestinationException, "no queue 'nobody'"),
-    "type": ({"type": b"x"}, IllegalArgumentException, "type must be a str"),
+    "correlation": ({"jms_correlation_id": 5}, IllegalArgumentException, "jms_correlation_id must be a str"),
+    "reply_to": ({"jms_reply_to": 5}, IllegalArgumentException, "jms_reply_to must be a Topic or a Queue"),
+    "unknown reply_to": ({"jms_reply_to": "queue/nobody"}, InvalidDestinationException, "no queue 'nobody'"),
+    "type": ({"jms_type": b"x"}, IllegalArgumentException, "jms_type must be a str"),
     "priority": ({"priority": 10}, IllegalArgumentException, "priority must be 0 to 9"),
     "time to live": ({"time_to_live": -1}, IllegalArgumentException, "time_to_live must be a number of seconds"),
-    "delay": ({"delay": "1"}, IllegalArgumentException, "delay must be a number of seconds"),
+    "delay": ({"delivery_delay": "1"}, IllegalArgumentException, "delivery_delay must be a number of seconds"),
     "delay beyond its life": (
-        {"delay": 5, "time_to_live": 5},
+        {"delivery_delay": 5, "time_to_live": 5},
         IllegalArgumentException,
         "would expire before delivery",
     ),
+    "timeout": ({"delivery_timeout": -1}, IllegalArgumentException, "delivery_timeout must be a number of seconds"),
     "mode": ({"delivery_mode": 3}, IllegalArgumentException, "delivery_mode must be a DeliveryMode"),
     "receipt": ({"request_receipt": "yes"}, IllegalArgumentException, "request_receipt must be True or False"),
     "label": ({"label": 5}, IllegalArgumentException, "label must be a str"),
@@ -538,7 +601,7 @@ def test_a_responder_that_is_killed_gives_exactly_one_reply(play: Play, killed_a
             first = await net.context("b")
             await first.declare_queue("box")
             begun = await respond(first)
-            await here.send("queue/box@b", "x", reply_to=replies, correlation_id="c")
+            await here.send("queue/box@b", "x", jms_reply_to=replies, jms_correlation_id="c")
             await begun.wait()
             await net.run(killed_after_s)
             net.kill("b")

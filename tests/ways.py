@@ -101,7 +101,7 @@ class _Player:
         mode = DeliveryMode.PERSISTENT if step.number % 3 else DeliveryMode.NON_PERSISTENT
         sent = await self.contexts[step.at].send(
             self.to(step), f"text {step.number}", delivery_mode=mode, priority=4 + step.number % 2,
-            properties={"n": step.number}, correlation_id=f"c{step.number}",
+            properties={"n": step.number}, jms_correlation_id=f"c{step.number}",
         )  # fmt: skip
         return sent.state.name, sent.message_id is not None
 

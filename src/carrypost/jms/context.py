@@ -176,12 +176,13 @@ class Context(TopicDeclaration):
         body: Body,
         *,
         properties: Mapping[str, PropertyValue | None] | None = None,
-        correlation_id: str | bytes | None = None,
-        reply_to: Destination | str | None = None,
-        type: str | None = None,  # noqa: A002 - JMSType
+        jms_correlation_id: str | bytes | None = None,
+        jms_reply_to: Destination | str | None = None,
+        jms_type: str | None = None,
         priority: int | None = None,
         time_to_live: Duration | None = None,
-        delay: Duration | None = None,
+        delivery_delay: Duration | None = None,
+        delivery_timeout: Duration | None = None,
         delivery_mode: DeliveryMode | None = None,
         request_receipt: bool = False,
         label: str | None = None,
@@ -194,13 +195,14 @@ class Context(TopicDeclaration):
             await ctx.send("topic/village.roads", "The bridge is closed.", properties={"urgency": 5})
 
         `to` is a destination, or text that names one: ``topic/x``, ``queue/Alan``, ``queue/Alan@NODE``. Lengths of time
-        are seconds, or a `timedelta`. `delay`: no consumer gets the message sooner. `label`: its name in records. The
-        rest, and what is raised, is as with `Producer.send`.
+        are seconds, or a `timedelta`. Each option means what the producer's setter of that name says, and what is
+        raised is as with `Producer.send`.
         """
         return await self._sessions.send(
-            to, body, properties=properties, correlation_id=correlation_id, reply_to=reply_to, type=type,
-            priority=priority, time_to_live=time_to_live, delay=delay, delivery_mode=delivery_mode,
-            request_receipt=request_receipt, label=label, recipients=recipients,
+            to, body, properties=properties, jms_correlation_id=jms_correlation_id, jms_reply_to=jms_reply_to,
+            jms_type=jms_type, priority=priority, time_to_live=time_to_live, delivery_delay=delivery_delay,
+            delivery_timeout=delivery_timeout, delivery_mode=delivery_mode, request_receipt=request_receipt,
+            label=label, recipients=recipients,
         )  # fmt: skip
 
     def create_producer(self) -> Producer:

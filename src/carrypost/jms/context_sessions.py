@@ -234,12 +234,12 @@ class ContextSessions:
     # --- sending -------------------------------------------------------------------------------------------
 
     async def send(
-        self, to: Destination | str, body: Body, *, reply_to: Destination | str | None, **given: object
+        self, to: Destination | str, body: Body, *, jms_reply_to: Destination | str | None, **given: object
     ) -> Sent:
-        """Send a message in the context's own session. `reply_to` may have a short name, which is found here."""
+        """Send a message in the context's own session. `jms_reply_to` may have a short name, which is found here."""
         session = self.use()
-        to_reply = await resolved(session.units.provider, as_destination(reply_to))
-        return await session.send(to, body, send_options(Sending(), reply_to=to_reply, **given))
+        to_reply = await resolved(session.units.provider, as_destination(jms_reply_to))
+        return await session.send(to, body, send_options(Sending(), jms_reply_to=to_reply, **given))
 
     async def request(
         self,

@@ -19,6 +19,7 @@ from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.pending_send import pending
 from carrypost.jms.send_options import send_options
 from carrypost.jms.sent import Sent
+from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Producer:
         self._correlation_id: str | bytes | None = None
         self._reply_to: Destination | None = None
         self._type: str | None = None
+        self._request_receipt = False
+        self._recipients: tuple[str, ...] | None = None
+        self._label = ""
         self._properties = Properties()
         self._listener: CompletionListener | None = None
 
@@ -59,7 +63,7 @@ class Producer:
         delivery_mode: DeliveryMode | None = None,
         priority: int | None = None,
         time_to_live: Duration | None = None,
-        request_receipt: bool = False,
+        request_receipt: bool | None = None,
         recipients: Collection[str] | None = None,
     ) -> Sent:
         """Send a message, or a body: text, bytes, a dict, a list, an object of a registered class; None has no body.
@@ -69,10 +73,7 @@ class Producer:
         a body that cannot be sent, `InvalidDestinationException` for what is no single topic and no queue, and
         `ResourceAllocationException` if the node has no room for it, on disk or in its cache. A send that is cancelled
         may have been done: the next call on the context waits until that is known. In a transaction a message waits for
-        the commit. `request_receipt`: let `Sent.delivered` hear of its first delivery; of what is PERSISTENT and goes
-        to a queue that is heard in any case, of what is NON_PERSISTENT never. `recipients`: ids of other nodes, whose
-        consumers of the topic alone are delivered it (`IllegalArgumentException` for this node, for a queue and for a
-        topic with an ordering).
+        the commit.
         """
         sending = send_options(
             self._options(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
@@ -89,7 +90,8 @@ class Producer:
             receipt_timeout_us=round(self._delivery_timeout_s * MICROSECONDS) or None,
             delay_us=round(self._delivery_delay_s * MICROSECONDS),
             correlation_id=self._correlation_id, reply_to=self._reply_to, type=self._type,
-            properties=self._properties.travelling(),
+            properties=self._properties.travelling(), receipt=self._request_receipt, recipients=self._recipients,
+            label=self._label,
         )  # fmt: skip
 
     # --- what holds for all its messages -------------------------------------------------------------------
@@ -210,6 +212,42 @@ class Producer:
     def jms_type(self) -> str | None:
         """The type that was set."""
         return self._type
+
+    def set_request_receipt(self, request: bool) -> Self:
+        """Let `Sent.delivered` hear of the first delivery of a message to a topic.
+
+        Of what is PERSISTENT and goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
+        """
+        self._request_receipt = headers.flag("request_receipt", request)
+        return self
+
+    @property
+    def request_receipt(self) -> bool:
+        """True if receipts are requested."""
+        return self._request_receipt
+
+    def set_recipients(self, recipients: Collection[str] | None) -> Self:
+        """Set ids of other nodes, whose consumers of the topic alone are delivered messages; None: all consumers are.
+
+        `send` raises `IllegalArgumentException` for the id of this node, for a queue and for a topic with an ordering.
+        """
+        self._recipients = None if recipients is None else as_given(recipients)
+        return self
+
+    @property
+    def recipients(self) -> tuple[str, ...] | None:
+        """The recipients that were set."""
+        return self._recipients
+
+    def set_label(self, label: str | None) -> Self:
+        """Give every message this name in records and traces."""
+        self._label = headers.text_or_none("label", label) or ""
+        return self
+
+    @property
+    def label(self) -> str:
+        """The label that was set; empty if there is none."""
+        return self._label
 
     def set_disable_message_id(self, disable: bool) -> Self:
         """Ignore a hint, as JMS lets providers do: every message has an id here, by which copies are known."""

@@ -176,7 +176,7 @@ class Requestor:
         session, provider = await self._session(), self._connection.opened.provider
         deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
         correlation = self._correlation(correlation_id)
-        sending = send_options(sending, correlation_id=correlation, reply_to=await self._replies())
+        sending = send_options(sending, jms_correlation_id=correlation, jms_reply_to=await self._replies())
         await provider.remember_request(correlation, deadline_us)
         try:
             sent = await session.send(destination, body, sending)
@@ -252,7 +252,7 @@ async def reply(session: Session, request: object, body: Body, time_to_live: Dur
         if time_to_live == 0:
             raise IllegalStateException("the request has expired, so its reply is not sent")
     correlation_id = request.jms_correlation_id or request.jms_message_id
-    sending = send_options(Sending(), correlation_id=correlation_id, time_to_live=time_to_live)
+    sending = send_options(Sending(), jms_correlation_id=correlation_id, time_to_live=time_to_live)
     return await session.send(request.jms_reply_to, body, sending)
 
 

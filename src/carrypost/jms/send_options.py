@@ -1,4 +1,8 @@
-"""Options of one send: the keywords of `Context.send` and `Producer.send`, checked."""
+"""Options of one send: the keywords of `Context.send` and `Producer.send`, checked.
+
+An option has the name of a producer's setter: `Producer.set_delivery_delay` sets `delivery_delay` for all messages.
+Options that are header fields have the names of the attributes of messages, such as `jms_type`.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +43,8 @@ def _duration_us(keyword: str, given: object) -> int:
     return microseconds(given, keyword)
 
 
-def _lifetime_us(keyword: str, given: object) -> int | None:
-    """Return a time to live; None where it is 0: as long as the node's settings say."""
+def _limit_us(keyword: str, given: object) -> int | None:
+    """Return a time to live or a timeout; None where it is 0: as long as the node's settings say, or without end."""
     return microseconds(given, keyword) or None
 
 
@@ -50,12 +54,13 @@ def _recipients(_keyword: str, given: object) -> tuple[str, ...]:
 
 _KEYWORDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "properties": ("properties", _properties),
-    "correlation_id": ("correlation_id", headers.correlation),
-    "reply_to": ("reply_to", headers.destination),
-    "type": ("type", headers.text_or_none),
+    "jms_correlation_id": ("correlation_id", headers.correlation),
+    "jms_reply_to": ("reply_to", headers.destination),
+    "jms_type": ("type", headers.text_or_none),
     "priority": ("priority", headers.priority),
-    "time_to_live": ("lifetime_us", _lifetime_us),
-    "delay": ("delay_us", _duration_us),
+    "time_to_live": ("lifetime_us", _limit_us),
+    "delivery_delay": ("delay_us", _duration_us),
+    "delivery_timeout": ("receipt_timeout_us", _limit_us),
     "delivery_mode": ("delivery_mode", headers.mode),
     "request_receipt": ("receipt", headers.flag),
     "label": ("label", headers.text_or_none),
