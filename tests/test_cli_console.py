@@ -144,7 +144,7 @@ def test_a_script_sends_receives_browses_and_names(noded: Shell) -> None:
     assert lines[1:3] == ["The Message has been sent"] * 2
     assert "Hello, Alan" in lines[3]
     assert lines[4:8] == ["Waiting ....", f"{RECEIVED}Salut // Alan", "Waiting ....", f"{RECEIVED}Hello, Alan"]
-    assert lines[8] == f"queue/{node}/Alan"
+    assert lines[8] == f"queue/Alan@{node}"
     assert {line.split()[0] for line in lines[11:13]} == {"Alan", "roads"}
     assert {"Waiting ....", "No message has been received", "The Message has been published"} <= {*lines[13:]}
     assert any("held here (own)" in line for line in lines[13:])

@@ -167,11 +167,13 @@ def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_r
 def test_a_queue_is_declared_sent_to_browsed_received_from_and_ended(noded: Shell) -> None:
     (bound,) = noded.lines("bind", "queue/Alan")
     name, _, node = bound["name"].partition("@")
-    assert (name, bound["destination"]) == ("Alan", f"queue/{node}/Alan")
+    assert (name, bound["destination"]) == ("Alan", f"queue/Alan@{node}")
     for body, urgency in (("one", 1), ("two", 5)):
         noded.lines("send", "-q", "Alan", body, "--prop", f"urgency={urgency}")
     assert bodies(noded, "browse", "-q", "Alan") == ["one", "two"]
-    assert bodies(noded, "browse", "-q", f"Alan@{node}", "--count", "1") == ["one"]
+    assert bodies(noded, "browse", "-q", bound["name"], "--count", "1") == ["one"]
+    assert bodies(noded, "browse", "-q", bound["destination"], "--count", "1") == ["one"]
+    assert {each["destination"] for each in noded.lines("browse", "-q", "Alan")} == {bound["destination"]}
     assert bodies(noded, "receive", "-q", "Alan", "--select", "urgency > 3") == ["two"]
     assert bodies(noded, "receive", "-q", "Alan") == ["one"]
     code, out, err = noded.run("browse", "-q", "Alan")
@@ -184,6 +186,17 @@ def test_a_queue_is_declared_sent_to_browsed_received_from_and_ended(noded: Shel
     noded.lines("unbind", "queue/Alan")
     noded.lines("unbind", "roads")
     assert not re.search('"(Alan|roads)"', noded.run("ls")[1])
+
+
+def test_what_a_command_prints_as_an_address_is_taken_by_others(noded: Shell) -> None:
+    for name in ("in.full", "in.full?order=causal"):
+        place = f"topic/{name}"
+        (stored,) = noded.lines("pub", "-t", name, "hello", "--id", name)
+        (found,) = noded.lines("sub", "-t", stored["destination"], "--count", "1", "--for", str(PATIENCE_S))
+        assert (found["body"], found["destination"], stored["destination"]) == ("hello", place, place)
+        noded.lines("bind", "other", found["destination"])
+        assert {"name": "other", "destination": place} in noded.lines("ls")
+        noded.lines("unbind", "other")
 
 
 def test_a_receipt_tells_that_a_receiver_has_it(noded: Shell) -> None:
@@ -201,6 +214,8 @@ MISTAKES = {
     ("pub", "hello"): "a topic is required",
     ("send", "hello"): "a queue is required",
     ("pub", "-t", "x", "-q", "y", "hello"): "carrypost send -q y",
+    ("pub", "-t", "queue/y", "hello"): "queue/y is a queue: use -q",
+    ("send", "-q", "topic/x", "hello"): "topic/x is a topic: use -t",
     ("send", "-t", "x", "-q", "y", "hello"): "carrypost pub -t x",
     ("receive", "-t", "x", "-q", "y"): "carrypost sub -t x",
     ("browse", "-t", "x"): "carrypost sub -t x",
@@ -464,8 +479,8 @@ def test_two_terminals_show_people_what_they_need(noded: Shell) -> None:
 def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_output, "wants_json", bool)
     code, out, err = noded.run("bind", "queue/Tom")
-    assert (code, bool(re.fullmatch(r"Tom@([a-z2-7]{26}) is queue/\1/Tom\n", out)), err) == (0, True, "")
-    assert re.search(r"^Tom +queue/[a-z2-7]{26}/Tom *$", noded.run("ls")[1], re.MULTILINE)
+    assert (code, bool(re.fullmatch(r"(Tom@[a-z2-7]{26}) is queue/\1\n", out)), err) == (0, True, "")
+    assert re.search(r"^Tom +queue/Tom@[a-z2-7]{26} *$", noded.run("ls")[1], re.MULTILINE)
     code, out, err = noded.run("send", "-q", "Tom", "line one\nline two", "--prop", "a=1", "--count", "2")
     assert (code, out.startswith("2 messages stored, 0 neighbours, expires at "), err) == (0, True, "")
     code, out, err = noded.run("browse", "-q", "Tom", "--count", "1")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.cli import _output, _shown, doctor
+from carrypost.cli import _given, _output, _shown, doctor, trace
 from carrypost.cli._exit import Exit, report
 from carrypost.daemon.service import LogFormatter
 from carrypost.errors import JMSException
@@ -98,7 +98,29 @@ def test_one_thing_is_in_the_singular(count: int, text: str) -> None:
     assert f"{many(count, 'hop')}, {many(count, 'copy', 'copies')}" == text
 
 
+@pytest.mark.parametrize(
+    ("destination", "shown"),
+    [
+        ("topic/village.roads", "village.roads"), ("topic/a/b", "a/b"), ("topic/x?order=causal", "x?order=causal"),
+        ("topic/queue/x", "topic/queue/x"), ("queue/Alan@n", "Alan@n"), ("queue/topic/x@n", "queue/topic/x@n"),
+        ("holder/x@n", "holder/x@n"), ("channel/x", "channel/x"),
+    ],
+)  # fmt: skip
+def test_a_destination_is_shown_as_commands_take_it(destination: str, shown: str) -> None:
+    assert _shown.place(destination) == shown
+    taken = _given.queue if destination.startswith("queue/") else _given.topic
+    assert taken(shown) == destination
+
+
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_lines_have_colours_unless_nobody_wants_them(monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     assert ("\x1b[" in _output.styled("text", fg="cyan")) is not bool(no_color)
+
+
+def test_the_history_of_a_message_has_its_destination_as_commands_take_it(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"kind": "publish", "message": "m", "t": 0.0, "attrs": {"destination": "queue/n/Alan"}}
+    trace.show({"kept": True, "rows": [row], "held": []}, "m", json=True)
+    assert json.loads(capsys.readouterr().out)["attrs"]["destination"] == "queue/Alan@n"
+    trace.show({"kept": True, "rows": [row], "held": []}, "m", json=False)
+    assert "sent it to queue/Alan@n" in capsys.readouterr().out

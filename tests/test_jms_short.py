@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests.jms_encoded import EncodedNetwork
 from tests.jms_scenes import AT_ONCE, SOON_S, got, scene, texts
 
@@ -16,6 +19,7 @@ from carrypost import (
     Context,
     DeliveryMode,
     DeliveryTimeoutException,
+    Destination,
     IllegalArgumentException,
     IllegalStateException,
     InvalidDestinationException,
@@ -33,6 +37,10 @@ from carrypost import (
     TransactionInProgressException,
     testing,
 )
+from carrypost.jms.destinations import ChannelTopic, HeldTopic, NamedQueue, as_destination
+from carrypost.model import address
+from carrypost.model.descriptor import Ordering
+from carrypost.model.ids import NodeId
 from carrypost.naming import InitialContext
 
 Scene = Callable[[testing.Network], Coroutine[Any, Any, None]]
@@ -59,6 +67,14 @@ def play(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pla
 
 def text_of(message: Message) -> str:
     return message.get_body(str) or ""
+
+
+def is_topic(name: str) -> bool:
+    """Return True for a name that a topic may have in a subscription."""
+    try:
+        return bool(address.topic_pattern(name))
+    except InvalidDestinationException:
+        return False
 
 
 # --- text as destination -------------------------------------------------------------------------------------
@@ -117,6 +133,80 @@ async def test_a_message_takes_text_where_it_is_to_be_replied_to(net: testing.Ne
             with pytest.raises(IllegalArgumentException, match="jms_reply_to"):
                 message.jms_reply_to = wrong
         assert message.jms_reply_to == Topic("answers")
+
+
+names = st.text(min_size=1, max_size=8) | st.text("ab/@%.*?=", min_size=1, max_size=8)
+nodes = names.filter(lambda node: ":" not in node).map(NodeId)
+destinations = (
+    st.builds(Topic, names.filter(is_topic), st.sampled_from(Ordering))
+    | st.builds(lambda name, node: HeldTopic(address.queue_name(name, node)), names, nodes)
+    | st.builds(lambda name, node: Queue(address.queue_name(name, node)), names, nodes)
+    | names.filter(lambda name: is_topic(name) and not address.has_wildcard(name)).map(ChannelTopic)
+    | names.filter(lambda name: "@" not in name).map(NamedQueue)
+)
+
+
+@given(destinations)
+@example(Topic("what?"))
+@example(Topic("x?order=causal"))
+@example(Topic("x?order=causal", "delta-causal"))
+@example(Topic("x@n"))
+@example(HeldTopic("x@n"))
+@example(HeldTopic("x@n%40m?"))
+def test_a_destination_prints_as_text_that_names_it(destination: Destination) -> None:
+    found = as_destination(str(destination))
+    assert (type(found), found) == (type(destination), destination)
+    assert str(found) == str(destination)
+    assert getattr(found, "ordering", None) is getattr(destination, "ordering", None)
+
+
+def test_the_text_of_every_kind_of_destination_is_taken_wherever_it_is_printed(play: Play) -> None:
+    async def scene(net: testing.Network) -> None:
+        async with net.context("a", client_id="me") as here, net.context("b") as there:
+            box, held = await here.declare_queue("box"), await here.declare_topic("news")
+            made = [
+                Topic("plain"), Topic("forum", "causal"), Topic("what?"), held, box,
+                await here.create_temporary_queue(), await here.create_temporary_topic(),
+            ]  # fmt: skip
+            printed = [str(each) for each in made]
+            assert printed[:5] == [
+                "topic/plain", "topic/forum?order=causal", "topic/what??", "holder/news@a", "queue/box@a",
+            ]  # fmt: skip
+            for destination, text in zip(made, printed, strict=True):
+                async with here.create_consumer(text) as inbox:
+                    assert (inbox.destination, str(inbox.destination)) == (destination, text)
+                    await net.run(SOON_S)
+                    await there.send(text, "hello", jms_reply_to=text, label=text)
+                    first = await got(inbox)
+                    assert (str(first.jms_destination), first.jms_reply_to) == (text, destination)
+                    kept = [each.destination for each in net.host("a").holding() if each.label == text]
+                    assert kept == [text] or ("@" in text and not kept)  # Commands print this.
+                    await there.send(str(first.jms_destination), "again")
+                    assert text_of(await got(inbox)) == "again"
+            short = there.create_queue("box")
+            assert str(short) == "queue/box"
+            await there.send(short, "x")
+            assert str(short) == "queue/box@a"  # It is known now.
+
+    play(scene, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("topic/forum?order=casual", "not 'casual'; did you mean causal?"),
+        ("topic/forum?order=", "an ordering must be one of 'none', 'causal', 'delta-causal', not ''"),
+        ("topic/forum?ordr=causal", "the option 'ordr' of 'topic/forum?ordr=causal' is unknown; did you mean order?"),
+        ("topic/what?", "If the question mark belongs to the name, write one more at the end: 'topic/what??'"),
+        ("queue/x@n?order=causal", "only a topic without a holder has an order"),
+        ("channel/x?order=causal", "only a topic without a holder has an order"),
+        ("holder/x@n?order=causal", "only a topic without a holder has an order"),
+        ("topic/?order=causal", "a destination as text must be 'topic/NAME'"),
+    ],
+)
+def test_an_unknown_option_of_a_destination_is_refused_with_the_nearest(text: str, error: str) -> None:
+    with pytest.raises(InvalidDestinationException, match=re.escape(error)):
+        as_destination(text)
 
 
 TAKERS: dict[str, Callable[[Context, str], object]] = {

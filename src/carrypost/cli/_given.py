@@ -27,6 +27,9 @@ _FIELD = re.compile(r"\{(n|time)\}")
 # Leading zeros and plus signs are those of telephone numbers and codes, which stay text.
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+QUEUE, CHANNEL = "queue/", "channel/"
+KINDS = ("topic/", "holder/", CHANNEL, QUEUE)
+"""Beginnings of destinations in full. A topic whose name begins so must be given in full, too: topic/channel/x."""
 _TRUTHS = {"true": True, "false": False}
 _MODULE_BYTES_MAX = 16 << 20
 """Largest file of a module that is read. Brokers accept far less; but text is longer than the module."""
@@ -115,6 +118,26 @@ def filled(template: str, number: int) -> str:
     """Return a body with the number of the message for ``{n}`` and the time for ``{time}``."""
     now = dt.datetime.now().astimezone().isoformat(timespec="milliseconds")
     return _FIELD.sub(lambda field: str(number) if field[1] == "n" else now, template)
+
+
+def topic(name: str, *, channel: bool = False) -> str:
+    """Return the destination that ``-t`` names: by its name, or in full, as commands print it."""
+    if name.startswith(QUEUE):
+        raise LocalError(
+            f"-t requires a topic, and {name} is a queue: use -q, or write topic/{name} for a topic of that name"
+        )
+    if channel:
+        return name if name.startswith(CHANNEL) else CHANNEL + name
+    return name if name.startswith(KINDS) else f"topic/{name}"
+
+
+def queue(name: str) -> str:
+    """Return the destination that ``-q`` names: by its name, or in full, as commands print it."""
+    if name.startswith(KINDS) and not name.startswith(QUEUE):
+        raise LocalError(
+            f"-q requires a queue, and {name} is a topic: use -t, or write queue/{name} for a queue of that name"
+        )
+    return name if name.startswith(QUEUE) else QUEUE + name
 
 
 def set_property(properties: Properties, text: str) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.cli import _output, _shown
+from carrypost.cli import _given, _output, _shown
 from carrypost.cli._exit import Exit
 from carrypost.jms.destinations import ChannelTopic
 from carrypost.printing import many
@@ -53,7 +53,7 @@ def subscriber(ctx: Context, wish: SubscribeOptions) -> Openable[Consumer]:
 def receiver(ctx: Context, queue: str, selector: str | None, count: int) -> Openable[Consumer]:
     """Return a consumer of a queue for so many messages, which is to be opened."""
     ahead = 0 if count == 1 else min(count, _AHEAD_MAX)
-    return ctx.create_consumer(ctx.create_queue(queue), selector, prefetch=ahead)
+    return ctx.create_consumer(_given.queue(queue), selector, prefetch=ahead)
 
 
 async def read(consumer: Consumer, show: Callable[[Message], None], *, count: int | None, limit_s: float | None) -> int:
@@ -148,7 +148,7 @@ def _trouble(state: OverlayState) -> str:
 async def browse(joined: Joined, queue: str, selector: str | None, count: int | None, limit_s: float | None) -> int:
     """Print what waits in a queue, and take nothing; returns the exit code."""
     limit_s, came = _ANSWER_S if limit_s is None else limit_s, 0
-    async with joined.ctx.create_browser(joined.ctx.create_queue(queue), selector) as browser:
+    async with joined.ctx.create_browser(_given.queue(queue), selector) as browser:
         async for message in browser.messages(limit_s):
             _shown.show(message, json=joined.json)
             came += 1

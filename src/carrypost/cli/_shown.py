@@ -8,12 +8,13 @@ from collections.abc import Mapping
 
 import typer
 
-from carrypost.cli import _output
+from carrypost.cli import _given, _output
 from carrypost.cli._output import styled
 from carrypost.errors import MessageFormatException
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.messages.texts import text_of
+from carrypost.model.address import Kind
 from carrypost.model.properties import ValueType
 from carrypost.printing import many
 
@@ -29,6 +30,12 @@ def when(ms: float) -> str:
 def local(seconds: float) -> dt.datetime:
     """Return a time, in seconds since 1970, as clocks on the wall show it."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).astimezone()
+
+
+def place(destination: str) -> str:
+    """Return a destination as ``-t`` or ``-q`` takes it: a topic or a queue by its name, unless that is ambiguous."""
+    kind, _, name = destination.partition("/")
+    return name if kind in (Kind.TOPIC, Kind.QUEUE) and not name.startswith(_given.KINDS) else destination
 
 
 def content(message: Message) -> object:
@@ -106,7 +113,7 @@ def show(message: Message, *, json: bool) -> None:
     if json:
         _output.line(as_json(message))
         return
-    name = str(message.jms_destination).partition("/")[2].rpartition("/")[2]
+    name = place(str(message.jms_destination))
     text = content_text(message)
     lost = _said_here(message, "JMS_carrypost_EventsLost")
     if lost and isinstance(lost, int):

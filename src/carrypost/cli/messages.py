@@ -28,7 +28,7 @@ def _topic(name: str | None, queue: str | None, instead: str) -> str:
 
 def _place(name: str | None, queue: str | None, instead: str, *, channel: bool) -> str:
     """Return the destination of a topic that was named by -t, which may be a channel."""
-    return f"{'channel' if channel else 'topic'}/{_topic(name, queue, instead)}"
+    return _given.topic(_topic(name, queue, instead), channel=channel)
 
 
 def _queue(name: str | None, topic: str | None, instead: str) -> str:
@@ -119,8 +119,8 @@ def send(
     from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
 
     order = _sending.Order(
-        to=f"queue/{_queue(queue, topic, 'pub')}", body=_given.body(body, payload, file), properties=prop, label=label,
-        ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
+        to=_given.queue(_queue(queue, topic, "pub")), body=_given.body(body, payload, file), properties=prop,
+        label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
     options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
 
@@ -176,13 +176,12 @@ def sub(
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
         options.run(place, functools.partial(_receiving.unsubscribe, name=durable))
         return
-    if not channel and (modulator is not None or param):
+    destination = _place(topic, queue, "receive", channel=channel)
+    if not destination.startswith(_given.CHANNEL) and (modulator is not None or param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
     if limit_s == 0:
         raise LocalError("--for must be greater than 0, since messages need time to arrive: try --for 1")
-    wish = _receiving.SubscribeOptions(
-        _place(topic, queue, "receive", channel=channel), select, durable, _given.modulator(modulator, param)
-    )
+    wish = _receiving.SubscribeOptions(destination, select, durable, _given.modulator(modulator, param))
     options.run(place, functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=limit_s))
 
 

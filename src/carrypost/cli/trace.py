@@ -10,6 +10,7 @@ import typer
 from carrypost.cli._output import JsonOption, cell, clock, line, say, table, wants_json
 from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
 from carrypost.errors import CarrypostError
+from carrypost.model import address
 
 _SENTENCES = {
     "publish": "stored here: a program of this node sent it to {destination}",
@@ -51,7 +52,9 @@ def trace(
 
 def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:
     """Print what a node knows of a message; raises `CarrypostError` if that is nothing."""
-    rows = found["rows"] + [{"kind": "held", "t": each["received"], **each} for each in found["held"]]
+    rows = [_written(row) for row in found["rows"]] + [
+        {"kind": "held", "t": each["received"], **each} for each in found["held"]
+    ]
     if not found["kept"]:
         say(_OFF)
     if not rows:
@@ -63,6 +66,14 @@ def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:
     for named in dict.fromkeys(row["message"] for row in rows):
         fields = [(_time(row), _sentence(row)) for row in rows if row["message"] == named]
         table(f"Message {cell(named)}", ("time", "what"), fields, breakable=["what"])
+
+
+def _written(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row with the destination as commands take it."""
+    attrs = row.get("attrs", {})
+    if "destination" not in attrs:
+        return row
+    return {**row, "attrs": {**attrs, "destination": address.written(attrs["destination"])}}
 
 
 def _time(row: Mapping[str, Any]) -> str:

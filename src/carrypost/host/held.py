@@ -73,7 +73,7 @@ def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str]) -> HeldCopy:
         id=copy.id,
         message=ids.shown(copy.id),
         label=descriptor.label,
-        destination=address.written(descriptor.destination),
+        destination=address.written(descriptor.destination, descriptor.ordering.text),
         source=descriptor.node,
         role="own" if copy.own else "wanted" if copy.interesting else "carried",
         state=state_of(holdings.cache, copy.id).value,

@@ -10,6 +10,7 @@ replies come to. ``DLQ.NAME`` is where a node puts what could not be consumed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, LocalError, NamingException
@@ -44,7 +45,7 @@ class Destination:
 
     @property
     def address(self) -> str:
-        """As messages have it: ``topic/news``, ``queue/NODE/Alan``."""
+        """The address that messages have, such as ``queue/NODE/Alan``; programs write it as `str` returns it."""
         return self._text
 
     def __eq__(self, other: object) -> bool:
@@ -54,7 +55,7 @@ class Destination:
         return hash(self._text)
 
     def __str__(self) -> str:
-        return self._text
+        return address.written(self._text)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._text!r})"
@@ -87,6 +88,9 @@ class Topic(Destination):
     def ordering(self) -> Ordering:
         """In which order its messages are delivered. Topics that differ in this alone are equal."""
         return self._ordering
+
+    def __str__(self) -> str:
+        return address.written(self._text, self._ordering.text)
 
     def __repr__(self) -> str:
         ordering = f", ordering={self._ordering.text!r}" if self._ordering else ""
@@ -205,6 +209,9 @@ class NamedQueue(Queue):
         """The full name once it is known, the short one before."""
         return self._name if self.found is None else self.found.queue_name
 
+    def __str__(self) -> str:
+        return address.written_as(address.Kind.QUEUE, self.queue_name)
+
 
 _NOWHERE = "queue//"
 """Prefix that is not an address, so that the text that follows is not taken for one."""
@@ -221,31 +228,29 @@ def queue_of(name: object) -> Queue:
 def as_destination(given: object) -> object:
     """Return the destination that a text names, and what is no text as it is.
 
-    A topic is ``topic/x``, ``holder/x@NODE`` if a node holds it, or ``channel/x``. A queue is ``queue/Alan``, as the
-    directory of this node has it at first use, or, in full, ``queue/Alan@NODE``. Raises `InvalidDestinationException`
+    A topic is ``topic/x``, ``topic/x?order=causal`` with an ordering, ``holder/x@NODE`` if a node holds it, or
+    ``channel/x``. A queue is ``queue/Alan``, as the directory of this node has it at first use, or, in full,
+    ``queue/Alan@NODE``. Whatever `str` of a topic or queue returns is such a text. Raises `InvalidDestinationException`
     for any other text.
     """
     if not isinstance(given, str):
         return given
-    kind, _, name = given.partition("/")
-    if not name or kind not in _TEXT_KINDS:
-        raise InvalidDestinationException(
-            (
-                "a destination as text must be 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'queue/NAME' or "
-                f"'queue/NAME@NODE', not {given!r}"
-            )[:200]
-        )
-    if kind == address.Kind.HOLDER:
-        return HeldTopic(name)
-    if kind == address.Kind.CHANNEL:
-        return ChannelTopic(name)
-    if kind == address.Kind.QUEUE:
-        return queue_of(name)
-    address.check_levels(name)
-    return Topic(name)
+    kind, name, order = address.parted(given)
+    try:
+        ordering = Ordering.named(order)
+    except LocalError as error:
+        raise InvalidDestinationException(f"{given!r}: {error}") from None
+    if kind is address.Kind.TOPIC:
+        address.check_levels(name)
+        return Topic(name, ordering)
+    if ordering:
+        raise InvalidDestinationException(f"{given!r}: only a topic without a holder has an order: leave ?order= out")
+    return _WITHOUT_ORDER[kind](name)
 
 
-_TEXT_KINDS = frozenset({address.Kind.TOPIC, address.Kind.QUEUE, address.Kind.HOLDER, address.Kind.CHANNEL})
+_WITHOUT_ORDER: Mapping[address.Kind, Callable[[str], Destination]] = {
+    address.Kind.HOLDER: HeldTopic, address.Kind.CHANNEL: ChannelTopic, address.Kind.QUEUE: queue_of,
+}  # fmt: skip
 
 
 def as_queue(given: object, what: str) -> Queue:

@@ -32,7 +32,7 @@ from carrypost.errors import IllegalStateException, JMSException, ListenerExcept
 from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
-from carrypost.model.address import addressee
+from carrypost.model.address import addressee, written
 
 if TYPE_CHECKING:
     from carrypost.events import GivenUp, Handed
@@ -468,7 +468,7 @@ class Inbox:
         self.given_up += 1
         self._reports.report(
             ListenerException(
-                f"the message {event.descriptor.id_text} to {event.descriptor.destination} was delivered "
+                f"the message {event.descriptor.id_text} to {written(event.descriptor.destination)} was delivered "
                 f"{event.count} times and never acknowledged: it is now a dead letter"
             ),
             seen=True,  # The program rolled it back, or an earlier life ended with it.

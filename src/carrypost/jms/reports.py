@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
 from carrypost.jms.caller import Caller, is_called_by
-from carrypost.model.address import addressee
+from carrypost.model.address import addressee, written
 
 if TYPE_CHECKING:
     from carrypost.events import Unserved
@@ -25,7 +25,7 @@ _log = logging.getLogger("carrypost.jms")
 def unserved(event: Unserved) -> JMSException:
     """Return the exception that programs get for a consumer that gets no further messages."""
     return JMSException(
-        f"the consumer of {event.destination} receives no more messages: the path to "
+        f"the consumer of {written(event.destination)} receives no more messages: the path to "
         f"{addressee(event.destination)!r}, which holds the topic, is lost. Close the consumer and create "
         "it again when there is a path, or make it durable"
     )

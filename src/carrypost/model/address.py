@@ -29,6 +29,7 @@ import functools
 import re
 from typing import NamedTuple
 
+from carrypost.config.rules import nearest
 from carrypost.errors import InvalidDestinationException
 from carrypost.model.ids import NodeId
 
@@ -57,6 +58,11 @@ class Address(NamedTuple):
     """Name of the topic, queue, channel, subscription or directory entry; empty for control messages."""
 
 
+WRITTEN_KINDS = frozenset({Kind.TOPIC, Kind.HOLDER, Kind.CHANNEL, Kind.QUEUE})
+"""Kinds of destinations that programs write as text."""
+UNORDERED = "none"
+"""Order of a topic whose messages are delivered as they arrive."""
+_ORDER = "order"
 EVERYBODY = "control/all"
 """Destination of control messages to all nodes."""
 OVERLAYS = "overlay/all"
@@ -236,12 +242,52 @@ def name_of(destination: str) -> str | None:
     return found.name if found.node is None else queue_name(found.name, found.node)
 
 
-def written(destination: str) -> str:
-    """Return a destination as programs write it: ``topic/x``, ``queue/Alan@N``; others are returned unchanged."""
-    name = name_of(destination)
-    if name is None:
+def written(destination: str, order: str = UNORDERED) -> str:
+    """Return a destination as programs write it; one that is not for programs is returned unchanged.
+
+    Those are ``topic/x``, ``topic/x?order=causal``, ``holder/x@N``, ``channel/x`` and ``queue/Alan@N``.
+    """
+    found = address(destination)
+    if found is None or found.kind not in WRITTEN_KINDS:
         return destination
-    return (_QUEUE if destination.startswith(_QUEUE) else _TOPIC) + name
+    name = found.name if found.node is None else queue_name(found.name, found.node)
+    return written_as(found.kind, name, order)
+
+
+def written_as(kind: Kind, name: str, order: str = UNORDERED) -> str:
+    """Return a destination of this kind and full name as programs write it; `parted` reads it."""
+    # Options follow the last question mark. A name may contain question marks, too: one more at the
+    # end then says that there are no options.
+    options = f"?{_ORDER}={order}" if order != UNORDERED else "?" if "?" in name else ""
+    return f"{kind}/{name}{options}"
+
+
+def parted(text: str) -> tuple[Kind, str, str]:
+    """Return the kind, the name and the order of a destination that a program wrote.
+
+    Raises `InvalidDestinationException` for other texts. The order may be one that does not exist.
+    """
+    kind, _, rest = text.partition("/")
+    name, mark, options = rest.rpartition("?")
+    if kind not in WRITTEN_KINDS or not rest or (mark and not name):
+        raise InvalidDestinationException(
+            (
+                "a destination as text must be 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'queue/NAME' or "
+                f"'queue/NAME@NODE', not {text!r}"
+            )[:200]
+        )
+    if not mark:
+        return Kind(kind), rest, UNORDERED
+    if not options and "?" in name:
+        return Kind(kind), name, UNORDERED
+    option, _, order = options.partition("=")
+    if option != _ORDER:
+        raise InvalidDestinationException(
+            f"the option {option!r} of {text!r} is unknown{nearest(option, [_ORDER])}. Write {kind}/{name} with an "
+            f"option, such as ?{_ORDER}=causal, or without. If the question mark belongs to the name, write one more "
+            f"at the end: {text + '?'!r}"
+        )
+    return Kind(kind), name, order
 
 
 def _named(name: object, what: str) -> str:

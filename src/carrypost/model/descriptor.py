@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
 
 import msgspec
 
+from carrypost.config.rules import nearest
 from carrypost.errors import DecodeError, LocalError
 from carrypost.model import headers, ids, recipient_lists
 from carrypost.model.headers import Headers
@@ -90,7 +91,8 @@ class Ordering(enum.IntEnum):
         """Return the ordering of this name; raises `LocalError` for anything else."""
         found = _ORDERINGS.get(text) if isinstance(text, str) else None
         if found is None:
-            raise LocalError(f"an ordering must be one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}")
+            hint = nearest(text, _ORDERINGS) if isinstance(text, str) else ""
+            raise LocalError(f"an ordering must be one of {', '.join(map(repr, _ORDERINGS))}, not {text!r}{hint}"[:200])
         return found
 
 

@@ -322,7 +322,9 @@ class Claimant:
     def written(self) -> str:
         """Name for people: its topic, with the name that its user gave it, or its queue."""
         name = topic_written(self.pattern)
-        place = written(_one(self.pattern) or self.pattern) if name is None else topic(name)
+        place = (
+            written(_one(self.pattern) or self.pattern) if name is None else written(topic(name), self.ordering.text)
+        )
         return place if self.name in (self.pattern, name_of(self.pattern)) else f"{place} ({self.name})"
 
     def next_consumer(self) -> Consumer | None:

@@ -75,11 +75,11 @@ class Actions:
     # --- sending -------------------------------------------------------------------------------------------
 
     async def _pub(self, line: Line) -> None:
-        await self._give(f"topic/{line.options['-t']}", line)
+        await self._give(_given.topic(line.options["-t"]), line)
         self._say("The Message has been published")
 
     async def _send(self, line: Line) -> None:
-        await self._give(f"queue/{line.options['-q']}", line)
+        await self._give(_given.queue(line.options["-q"]), line)
         self._say("The Message has been sent")
 
     async def _give(self, to: str, line: Line) -> None:
@@ -98,7 +98,7 @@ class Actions:
             raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends the subscription")
         patterns = dict(map(_pair, line.repeated.get("-ssl", [])))
         count, limit_s, select = _count(line), _length_s(line, "-for"), line.options.get("-select")
-        wish = _receiving.SubscribeOptions(f"topic/{topic}", select, durable, patterns=patterns)
+        wish = _receiving.SubscribeOptions(_given.topic(topic), select, durable, patterns=patterns)
         consumer = await _receiving.subscriber(self._joined.ctx, wish)
         self._say("Waiting ....")
         task = asyncio.get_running_loop().create_task(self._read_on(topic, consumer, count, limit_s))

@@ -323,14 +323,17 @@ class Namespace:
             raise NameAlreadyBoundException(f"{asked.name!r} is a context: choose another name, or destroy it first")
         if own is not None and not asked.replace:
             raise NameAlreadyBoundException(
-                f"{asked.name!r} is bound to {own.destination!r} on this node: rebind it, or unbind it first"
+                f"{asked.name!r} is bound to {address.written(own.destination)!r} on this node: rebind it, or unbind "
+                "it first"
             )
 
     def destructible(self, name: str) -> Entry:
         """Return the context of this name, which may be removed; raises otherwise."""
         own = self._bound.get(name)
         if own is not None and not own.is_context:
-            raise NotContextException(f"{name!r} is bound to {own.destination!r}, and is not a context: unbind it")
+            raise NotContextException(
+                f"{name!r} is bound to {address.written(own.destination)!r}, and is not a context: unbind it"
+            )
         if own is None:
             raise self.missing(name, "context that was created here")
         if below := self._own_below(name):

@@ -45,8 +45,8 @@ class HeldCopies:
 
 
 def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
-    queue, _, _ = copy.destination.rpartition("@")
-    return (not call.destination or call.destination in (copy.destination, queue)) and (
+    queue, topic = copy.destination.rpartition("@")[0], copy.destination.rpartition("?")[0]
+    return (not call.destination or call.destination in (copy.destination, queue, topic)) and (
         not call.foreign or copy.role == "carried"
     )
 
