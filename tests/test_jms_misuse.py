@@ -164,7 +164,7 @@ MISUSES: dict[str, Row] = {
         lambda c: c.create_consumer(NEWS).receive(), State,  # type: ignore[operator]  # it is refused
         r"create_consumer must be awaited first: `consumer = await ctx.create_consumer\(…\)`"),
     "iteration of a consumer not awaited": (iterate_unopened, State, "create_consumer must be awaited first"),
-    "processing in another mode": (process, State, "create it with SessionMode.INDIVIDUAL_ACKNOWLEDGE"),
+    "processing in another mode": (process, State, 'create it with acknowledge="individual", or'),
     "change of a received message": (change_received, MessageNotWriteableException, r"clear_body\(\) first"),
     # Client ids and subscriptions.
     "late client id": (late_client_id, State, "set it first, or give it to the connection factory"),

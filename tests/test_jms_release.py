@@ -273,7 +273,7 @@ async def test_other_modes_release_nothing(net: testing.Network, mode: SessionMo
         inbox = await of_own_queue(ctx)
         await sender.send("queue/box", "x")
         message = await got(inbox)
-        with pytest.raises(IllegalStateException, match=r"release\(\) requires a context .*INDIVIDUAL_ACKNOWLEDGE"):
+        with pytest.raises(IllegalStateException, match=r"release\(\) requires a consumer .*INDIVIDUAL_ACKNOWLEDGE"):
             await message.release()
 
 

@@ -235,7 +235,7 @@ async def test_of_two_clients_with_the_same_message_one_commits(net: testing.Net
         await net.run(SOON_S)
         assert quick.take("RECEIPT").headers["receipt-id"] == "x"
         await slow.error("COMMIT\ntransaction:t\nreceipt:x\n\n^", "the lease of the message is over")
-        assert [each.text async for each in bills.messages(timeout=SOON_S)] == ["bill"]  # type: ignore[attr-defined]
+        assert [each.text async for each in bills.messages(timeout=SOON_S)] == ["bill"]
 
 
 @scene("a")

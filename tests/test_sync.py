@@ -200,6 +200,37 @@ def test_messages_are_acknowledged_released_and_processed_by_plain_calls(context
     assert inbox.receive_body(str, WITHIN_S) == "b"
 
 
+def test_a_loop_over_jobs_goes_on_after_a_failure(context: Make) -> None:
+    ctx, topic = context(), fresh()
+    with ctx.create_consumer(topic, acknowledge="individual") as inbox:
+        for text in ("a", "b"):
+            ctx.send(topic, text)
+        done: list[tuple[str | None, bool]] = []
+        for job in inbox.processing(timeout=WITHIN_S):
+            with job as message:
+                assert isinstance(message, sync.TextMessage)
+                if message.text == "a" and not message.jms_redelivered:
+                    raise ZeroDivisionError
+                done.append((message.text, message.jms_redelivered))
+            if len(done) == 2:
+                break
+        assert done == [("b", False), ("a", True)]
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(inbox, ctx, topic)
+        back = inbox.receive(WITHIN_S)
+        assert back is not None
+        assert (back.text, back.jms_redelivered) == ("c", True)
+    with pytest.raises(IllegalStateException, match='acknowledge="individual"'):
+        ctx.create_consumer(topic).processing()
+
+
+def interrupt(inbox: sync.Consumer, ctx: sync.Context, topic: str) -> None:
+    ctx.send(topic, "c")
+    for job in inbox.processing():
+        with job:
+            raise KeyboardInterrupt
+
+
 def test_transactions_commit_and_roll_back(context: Make) -> None:
     ctx, topic = context(SessionMode.SESSION_TRANSACTED), fresh()
     inbox = context().create_consumer(topic)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from carrypost.jms.destinations import Destination, Queue, Topic
     from carrypost.jms.durations import UnitWarning
     from carrypost.jms.factory import ConnectionFactory
+    from carrypost.jms.jobs import Job
     from carrypost.jms.messages import (
         BytesMessage,
         MapMessage,
@@ -119,6 +120,7 @@ __all__ = [
     "JMSRuntimeException",
     "JMSSecurityException",
     "JMSSecurityRuntimeException",
+    "Job",
     "LimitError",
     "ListenerException",
     "LocalError",
@@ -178,6 +180,7 @@ _HOMES = {
     "jms.destinations": ("Destination", "Queue", "Topic"),
     "jms.durations": ("UnitWarning",),
     "jms.factory": ("ConnectionFactory",),
+    "jms.jobs": ("Job",),
     "jms.messages": (
         "BytesMessage", "MapMessage", "Message", "ObjectMessage", "StreamMessage", "TextMessage", "register",
     ),

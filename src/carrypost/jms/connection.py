@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
 from carrypost.jms.caller import Caller
 from carrypost.jms.reports import NODE_ENDED, Reports, unserved
-from carrypost.jms.session import OpenConnection, Session
+from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ class Connection:
             session.inbox.start()
         return session
 
-    async def close_session(self, session: Session) -> None:
-        """Close a session; the last one closes the connection."""
+    async def close_session(self, session: Session, reason: str = CONTEXT_CLOSED) -> None:
+        """Close a session; the last one closes the connection. `reason`: what later calls on the session raise."""
         try:
-            await session.close()
+            await session.close(reason)
         except JMSException:
             if not session.ended:  # Else the node is gone, and with it what was to be closed.
                 raise

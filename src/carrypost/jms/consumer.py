@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.jms.durations import Duration, in_seconds, seconds
+from carrypost.jms.jobs import Job
+from carrypost.jms.messages.message import check_individual
 
 if TYPE_CHECKING:
     from carrypost.events import OverlayState
@@ -27,11 +29,20 @@ class MessageListener(Protocol):
         """Handle a message. Raising an exception means that it was not consumed."""
 
 
+class SessionOwner(Protocol):
+    """The part of a context that opened a session for one consumer."""
+
+    async def release(self, session: Session) -> None:
+        """Close the session of a consumer that is closed."""
+
+
 class Consumer:
     """One consumer; opened by the `create_…consumer` methods of a context, and closed by `close` or ``async with``."""
 
-    def __init__(self, session: Session, intake: Intake) -> None:
+    def __init__(self, session: Session, intake: Intake, owner: SessionOwner | None = None) -> None:
         self._session, self._intake = session, intake
+        self._owner = owner
+        """The owner of the session, if the session closes with the consumer."""
         self._listener: object = None
 
     async def __aenter__(self) -> Self:
@@ -117,6 +128,24 @@ class Consumer:
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()
 
+    def processing(self, timeout: Duration | None = None) -> AsyncIterator[Job]:
+        """Iterate over messages as jobs, whose failures do not end the loop; `timeout` as with `messages`.
+
+        ::
+
+            async for job in consumer.processing():
+                async with job as message:
+                    print(message.text)
+
+        A message is acknowledged when its block ends. If the block raises an exception, that is logged, the message
+        comes again after a while, and the loop goes on with others. After `messaging.tries` failures the message
+        becomes a dead letter.
+
+        Raises `IllegalStateException` unless messages are acknowledged one by one: ``acknowledge="individual"``.
+        """
+        check_individual(self._session, "processing()")
+        return (Job(message) async for message in self.messages(timeout))
+
     def _receive(self, timeout: Duration | None, kind: type | None) -> Coroutine[Any, Any, Message | None]:
         return self._intake.receive(None if timeout is None else seconds(timeout, "a timeout"), kind)
 
@@ -152,11 +181,14 @@ class Consumer:
     async def close(self) -> None:
         """Close the consumer: a pending `receive` returns None, and unread messages are returned. Idempotent.
 
-        Messages that its program got and did not acknowledge stay with the context.
+        Messages that its program got and did not acknowledge stay with the context. A consumer with an acknowledgement
+        mode of its own returns them.
         """
         if not self.closed:
             self._session.check_not_listening("close a consumer of its own context")
             await self._session.leave(self._intake)
+            if self._owner is not None:
+                await self._owner.release(self._session)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._intake.waiting)} waiting"

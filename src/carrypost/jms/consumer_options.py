@@ -30,6 +30,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = False
     modulator: Any = None
     relocation: Any = None
+    acknowledge: Any = None
+    """Mode of the consumer alone; None: that of its context."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "destination", as_destination(self.destination))

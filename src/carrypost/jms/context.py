@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from carrypost.errors import IllegalArgumentException
 from carrypost.jms import queue_declaration, requestor
 from carrypost.jms.connection import Connection
-from carrypost.jms.consumer import Consumer
+from carrypost.jms.consumer_creation import ConsumerCreation
 from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
 from carrypost.jms.context_sessions import ContextSessions
 from carrypost.jms.destinations import Destination, Queue, as_queue, named, resolved
@@ -22,12 +22,10 @@ from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.messages import Message
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
-from carrypost.jms.openable import Openable
 from carrypost.jms.pending_send import pending
 from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
-from carrypost.jms.topic_declaration import TopicDeclaration
 
 if TYPE_CHECKING:
     from carrypost.jms.reports import ExceptionListener
@@ -35,13 +33,11 @@ if TYPE_CHECKING:
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.ids import NodeId
     from carrypost.mom.placement import Policy
-    from carrypost.overlay.modulator import Modulator
 
 L = TypeVar("L", bound=Callable[[Any], object])
-Relocation = Literal["strict", "stateless", "lossy", "light"]
 
 
-class Context(TopicDeclaration):
+class Context(ConsumerCreation):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
     def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
@@ -214,95 +210,6 @@ class Context(TopicDeclaration):
         return await self._sessions.opened().sent(message_id)
 
     # --- consumers -----------------------------------------------------------------------------------------
-
-    def create_consumer(
-        self,
-        destination: Destination | str,
-        selector: str | None = None,
-        *,
-        no_local: bool = False,
-        patterns: Mapping[str, str] | None = None,
-        prefetch: int | None = None,
-        modulator: Modulator | None = None,
-        relocation: Relocation | None = None,
-    ) -> Openable[Consumer]:
-        """Return a consumer of a topic or a queue, to be awaited or entered by ``async with``; it lasts while open.
-
-        `selector`: receive only messages that match it; other messages of a queue wait for other consumers.
-        `no_local`: leave out messages of this connection. `patterns`: receive only messages whose attributes match
-        these regular expressions. Both are for topics. `prefetch`: number of messages that the node hands over ahead of
-        the program. With 1, at most one message is in doubt after a crash. With 0, for queues, the node requests a
-        message only while `receive` waits, and leaves the rest to other consumers.
-
-        For a channel, the consumer's home broker runs the selector, or the `modulator`, on every event. `relocation`
-        selects how its seat moves to another broker: "strict" loses nothing; "stateless", "lossy" and "light" give up
-        the modulator's state, events, or both. Raises `IllegalStateException` if the overlay is off.
-        """
-        wanted = ConsumerOptions(
-            destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
-            modulator=modulator, relocation=relocation,
-        )  # fmt: skip
-        return self._sessions.opening(wanted, "create_consumer")
-
-    def create_durable_consumer(
-        self,
-        topic: Destination | str,
-        name: str,
-        selector: str | None = None,
-        *,
-        no_local: bool = False,
-        patterns: Mapping[str, str] | None = None,
-        prefetch: int | None = None,
-        modulator: Modulator | None = None,
-        relocation: Relocation | None = None,
-    ) -> Openable[Consumer]:
-        """Return a consumer of a durable subscription, which collects messages while it has none, until `unsubscribe`.
-
-        It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
-        selector creates it anew; another modulator, for a channel, replaces its present one.
-        """
-        wanted = ConsumerOptions(
-            destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), durable=True, modulator=modulator, relocation=relocation,
-        )  # fmt: skip
-        return self._sessions.opening(wanted, "create_durable_consumer")
-
-    def create_shared_consumer(
-        self,
-        topic: Destination | str,
-        name: str,
-        selector: str | None = None,
-        *,
-        patterns: Mapping[str, str] | None = None,
-        prefetch: int | None = None,
-        modulator: Modulator | None = None,
-        relocation: Relocation | None = None,
-    ) -> Openable[Consumer]:
-        """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
-        wanted = ConsumerOptions(
-            destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), shared=True, modulator=modulator, relocation=relocation,
-        )  # fmt: skip
-        return self._sessions.opening(wanted, "create_shared_consumer")
-
-    def create_shared_durable_consumer(
-        self,
-        topic: Destination | str,
-        name: str,
-        selector: str | None = None,
-        *,
-        patterns: Mapping[str, str] | None = None,
-        prefetch: int | None = None,
-        modulator: Modulator | None = None,
-        relocation: Relocation | None = None,
-    ) -> Openable[Consumer]:
-        """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
-        wanted = ConsumerOptions(
-            destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), shared=True, durable=True, modulator=modulator,
-            relocation=relocation,
-        )  # fmt: skip
-        return self._sessions.opening(wanted, "create_shared_durable_consumer")
 
     async def unsubscribe(self, name: str) -> None:
         """End a durable subscription of this client id, with everything that waits for it.

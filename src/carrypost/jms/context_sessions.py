@@ -16,11 +16,12 @@ from carrypost.jms.consumer import Consumer
 from carrypost.jms.consumer_options import asked
 from carrypost.jms.destinations import Queue, as_destination, resolved
 from carrypost.jms.mapping import Sending
-from carrypost.jms.modes import SessionMode
+from carrypost.jms.modes import SessionMode, acknowledge_mode
 from carrypost.jms.openable import Openable
 from carrypost.jms.requestor import Requestor
 from carrypost.jms.responder import Responder
 from carrypost.jms.send_options import send_options
+from carrypost.jms.session import CONSUMER_CLOSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +43,10 @@ _CLOSED = "closed: create another"
 
 
 class ContextSessions:
-    """The context's own session, one for each function decorated by `Context.listener`, and that of its requests."""
+    """The context's own session, those of decorated functions and of consumers with a mode of their own, and one more.
+
+    The last one is that of its requests.
+    """
 
     def __init__(self, connection: Connection, mode: SessionMode) -> None:
         self.mode = mode
@@ -52,8 +56,8 @@ class ContextSessions:
         self.requestor = Requestor(connection)
         self._connection = connection
         self._own: Session | None = None
-        self._listening: list[Session] = []
-        """The sessions of decorated functions."""
+        self._others: list[Session] = []
+        """The sessions of decorated functions, and of consumers with a mode of their own."""
         self._standing: set[asyncio.Task[None]] = set()
         """Tasks that open those."""
         self._failures: list[JMSException] = []
@@ -133,7 +137,7 @@ class ContextSessions:
     @property
     def all(self) -> list[Session]:
         """All sessions except that of requests, which has no listeners."""
-        return [*([] if self._own is None else [self._own]), *self._listening]
+        return [*([] if self._own is None else [self._own]), *self._others]
 
     def check_not_closed(self) -> None:
         """Raise `IllegalStateException` if the context is closed."""
@@ -151,8 +155,11 @@ class ContextSessions:
             self._connection.start()
 
     def opening(self, wanted: ConsumerOptions, call: str) -> Openable[Consumer]:
-        """Return a consumer of the context's own session that is opened later; `call` is what the program called."""
-        session = self.opened()
+        """Return a consumer that is opened later, in the context's own session unless it has a mode of its own.
+
+        `call` is what the program called.
+        """
+        own, mode = self.opened(), self._own_mode(wanted)
         least = 0 if isinstance(wanted.destination, Queue) else 1
         if wanted.prefetch is not None and (type(wanted.prefetch) is not int or wanted.prefetch < least):
             raise IllegalArgumentException(
@@ -161,14 +168,48 @@ class ContextSessions:
 
         async def opened() -> Consumer:
             self._connection.used = True
-            return await self._consume(session, wanted)
+            return await (self._consume(own, wanted) if mode is None else self._consume_apart(mode, wanted))
 
         return Openable(opened, call)
 
-    async def _consume(self, session: Session, wanted: ConsumerOptions) -> Consumer:
-        consumer = Consumer(session, await session.consume(wanted))
+    def _own_mode(self, wanted: ConsumerOptions) -> SessionMode | None:
+        """Return the mode that a consumer is to have for itself; None: that of the context."""
+        if wanted.acknowledge is None:
+            return None
+        if self.mode is SessionMode.SESSION_TRANSACTED:
+            raise IllegalStateException(
+                "the messages of a transacted context are acknowledged by its commit: leave acknowledge out, or create "
+                "the consumer in another context (ctx.create_context())"
+            )
+        return acknowledge_mode(wanted.acknowledge)
+
+    async def _consume(
+        self, session: Session, wanted: ConsumerOptions, owner: ContextSessions | None = None
+    ) -> Consumer:
+        consumer = Consumer(session, await session.consume(wanted), owner)
         self.start_by_itself()
         return consumer
+
+    async def _consume_apart(self, mode: SessionMode, wanted: ConsumerOptions) -> Consumer:
+        """Open a consumer in a session of its own."""
+        session = await self._connection.open_session(mode)
+        if self.state == _CLOSED:  # Meanwhile.
+            await self._connection.close_session(session)
+            raise IllegalStateException(f"this context is {_CLOSED}")
+        self._others.append(session)
+        for each in self.all:
+            each.acknowledgement.flush()  # A new subscription has what nobody acknowledged, as in `Session.consume`.
+        try:
+            return await self._consume(session, wanted, self)
+        except BaseException:
+            await self.release(session)
+            raise
+
+    async def release(self, session: Session) -> None:
+        """Close the session of a consumer that is closed, unless the context is being closed with all of them."""
+        if self.state != _CLOSED and session in self._others:
+            self._others.remove(session)
+            await self._connection.close_session(session, CONSUMER_CLOSED)
 
     def listening(self, wanted: ConsumerOptions, *, responds: bool = False) -> Callable[[L], L]:
         """Return a decorator: the function gets the messages of a consumer, in a session of its own.
@@ -194,14 +235,14 @@ class ContextSessions:
     async def _listen(self, wanted: ConsumerOptions, function: Callable[[Any], object], *, responds: bool) -> None:
         try:
             session = await self._connection.open_session(SessionMode.SESSION_TRANSACTED if responds else self.mode)
-            self._listening.append(session)
+            self._others.append(session)
             listener: Any = function
             if responds and session.transaction is not None:
                 listener = Responder(session, session.transaction, function)
             try:
                 (await self._consume(session, wanted)).set_message_listener(listener)
             except JMSException:
-                self._listening.remove(session)
+                self._others.remove(session)
                 await self._connection.close_session(session)
                 raise
         except JMSException as error:
@@ -277,7 +318,7 @@ class ContextSessions:
 
     async def _close(self, own: Session) -> None:
         await self._stand()
-        for session in self._listening:
+        for session in self._others:
             await self._connection.close_session(session)
         await self.requestor.close()
         await self._connection.close_session(own)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
+from carrypost.config.rules import nearest
 from carrypost.errors import IllegalArgumentException
 
 
@@ -43,3 +45,24 @@ def session_mode(given: object) -> SessionMode:
         return SessionMode(given)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
         raise IllegalArgumentException(f"the mode of a context must be a SessionMode, not {given!r}"[:200]) from None
+
+
+Acknowledge = Literal["auto", "client", "dups-ok", "individual"]
+"""The mode of one consumer, as the option `acknowledge` names it."""
+_BY_TEXT = {
+    "auto": SessionMode.AUTO_ACKNOWLEDGE,
+    "client": SessionMode.CLIENT_ACKNOWLEDGE,
+    "dups-ok": SessionMode.DUPS_OK_ACKNOWLEDGE,
+    "individual": SessionMode.INDIVIDUAL_ACKNOWLEDGE,
+}
+
+
+def acknowledge_mode(given: object) -> SessionMode:
+    """Return the mode of a consumer that is named so; callers are not all checked."""
+    found = _BY_TEXT.get(given) if isinstance(given, str) else None
+    if found is None:
+        hint = nearest(given, _BY_TEXT) if isinstance(given, str) else ""
+        raise IllegalArgumentException(
+            f"acknowledge must be one of {', '.join(map(repr, _BY_TEXT))}, not {given!r}{hint}"[:200]
+        )
+    return found

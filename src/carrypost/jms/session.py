@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from carrypost.jms.reports import Reports
     from carrypost.jms.temporary import Temporaries
 
+CONTEXT_CLOSED = "this context is closed: create another"
+CONSUMER_CLOSED = "this consumer is closed: create another"
 _SENDS_IN_A_ROW = 32
 _PLAIN = frozenset({Topic, Queue})
 """Destinations that need no lookup before a message is sent there."""
@@ -201,6 +203,7 @@ class Session:
         self.connection.temporaries.check_consumer(destination)
         wanted = msgspec.structs.replace(wanted, destination=destination)
         number = await self.units.provider.consume(self.number, asked(wanted))
+        self.units.check()  # Closed meanwhile, it has taken its consumers with it.
         intake = self.connection.intakes[number] = self.inbox.add(number, wanted)
         return intake
 
@@ -229,7 +232,7 @@ class Session:
         """Close one consumer."""
         intake.hold_back()
         unread = [each.number for each in intake.waiting]
-        self._remove(intake, "this consumer is closed: create another")
+        self._remove(intake, CONSUMER_CLOSED)
         self.acknowledgement.flush()
         await self.units.provider.close_consumer(intake.number, unread)
 
@@ -335,14 +338,17 @@ class Session:
         self.listening.abandon()
         self.completions.abandon()
 
-    async def close(self) -> None:
-        """End the session: listeners finish their message, and unacknowledged messages are returned."""
+    async def close(self, reason: str = CONTEXT_CLOSED) -> None:
+        """End the session: listeners finish their message, and unacknowledged messages are returned.
+
+        `reason`: what later calls raise.
+        """
         await self._quit_delivering()
         if self.transaction is not None:
             self.transaction.abandon()
         await self.completions.done()
         unread = self.inbox.unread
-        self._end("this context is closed: create another")
+        self._end(reason)
         if not self.ended:
             await self.units.provider.close_session(self.number, unread)
 

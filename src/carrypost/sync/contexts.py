@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from carrypost.events import SendState
-from carrypost.jms import consumer, context, factory, producer, queue_browser, requestor, sent
+from carrypost.jms import consumer, context, factory, jobs, producer, queue_browser, requestor, sent
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
+from carrypost.jms.messages.message import check_individual
 from carrypost.jms.modes import SessionMode
 from carrypost.model.ids import NodeId
 from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
@@ -24,6 +25,8 @@ from carrypost.sync.process import loop, post, running
 from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from carrypost.jms.completions import CompletionListener
     from carrypost.jms.reports import ExceptionListener
     from carrypost.model.descriptor import Descriptor
@@ -84,6 +87,21 @@ class Producer(producer.Producer):
         return super().set_async(plain(listener))
 
 
+@documented(jobs.Job)
+class Job(Blocking[jobs.Job]):
+    def __init__(self, inner: jobs.Job) -> None:
+        super().__init__(inner)
+        self._block = entered(inner)
+
+    def __enter__(self) -> Message:
+        return as_message(self._block.__enter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, traceback)
+
+
 @documented(consumer.Consumer)
 class Consumer(Closing[consumer.Consumer]):
     destination = reading(consumer.Consumer.destination)
@@ -126,6 +144,11 @@ class Consumer(Closing[consumer.Consumer]):
 
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
+
+    @documented(consumer.Consumer.processing)
+    def processing(self, timeout: Duration | None = None) -> Iterator[Job]:
+        check_individual(self._inner._session, "processing()")
+        return (Job(jobs.Job(message)) for message in self.messages(timeout))
 
     def _receive(self, timeout: Duration | None, kind: type | None) -> Message | None:
         while (batch := self._read_ahead(timeout, kind, 1)) is not None:

@@ -55,6 +55,16 @@ class Acknowledger(Protocol):
         """Note that the program failed with this message: it is redelivered, unless that happened too often."""
 
 
+def check_individual(session: Acknowledger | None, call: str) -> Acknowledger:
+    """Return a session that acknowledges each message for itself; raises `IllegalStateException` for any other."""
+    if session is None or session.mode is not SessionMode.INDIVIDUAL_ACKNOWLEDGE:
+        raise IllegalStateException(
+            f"{call} requires a consumer that acknowledges messages individually: create it with "
+            'acknowledge="individual", or its context with SessionMode.INDIVIDUAL_ACKNOWLEDGE'
+        )
+    return session
+
+
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a received message."""
 
@@ -175,13 +185,7 @@ class Message:
 
     def _individual(self, call: str) -> Acknowledger:
         """Return the session of the message, if it acknowledges each for itself; raises `IllegalStateException`."""
-        session = self._acknowledger
-        if session is None or session.mode is not SessionMode.INDIVIDUAL_ACKNOWLEDGE:
-            raise IllegalStateException(
-                f"{call} requires a context that acknowledges messages individually: create it with "
-                "SessionMode.INDIVIDUAL_ACKNOWLEDGE"
-            )
-        return session
+        return check_individual(self._acknowledger, call)
 
     @asynccontextmanager
     async def processing(self) -> AsyncIterator[Self]:
