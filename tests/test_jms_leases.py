@@ -41,14 +41,40 @@ async def test_what_is_acknowledged_after_its_lease_is_refused(
 ) -> None:
     await declare(net, "x")
     async with net.context(node, mode) as slow, net.context("c") as other:
-        message = await got(await slow.create_consumer(BOX))
+        inbox = await slow.create_consumer(BOX)
+        message = await got(inbox)
         await net.run(LEASE_S)
         if elsewhere:
             assert await texts(await other.create_consumer(BOX)) == ["x"]
         with pytest.raises(IllegalStateException, match=r"the lease of the message is over.*lease_s"):
             await message.acknowledge()
         if not elsewhere:
+            again = await got(inbox)
+            assert (again.text, again.jms_redelivered) == ("x", True)
+
+
+@on_both_nodes
+@pytest.mark.parametrize("mode", [AUTO, CLIENT, TRANSACTED], ids=lambda mode: mode.name)
+@scene("a", "b", "c")
+async def test_a_consumer_that_was_late_once_gets_further_messages(
+    net: testing.Network, node: str, mode: SessionMode
+) -> None:
+    await declare(net, "x")
+    async with net.context("a") as here, net.context(node, mode) as slow, net.context("c") as other:
+        inbox = await slow.create_consumer(BOX)
+        if mode is AUTO:
+            inbox.set_message_listener(lambda _: net.run(LEASE_S + 5))
+            await net.run(LEASE_S + SOON_S)
+            inbox.set_message_listener(None)
+        else:
+            await got(inbox)
+            await net.run(LEASE_S)
             assert await texts(await other.create_consumer(BOX)) == ["x"]
+            with pytest.raises(JMSException, match="lease of the message is over"):
+                await (slow.commit() if mode is TRANSACTED else slow.acknowledge())
+            await other.close()
+        await here.send(BOX, "y")
+        assert (await got(inbox)).text == "y"
 
 
 @on_both_nodes

@@ -330,6 +330,8 @@ class Claims:
             lapsed = claim.is_lapsed(self._holdings.now_us)
             if lapsed and claim.number in unreported:
                 claim.claimant.miss()
+            elif lapsed:
+                claim.claimant.answer_late()
             if lapsed or claim.claimant.ended:
                 self._end(claim)
                 continue

@@ -291,11 +291,17 @@ class Messaging(Layer):
         """Return the claims that an acknowledgement ends; return those to their queues for which it is too late."""
         session = self.sessions.session(ack.session)
         claims = session.named(ack)
-        session.overtaken -= session.named_overtaken(ack)
-        if ack.late is Late.RETURN and (late := leases.lapsed(claims, self._holdings.now_us)):
+        if not session.leased:
+            return claims
+        late = leases.lapsed(claims, self._holdings.now_us)
+        session.forget_overtaken(session.named_overtaken(ack))
+        if ack.late is Late.RETURN:
             self.claims.give_back(late)
-            self.queues.follow_up(self._holdings.now_us)
             claims = session.named(ack)
+        else:
+            for claim in late:
+                claim.claimant.answer_late()
+        self.queues.follow_up(self._holdings.now_us)
         return claims
 
     # --- commands ------------------------------------------------------------------------------------------
@@ -308,10 +314,10 @@ class Messaging(Layer):
         before, found = self.claims.number, self.sessions.session(session)
         if numbers is None:
             claims = list(found.handed.values())
-            found.overtaken.clear()
+            found.forget_overtaken(list(found.overtaken))
         else:
             claims = [found.handed[number] for number in numbers if number in found.handed]
-            found.overtaken.difference_update(numbers)
+            found.forget_overtaken(numbers)
         self.claims.give_back(claims, unread=unread)
         self.queues.follow_up(self._holdings.now_us)
         return before

@@ -23,6 +23,8 @@ from carrypost.mom.backlog import Backlog
 from carrypost.mom.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
@@ -183,7 +185,7 @@ class Claim(msgspec.Struct, eq=False):
     def overtake(self, now: int) -> None:
         """Note that its message leaves: if a session has it after its lease, another consumer acknowledged it."""
         if self.state is ClaimState.HANDED and self.consumer is not None and self.leased and self.is_lapsed(now):
-            self.consumer.session.overtaken.add(self.number)
+            self.consumer.session.overtaken[self.number] = self.claimant
 
     def doubt(self) -> None:
         """Note that a program was handed it, and perhaps crashed because of it: from now on it is handed over alone."""
@@ -232,8 +234,8 @@ class Session(msgspec.Struct, eq=False):
     """The doubtful claims among those that it has, by number."""
     leased: bool = False
     """True if it was ever handed a message with a lease."""
-    overtaken: set[int] = set()
-    """Numbers of messages whose leases ended, and that are gone because other consumers acknowledged them."""
+    overtaken: dict[int, Claimant] = {}
+    """By number, who had messages whose leases ended, and that are gone because other consumers acknowledged them."""
     closed: bool = False
 
     def named(self, ack: Ack) -> list[Claim]:
@@ -243,9 +245,15 @@ class Session(msgspec.Struct, eq=False):
         found += [claim for number in numbers if number > ack.through and (claim := self.handed.get(number))]
         return found
 
-    def named_overtaken(self, ack: Ack) -> set[int]:
+    def named_overtaken(self, ack: Ack) -> list[int]:
         """Return the numbers of overtaken messages that an acknowledgement names."""
-        return {number for number in self.overtaken if number <= ack.through or number in ack.numbers}
+        return [number for number in self.overtaken if number <= ack.through or number in ack.numbers]
+
+    def forget_overtaken(self, numbers: Iterable[int]) -> None:
+        """Forget overtaken messages that its program acknowledged or returned, too late."""
+        for number in numbers:
+            if (claimant := self.overtaken.pop(number, None)) is not None:
+                claimant.answer_late()
 
 
 class Consumer(msgspec.Struct, eq=False):
@@ -339,6 +347,9 @@ class Claimant:
 
     def miss(self) -> None:
         """Note that its consumer does not get a message of a queue that was assigned to it."""
+
+    def answer_late(self) -> None:
+        """Note that its program acknowledged or returned a message of a queue after its lease."""
 
     def give_back(self, tenure: Tenure) -> None:
         """Return a message of a queue that none of its sessions has any more."""

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 class Returned:
     """Messages that consumers of queues missed or gave back, until the receiver processes them."""
 
-    __slots__ = ("tenures", "unserved")
+    __slots__ = ("late", "tenures", "unserved")
 
     def __init__(self) -> None:
         self.unserved: list[QueueConsumer] = []
         """Consumers that missed a message, and take another one instead."""
         self.tenures: list[Tenure] = []
         """Messages that sessions gave back."""
+        self.late: list[QueueConsumer] = []
+        """Consumers whose programs answered after a lease: they live, and their managers take them for silent."""
 
 
 class QueueConsumer(Claimant, Subject):
@@ -73,6 +75,10 @@ class QueueConsumer(Claimant, Subject):
     def miss(self) -> None:
         """Note that the consumer does not get a message that was assigned to it."""
         self._returned.unserved.append(self)
+
+    def answer_late(self) -> None:
+        """Note that its program acknowledged or returned a message after its lease."""
+        self._returned.late.append(self)
 
     def give_back(self, tenure: Tenure) -> None:
         """Return a message that none of its sessions has any more."""

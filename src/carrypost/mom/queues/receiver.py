@@ -151,10 +151,13 @@ class Receiver:
             tenure.release(dead=False)
 
     def adopt_returned(self) -> None:
-        """Ask again for consumers that missed something; find another consumer for messages that sessions gave back."""
+        """Ask again for consumers that missed something, or were late; find other consumers for returned messages."""
         returned = self._returned
         unserved, returned.unserved = returned.unserved, []
         tenures, returned.tenures = returned.tenures, []
+        late, returned.late = returned.late, []
+        for each in late:
+            self._show_up(each.number, self._holdings.now_us)
         for each in unserved:
             self._ask_instead(each.number, self._holdings.now_us)
         for tenure in tenures:
@@ -385,7 +388,7 @@ class Receiver:
     def _show_up(self, demand: int, now: int) -> None:
         """Show the manager that a consumer is alive, after a missing answer or a lease that ended."""
         if (receiving := self._open.get(demand)) is not None:
-            self._ask(receiving, now)
+            self.grant(receiving, 0, now)
 
     def _is_handed_now(self, assignment: Assignment) -> bool:
         """Return True if a session has it, and may still acknowledge it."""
