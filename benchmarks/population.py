@@ -35,7 +35,7 @@ from carrypost.emu.records.summary import Delays as _Delays
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.runs import run
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.states import Place
+from carrypost.lab.campaign.states import CampaignFolder
 
 OSTERMALM: Final = Path(__file__).resolve().parents[1] / "scenarios" / "ostermalm.toml"
 NO_ORDER: Final = {"workload.0.ordering": "none"}
@@ -146,7 +146,7 @@ def window_rows(delays: Path, duration_s: float, seed: int) -> Iterator[Row]:
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         for out in ("warm", "results"):  # The first has to load what both need.
             command(["lab", "campaign", str(folder / "campaign.toml"), "--out", str(folder / out), "--engine", "local"])
-    states = {state.settings: state for state in Place(folder / "results").states_there().values()}
+    states = {state.settings: state for state in CampaignFolder(folder / "results").states_there().values()}
     whole = states["one piece"].cpu_s or 0.0
     for name, state in sorted(states.items(), reverse=True):
         cpu_s = state.cpu_s or 0.0

@@ -117,11 +117,11 @@ class NodeSide(Line):
         assert isinstance(frame, calls.Call)
         self._guest.receive(frame)
 
-    def went_on(self) -> None:
-        self._guest.went_on()
+    def resumed(self) -> None:
+        self._guest.read_on()
 
     def wrong(self, error: LocalError) -> None:
-        self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), deaf=True)
+        self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), linger=True)
 
     def lost(self) -> None:
         self._guest.leave()

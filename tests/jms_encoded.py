@@ -13,8 +13,8 @@ from typing import Any
 from carrypost import testing
 from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
-from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
-from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_place, encode_place
+from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
+from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_node_info, encode_node_info
 
 
 def raised(error: JMSException) -> JMSException:
@@ -75,8 +75,8 @@ class EncodedProvider(RemoteProvider):
         return cls(inner)
 
     @property
-    def place(self) -> Place:
-        found: Place = decode_place(encode_place(self._inner.place))
+    def node_info(self) -> NodeInfo:
+        found: NodeInfo = decode_node_info(encode_node_info(self._inner.node_info))
         return found
 
     def now_us(self) -> int:

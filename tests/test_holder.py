@@ -263,7 +263,7 @@ async def test_who_does_not_ask_hears_nothing(net: testing.Network) -> None:
     await held(net)
     async with net.context("p") as ctx:
         sent = await ctx.send(news(ctx), "hello")
-        assert not sent.is_heard_of
+        assert not sent.is_tracked
         await sent.carried(SOON_S)
 
 

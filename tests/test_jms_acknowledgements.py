@@ -97,7 +97,7 @@ async def test_nothing_is_heard_of_what_is_not_persistent_or_lists_nobody(net: t
         sent = await unheard.send(NEWS, "hello", recipients=[net.host("b").node])
         await got(inbox)
         await net.run(30)
-        assert not sent.is_heard_of
+        assert not sent.is_tracked
         with pytest.raises(IllegalStateException, match="NON_PERSISTENT"):
             await Listening(net, sent).task
         with pytest.raises(IllegalStateException, match="NON_PERSISTENT"):

@@ -273,7 +273,7 @@ def test_send_says_all_that_a_producer_says(play: Play) -> None:
             assert message.descriptor.label == "first"
             assert await sent.delivered(timeout=SOON_S) is SendState.DELIVERED
             quick = await here.send("topic/news", b"x", delivery_mode=DeliveryMode.NON_PERSISTENT, request_receipt=True)
-            assert not quick.is_heard_of
+            assert not quick.is_tracked
             assert (await got(inbox)).jms_delivery_mode is DeliveryMode.NON_PERSISTENT
 
     play(scene, "a", "b")

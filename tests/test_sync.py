@@ -85,7 +85,7 @@ def test_a_program_sends_receives_and_iterates(context: Make) -> None:
     ctx, topic = context(), fresh()
     with ctx.create_consumer(topic) as inbox:
         sent = ctx.send(topic, "hello", properties={"n": 1})
-        assert (sent.state, sent.is_heard_of) == (SendState.STORED, False)
+        assert (sent.state, sent.is_tracked) == (SendState.STORED, False)
         message = inbox.receive(WITHIN_S)
         assert isinstance(message, sync.TextMessage)
         assert isinstance(message, carrypost.TextMessage)

@@ -37,7 +37,7 @@ _NEWS_S = 0.1
 _EMBEDDING = "this command runs its own node until it ends"
 
 
-class Place(msgspec.Struct, frozen=True):
+class NodeOptions(msgspec.Struct, frozen=True):
     """The node that a command uses, as it was named on the command line."""
 
     config: Path | None = None
@@ -104,7 +104,7 @@ Body = Callable[[Joined], Awaitable[int]]
 """Does what a command is for, and returns its exit code."""
 
 
-def run(place: Place, body: Body, embedding: str | None = None) -> int:
+def run(place: NodeOptions, body: Body, embedding: str | None = None) -> int:
     """Run a command in a context, where `Message.acknowledge` is its own; returns its exit code.
 
     `embedding` explains to users that no node runs, unless the command runs one while it waits.

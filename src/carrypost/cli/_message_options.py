@@ -70,7 +70,7 @@ For = Annotated[float | None, _given.duration_option("--for", "Wait no longer th
 Count = Annotated[int | None, typer.Option("--count", help="Stop after this many messages.", min=1, metavar="N")]
 
 
-def run(at: _joining.Place, body: _joining.Body, embedding: str | None = None) -> None:
+def run(at: _joining.NodeOptions, body: _joining.Body, embedding: str | None = None) -> None:
     """Run a command, and end with its exit code."""
     from carrypost.cli import _joining  # noqa: PLC0415 - keeps --help quick
 
@@ -78,7 +78,9 @@ def run(at: _joining.Place, body: _joining.Body, embedding: str | None = None) -
         raise typer.Exit(code)
 
 
-def place(config: Path | None, data: Path | None, changes: list[str], *, json: bool = False) -> _joining.Place:
-    from carrypost.cli._joining import Place  # noqa: PLC0415 - keeps --help quick
+def node_options(
+    config: Path | None, data: Path | None, changes: list[str], *, json: bool = False
+) -> _joining.NodeOptions:
+    from carrypost.cli._joining import NodeOptions  # noqa: PLC0415 - keeps --help quick
 
-    return Place(config, data, tuple(changes), json)
+    return NodeOptions(config, data, tuple(changes), json)

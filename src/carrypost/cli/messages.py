@@ -83,7 +83,7 @@ def pub(
         to=_place(topic, queue, "send", channel=channel), body=_given.body(body, payload, file), properties=prop,
         label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
-    options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
+    options.run(options.node_options(config, data, changes, json=json), order.send, order.embedding)
 
 
 def send(
@@ -122,7 +122,7 @@ def send(
         to=_given.queue(_queue(queue, topic, "pub")), body=_given.body(body, payload, file), properties=prop,
         label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
-    options.run(options.place(config, data, changes, json=json), order.send, order.embedding)
+    options.run(options.node_options(config, data, changes, json=json), order.send, order.embedding)
 
 
 def sub(
@@ -170,7 +170,7 @@ def sub(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    place = options.place(config, data, changes, json=json)
+    place = options.node_options(config, data, changes, json=json)
     if end:
         if durable is None:
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
@@ -211,7 +211,7 @@ def receive(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.place(config, data, changes, json=json),
+        options.node_options(config, data, changes, json=json),
         functools.partial(_receiving.receive, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 
@@ -238,7 +238,7 @@ def browse(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.place(config, data, changes, json=json),
+        options.node_options(config, data, changes, json=json),
         functools.partial(_receiving.browse, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 
@@ -257,4 +257,4 @@ def console(*, config: ConfigOption = None, data: DataOption = None, changes: Se
     """
     from carrypost.cli.console.console import run  # noqa: PLC0415 - keeps --help quick
 
-    options.run(options.place(config, data, changes), run)
+    options.run(options.node_options(config, data, changes), run)

@@ -29,7 +29,9 @@ def ls(
     """
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
-    options.run(options.place(config, data, changes, json=json), functools.partial(_directory.ls, context=context))
+    options.run(
+        options.node_options(config, data, changes, json=json), functools.partial(_directory.ls, context=context)
+    )
 
 
 def bind(
@@ -64,7 +66,7 @@ def bind(
     binding = functools.partial(
         _directory.bind, name=name, destination=destination, private=private, replace=replace, lease_s=lease
     )
-    options.run(options.place(config, data, changes, json=json), binding, _directory.EMBEDDING)
+    options.run(options.node_options(config, data, changes, json=json), binding, _directory.EMBEDDING)
 
 
 def unbind(
@@ -81,5 +83,7 @@ def unbind(
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
     options.run(
-        options.place(config, data, changes), functools.partial(_directory.unbind, name=name), _directory.EMBEDDING
+        options.node_options(config, data, changes),
+        functools.partial(_directory.unbind, name=name),
+        _directory.EMBEDDING,
     )

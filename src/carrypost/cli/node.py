@@ -173,7 +173,7 @@ def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
         for each in found:
             line(each)
         return
-    beyond = [each for each in found if each["state"] == "relayed"]
+    relayed = [each for each in found if each["state"] == "relayed"]
     found = [each for each in found if each["state"] != "relayed"]
     busy = any(each["queued"] or each["wanted"] for each in found)
     columns = ["name", "node", "state", "address", "silent", *(["to/from"] if busy else [])]
@@ -183,8 +183,10 @@ def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
         for each in found
     ]  # fmt: skip
     table("", columns, rows, breakable=["name", "address"])
-    if beyond:
-        rows = [[each["name"] or "-", each["node"], each["hops"], each["next_name"] or each["next"]] for each in beyond]
+    if relayed:
+        rows = [
+            [each["name"] or "-", each["node"], each["hops"], each["next_name"] or each["next"]] for each in relayed
+        ]
         table("\nReached over several hops", ["name", "node", "hops", "next hop"], rows, breakable=["name", "next hop"])
 
 

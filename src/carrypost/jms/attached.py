@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from msgspec import Raw
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
-from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
-from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_place
+from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
+from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_node_info
 from carrypost.node.control import calls
 from carrypost.node.control.client import Caller
 from carrypost.node.control.framing import ENVELOPE_BYTES
@@ -95,7 +95,7 @@ class AttachedProvider(RemoteProvider):
         self._now_us = 0
         self._room: asyncio.Future[None] | None = None
         """Future that is set when the disk is not behind any more; None: it is not behind."""
-        self._place: Place | None = None
+        self._node_info: NodeInfo | None = None
 
     @classmethod
     async def open(cls, path: Path) -> AttachedProvider:
@@ -110,14 +110,14 @@ class AttachedProvider(RemoteProvider):
 
     def begin(self, welcome: calls.Welcome) -> None:
         """Store the node's description of itself."""
-        place: Place = decode_place(welcome.place)
-        self._place, self.ahead_us = place, welcome.now_us - welcome.system_us
-        self.line.parts.bytes_max = place.limits.message_bytes_max + ENVELOPE_BYTES
+        node_info: NodeInfo = decode_node_info(welcome.place)
+        self._node_info, self.ahead_us = node_info, welcome.now_us - welcome.system_us
+        self.line.parts.bytes_max = node_info.limits.message_bytes_max + ENVELOPE_BYTES
 
     @property
     def welcomed(self) -> bool:
         """True if the node has introduced itself."""
-        return self._place is not None
+        return self._node_info is not None
 
     async def close(self) -> None:
         """Disconnect, once the node has answered everything."""
@@ -126,11 +126,11 @@ class AttachedProvider(RemoteProvider):
         await asyncio.shield(self.line.over)
 
     @property
-    def place(self) -> Place:
+    def node_info(self) -> NodeInfo:
         """Name of the node, and its limits and settings."""
-        if self._place is None:
+        if self._node_info is None:
             raise IllegalStateException("this program is not attached to a node")
-        return self._place
+        return self._node_info
 
     def now_us(self) -> int:
         """Return the node's time in microseconds, which never goes back."""

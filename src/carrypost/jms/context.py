@@ -111,7 +111,7 @@ class Context(ConsumerCreation):
     @property
     def node_id(self) -> NodeId:
         """The id of the node that it uses."""
-        return self._sessions.opened().units.provider.place.node
+        return self._sessions.opened().units.provider.node_info.node
 
     @property
     def given_up(self) -> int:
@@ -279,9 +279,11 @@ class Context(ConsumerCreation):
         answer within `timeout` (a minute for all).
         """
         provider = self._sessions.opened().units.provider
-        wanted = queue_declaration.declared(provider.place.node, name, redelivery, lease_s, policy, receivers=receivers)
+        wanted = queue_declaration.declared(
+            provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers
+        )
         timeout_us = queue_declaration.placed(placement, timeout)
-        here = queue_declaration.managed_by(wanted, provider.place.node)
+        here = queue_declaration.managed_by(wanted, provider.node_info.node)
         await self._sessions.ready()
         if placement is None:
             return await queue_declaration.declare(provider, here, advertise=advertise)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from carrypost.jms.consumer_options import ConsumerOptions
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.message import Acknowledger
-    from carrypost.jms.provider import Place
+    from carrypost.jms.provider import NodeInfo
     from carrypost.jms.reports import Reports
     from carrypost.jms.units_of_work import SessionUnitsOfWork
 
@@ -67,8 +67,8 @@ class Intake:
         """Reason why the consumer is closed, if it is."""
         self._inbox = inbox
         self._provider = inbox.units.provider
-        self._prefetch = _prefetch(wanted, self._provider.place)
-        self._prefetch_bytes = self._fetch_bytes = self._provider.place.settings.prefetch_bytes
+        self._prefetch = _prefetch(wanted, self._provider.node_info)
+        self._prefetch_bytes = self._fetch_bytes = self._provider.node_info.settings.prefetch_bytes
         self._fetching = False
         """Without prefetch: True if a message was asked for, and has not come."""
         self._in_doubt: asyncio.Future[None] | None = None
@@ -346,7 +346,7 @@ class Inbox:
         """Link back to the session, which messages keep."""
         self.intakes: dict[int, Intake] = {}
         """By number of the consumer."""
-        self.pause = Pause(units.provider.place.settings.redelivery_delay_s, self.wake)
+        self.pause = Pause(units.provider.node_info.settings.redelivery_delay_s, self.wake)
         self.news = asyncio.Event()
         """Set when there may be something for a listener."""
         self.listens = False
@@ -475,12 +475,12 @@ class Inbox:
         )
 
 
-def _prefetch(wanted: ConsumerOptions, place: Place) -> int:
+def _prefetch(wanted: ConsumerOptions, node_info: NodeInfo) -> int:
     """Return the number of messages that a consumer is handed ahead of its program."""
     if wanted.prefetch is not None:
         return wanted.prefetch  # type: ignore[no-any-return]  # it was checked when it was opened
-    is_remote = addressee(wanted.destination.address) not in (None, place.node)
-    return place.settings.prefetch_remote if is_remote else place.settings.prefetch
+    is_remote = addressee(wanted.destination.address) not in (None, node_info.node)
+    return node_info.settings.prefetch_remote if is_remote else node_info.settings.prefetch
 
 
 def _has_body(message: Message, kind: type) -> bool:

@@ -125,7 +125,7 @@ class ListenerTask:
         in the end. So each further try is counted, and that is durable, before it begins.
         """
         units = self._inbox.units
-        tries = units.provider.place.settings.tries
+        tries = units.provider.node_info.settings.tries
         while True:
             error = await self._called(listener, message)
             if error is None:
@@ -144,7 +144,7 @@ class ListenerTask:
 
     async def _pause(self, failures: int) -> bool:
         """Wait before the next try; return True if listeners are not called any more."""
-        first_s = self._inbox.units.provider.place.settings.redelivery_delay_s
+        first_s = self._inbox.units.provider.node_info.settings.redelivery_delay_s
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s(first_s, failures)):
                 await self._ends.wait()

@@ -31,7 +31,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.host_commands import HostCommand, translating
-from carrypost.jms.provider import Perform, Performed, Place, Program, Provider
+from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
@@ -85,10 +85,10 @@ class LocalProvider(Provider):
         """Reason why there is no node any more."""
 
     @cached_property
-    def place(self) -> Place:
+    def node_info(self) -> NodeInfo:
         """The node, and its limits and settings."""
         settings = self._driver.settings
-        return Place(self._host().node, settings.limits, settings.messaging)
+        return NodeInfo(self._host().node, settings.limits, settings.messaging)
 
     def now_us(self) -> int:
         """Return the time on the node."""

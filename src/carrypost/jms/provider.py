@@ -54,7 +54,7 @@ class Program(Protocol):
         """Note that the node is gone, with everything that was open on it."""
 
 
-class Place(NamedTuple):
+class NodeInfo(NamedTuple):
     """The node, as far as programs have to know it."""
 
     node: NodeId
@@ -87,7 +87,7 @@ class Provider(Protocol):
     """The messaging of one node."""
 
     @property
-    def place(self) -> Place:
+    def node_info(self) -> NodeInfo:
         """The node, and its limits and settings."""
 
     def now_us(self) -> int:

@@ -46,7 +46,7 @@ async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: 
     Raises `JMSException` with all that declined once no node is left, or the policy names one of them again, and
     `DeliveryTimeoutException` if a node does not answer in time.
     """
-    here, ends_us = provider.place.node, provider.now_us() + timeout_us
+    here, ends_us = provider.node_info.node, provider.now_us() + timeout_us
     counts = await provider.receive_counts(asked.name)
     declined: dict[NodeId, str] = {}
     while not counts or counts.keys() - declined.keys():
@@ -115,7 +115,7 @@ def managed_by(asked: Declare, node: NodeId) -> Declare:
 
 async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:
     """Declare a queue, and bind it to its name, unless that is bound already."""
-    destination = address.queue(asked.name, provider.place.node)
+    destination = address.queue(asked.name, provider.node_info.node)
     bind = Bind(asked.name, destination, advertise=advertise, receivers=asked.receivers)
     try:
         await provider.bind(bind)

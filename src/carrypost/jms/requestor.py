@@ -206,7 +206,7 @@ class Requestor:
             provider = self._connection.opened.provider
             # The time is part of the id, as counts begin anew after a restart and an old reply must
             # not fit a new request.
-            return f"{provider.place.node}-{provider.now_us():x}-{self._connection.opened.number}-{self._count}"
+            return f"{provider.node_info.node}-{provider.now_us():x}-{self._connection.opened.number}-{self._count}"
         found = headers.text_or_none("correlation_id", given)
         if not found:
             raise IllegalArgumentException("correlation_id must be text that is not empty")

@@ -90,7 +90,7 @@ class Sent:
         return None if deadline_us is None else deadline_us / MICROSECONDS
 
     @property
-    def is_heard_of(self) -> bool:
+    def is_tracked(self) -> bool:
         """True if it will be heard of: PERSISTENT, and to a queue, to recipients, or with a receipt requested."""
         return not self._unheard
 

@@ -78,7 +78,7 @@ class Session:
         self.units = SessionUnitsOfWork(connection.provider, number, connection.reports.report)
         self.acknowledgement = acknowledgement_of(mode, self.units)
         self.inbox = Inbox(self.units, self.acknowledgement, self, connection.reports)
-        self.sends = Sends(connection.provider.place.node)
+        self.sends = Sends(connection.provider.node_info.node)
         self.caller = connection.callers()
         self.completions = Completions(self.caller)
         self.listening = ListenerTask(self.inbox, self.caller, connection.reports)
@@ -108,7 +108,7 @@ class Session:
         message = message_of(body)
         await units.ready()
         await units.provider.room()
-        draft = to_draft(message, destination, self._completed(options), units.provider.place.limits)
+        draft = to_draft(message, destination, self._completed(options), units.provider.node_info.limits)
         if self.transaction is not None:
             return await self.transaction.send(draft, message, destination, listener)
         persistent = draft.persistent
@@ -286,7 +286,7 @@ class Session:
     async def failed(self, number: int, message: Message, error: BaseException) -> None:
         """Let a message that the program failed with come again after a while; after too many failures, give it up."""
         self.units.check()
-        count, settings = message.get_int_property("JMSXDeliveryCount"), self.units.provider.place.settings
+        count, settings = message.get_int_property("JMSXDeliveryCount"), self.units.provider.node_info.settings
         if isinstance(error, Exception) and count >= settings.tries:
             await self.inbox.give_up(number, given_up(message, count, error), seen=True)
             return

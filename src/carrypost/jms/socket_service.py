@@ -29,7 +29,7 @@ from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
 from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.jms.provider import Perform, Provider
-from carrypost.jms.values import CALLS, Call, Fault, encode_place
+from carrypost.jms.values import CALLS, Call, Fault, encode_node_info
 from carrypost.journal import Durability
 from carrypost.mom.commands import Ack, Browsing
 from carrypost.node.control import calls
@@ -80,12 +80,12 @@ class SocketService:
     @cached_property
     def place(self) -> bytes:
         """Description of the node for programs, encoded."""
-        return encode_place(self.provider.place)
+        return encode_node_info(self.provider.node_info)
 
     @property
     def parts_bytes_max(self) -> int:
         """Length of what comes in parts, at most."""
-        return self.provider.place.limits.message_bytes_max + ENVELOPE_BYTES
+        return self.provider.node_info.limits.message_bytes_max + ENVELOPE_BYTES
 
     def join(self, line: Line) -> SocketProgram:
         """Serve one more program."""
@@ -141,7 +141,7 @@ class SocketService:
         self.busy = False
         self._broadcast(calls.Busy(False))
         for program in self._programs:
-            program.went_on()
+            program.read_on()
 
     def _broadcast(self, frame: calls.AnyReply) -> None:
         for program in self._programs:
@@ -198,7 +198,7 @@ class SocketProgram:
         self._unanswered = 0
         self._alone = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox = ProgramOutbox(line, native.bodies, self._consumers, native.rounds, self.went_on)
+        self._outbox = ProgramOutbox(line, native.bodies, self._consumers, native.rounds, self.read_on)
         native.begin(self._outbox.run(), self._tasks)
 
     # --- what the program asks -----------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class SocketProgram:
         else:
             self._native.acknowledged.begin(self)
             self.perform(call.number, args[0])
-        self.went_on()
+        self.read_on()
 
     def _check(self, call: Call, args: list[Any]) -> None:
         """Raise for what is not this program's, and add what it has not read to what it calls unread."""
@@ -309,7 +309,7 @@ class SocketProgram:
             self._outbox.answer(calls.Answer(number, value), patient=patient)
             if not self._unanswered and not patient:
                 self.line.flush()
-        self.went_on()
+        self.read_on()
 
     async def _answer(self, number: int, call: Call, args: list[Any]) -> None:
         try:
@@ -326,7 +326,7 @@ class SocketProgram:
             self._refuse(number, JMSException(f"the node failed: {error!r}"))
         finally:
             self._unanswered -= 1
-            self.went_on()
+            self.read_on()
 
     async def _carry_out(self, number: int, call: Call, args: list[Any]) -> None:
         """Make a call of the provider, note what it opens and closes, and answer it."""
@@ -383,7 +383,7 @@ class SocketProgram:
 
     # --- flow, and the end ---------------------------------------------------------------------------------
 
-    def went_on(self) -> None:
+    def read_on(self) -> None:
         """Read from the program, unless too much of it is unanswered or unwritten, or the disk is behind."""
         full = self._unanswered >= _UNANSWERED_MAX or self._outbox.is_full
         unread = self.line.unwritten_bytes > UNWRITTEN_BYTES_MAX

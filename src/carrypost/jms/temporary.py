@@ -68,7 +68,7 @@ class Temporaries:
 
     def topic(self, provider: Provider, connection: int) -> TemporaryTopic:
         """Make one more topic."""
-        topic = TemporaryTopic(f"{self._name(provider, connection)}.{provider.place.node}", self)
+        topic = TemporaryTopic(f"{self._name(provider, connection)}.{provider.node_info.node}", self)
         self._alive[topic.address] = provider
         return topic
 

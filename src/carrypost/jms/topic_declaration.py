@@ -31,13 +31,13 @@ class TopicDeclaration(ValueFactory):
         check_one(Topic(found))
         self._sessions.opened()
         provider = (await self._sessions.ready()).units.provider
-        destination = address.holder(found, provider.place.node)
-        if len(destination.encode()) > min(DESTINATION_MAX, provider.place.limits.destination_bytes_max):
+        destination = address.holder(found, provider.node_info.node)
+        if len(destination.encode()) > min(DESTINATION_MAX, provider.node_info.limits.destination_bytes_max):
             raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
         await provider.declare_topic(found)
         with suppress(NameAlreadyBoundException):  # It was declared before, or the program knows.
             await provider.bind(Bind(found, destination, advertise=advertise))
-        return HeldTopic(address.queue_name(found, provider.place.node))
+        return HeldTopic(address.queue_name(found, provider.node_info.node))
 
     async def end_topic(self, topic: Topic | str) -> None:
         """Stop holding a topic of this node, and unbind its names here: its subscribers get nothing further.

@@ -17,7 +17,7 @@ import msgspec
 
 from carrypost import errors
 from carrypost.errors import JMSException, LocalError
-from carrypost.jms.provider import Performed, Place, Program, Provider
+from carrypost.jms.provider import NodeInfo, Performed, Program, Provider
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 
@@ -129,7 +129,7 @@ class Call:
         """True if the caller waits for a value."""
         self.parameters = tuple(each for each in hints if hints[each] is not Program)
         self.at = {name: at for at, name in enumerate(self.parameters)}
-        """Place of each among the arguments."""
+        """NodeInfo of each among the arguments."""
         args = _fields([_form(hints[each]) for each in self.parameters], tuple, _same)
         self.encode, self.decode = _codec(_many(args) if together else args)
         """Encoder and decoder of its arguments; `together`: those of several calls in a row."""
@@ -148,7 +148,7 @@ CALLS = _methods(Provider, together=False)
 NEWS = _methods(Program, together=True)
 """News of a node for a program: those of one name that follow each other go together."""
 
-encode_place, decode_place = _codec(_form(Place))
+encode_node_info, decode_node_info = _codec(_form(NodeInfo))
 
 
 class RemoteProvider(Provider):

@@ -45,7 +45,7 @@ class Sent(Blocking[sent.Sent]):
     state = reading(sent.Sent.state)
     message_id = reading(sent.Sent.message_id)
     expiration = reading(sent.Sent.expiration)
-    is_heard_of = reading(sent.Sent.is_heard_of)
+    is_tracked = reading(sent.Sent.is_tracked)
     delivered = blocking(sent.Sent.delivered)
     handed_over = blocking(sent.Sent.handed_over)
     carried = blocking(sent.Sent.carried)

@@ -84,7 +84,7 @@ def campaign(
     options = _options(master, memory, conf, jobs)
     made = grid.load(file)
     if dry_run:
-        _show_plan(made, states.plan(made.runs, states.Place(out.absolute())), json=wants_json(json))
+        _show_plan(made, states.plan(made.runs, states.CampaignFolder(out.absolute())), json=wants_json(json))
         return
     raise typer.Exit(_conduct(made, out, options if engine == "spark" else None, json=wants_json(json)))
 

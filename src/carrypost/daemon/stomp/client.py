@@ -237,10 +237,10 @@ class Client:
             asked.sending, client=self._client_id or None, connection=self._connection, session=self._session,
             number=self._sent, reply_to=None if reply_to is None else await self._place(reply_to),
         )  # fmt: skip
-        draft = to_draft(asked.message, to, sending, self._provider.place.limits)
+        draft = to_draft(asked.message, to, sending, self._provider.node_info.limits)
         transaction = self._transactions.get(frame.headers)
         if transaction is not None:
-            transaction.send(draft, frame, self._provider.place.settings.draft_bytes_max)
+            transaction.send(draft, frame, self._provider.node_info.settings.draft_bytes_max)
             self._confirm(frame)
             return
         await self._provider.room()
@@ -266,7 +266,7 @@ class Client:
             number = len(self._temporaries) + 1
             name = f"{TEMPORARY}{self._provider.now_us():x}-{self._connection}-{number}"
             await self._provider.declare(Declare(name, connection=self._connection))
-            found = self._temporaries[meant.name] = Queue(f"{name}@{self._provider.place.node}")
+            found = self._temporaries[meant.name] = Queue(f"{name}@{self._provider.node_info.node}")
         return found
 
     # --- transactions --------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ class Client:
         except InvalidDestinationException:
             if not (isinstance(meant, NamedQueue) and self._options.declares):
                 raise
-            node = self._provider.place.node
+            node = self._provider.node_info.node
             asked = declared(node, meant.queue_name, "never", None, "fair", receivers=ANYONE)
             return await declare(self._provider, asked, advertise=True)
 
@@ -371,7 +371,7 @@ class Client:
 
     async def _refuse(self, subscription: Subscription, handed: list[Handed], dead: Container[int]) -> None:
         """Let messages come again; those that came too often, or whose numbers are in `dead`, become dead letters."""
-        settings = self._provider.place.settings
+        settings = self._provider.node_info.settings
         again: list[Handed] = []
         given_up: list[Handed] = []
         for each in subscription.withdraw(handed):

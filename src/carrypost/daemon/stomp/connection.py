@@ -34,7 +34,7 @@ _BEATS = 3
 """Number of checks of a connection between two heart-beats."""
 
 
-class Place(Protocol):
+class NodeInfo(Protocol):
     """The node that clients are connected to, and what holds for all of them."""
 
     provider: Provider
@@ -56,11 +56,11 @@ class Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, server: NodeInfo) -> None:
+        self._server = server
         self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(place.provider.place.limits.message_bytes_max)
-        self._client = Client(place.provider, self, place.options, place.copies)
+        self._decoder = Decoder(server.provider.node_info.limits.message_bytes_max)
+        self._client = Client(server.provider, self, server.options, server.copies)
         self._serving: asyncio.Task[None] | None = None
         self._came, self._room = asyncio.Event(), asyncio.Event()
         """Something came from the client, or its end; the client has read enough for more to be written."""
@@ -85,11 +85,11 @@ class Connection(asyncio.Protocol):
         # What is with the system counts as written: the less that is, the less is lost with a client that ends.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         self._serving = self._loop.create_task(self._serve())
-        self._place.add(self)
+        self._server.add(self)
 
     def admit(self) -> str:
         """Count the client; return the reason why it cannot be served, or an empty text."""
-        return self._place.admit(self)
+        return self._server.admit(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Forget the client."""
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._room.set()
         if self._timer is not None:
             self._timer.cancel()
-        self._place.remove(self)
+        self._server.remove(self)
 
     def end(self) -> None:
         """Close, once all frames queued for the client are written."""

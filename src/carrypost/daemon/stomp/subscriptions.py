@@ -55,7 +55,7 @@ class Subscription:
 
     def begin(self, provider: Provider) -> None:
         """Let the node hand over as much as the client may have."""
-        provider.credit(self.consumer, self._prefetch, provider.place.settings.prefetch_bytes)
+        provider.credit(self.consumer, self._prefetch, provider.node_info.settings.prefetch_bytes)
 
     def hand(self, handed: Handed) -> None:
         """Note what the node hands over."""
@@ -186,6 +186,6 @@ def _prefetch(wanted: Subscribe | Receive, headers: Mapping[str, str], provider:
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 0 < int(text) <= PREFETCH_MAX):
             raise IllegalArgumentException(f"{name} must be a number from 1 to {PREFETCH_MAX:,}, not {text!r}"[:200])
         return int(text)
-    settings, node = provider.place.settings, provider.place.node
+    settings, node = provider.node_info.settings, provider.node_info.node
     remote = isinstance(wanted, Receive) and address.addressee(wanted.destination) != node
     return max(settings.prefetch_remote, 1) if remote else settings.prefetch

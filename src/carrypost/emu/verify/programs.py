@@ -82,7 +82,7 @@ class OpenWork:
 
 
 @dataclass(slots=True)
-class Place:
+class NodePrograms:
     """The state of one node's programs."""
 
     driver: EmulatedDriver
@@ -117,7 +117,7 @@ class Programs:
         self._seed, self._calm = seed, calm
         self._forgetful = forgetful
         """Hosts remember fewer ids than there are: what was acknowledged may come again."""
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, NodePrograms] = {}
 
     # --- the life of a node --------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Programs:
             if wish.standing or self._calm or place.chance.random() < _HALF:
                 self._open(place, wish)
 
-    def _draw(self, driver: EmulatedDriver) -> Place:
+    def _draw(self, driver: EmulatedDriver) -> NodePrograms:
         chance = stream(self._seed, driver.name, "programs")
         wishes: list[PlannedSubscription] = []
         plain: list[int] = []
@@ -151,7 +151,7 @@ class Programs:
             else:
                 plain.append(topic)
             wishes += [self._wish(chance, topic, len(wishes) + more) for more in range(chance.randrange(3))]
-        return Place(driver, wishes, plain, chance)
+        return NodePrograms(driver, wishes, plain, chance)
 
     def _wish(self, chance: random.Random, topic: int, number: int, *, standing: bool = False) -> PlannedSubscription:
         durable, shared = (False, False) if standing else chance.choice(_KINDS)
@@ -164,7 +164,7 @@ class Programs:
         client = f"c{number}" if durable and not shared else ""
         return PlannedSubscription(number, topic, asked, client, seats, chance.choice((1, 3, 1_000)), standing)
 
-    def _open(self, place: Place, wish: PlannedSubscription) -> None:
+    def _open(self, place: NodePrograms, wish: PlannedSubscription) -> None:
         driver, messaging = place.driver, place.driver.host.messaging
         for _ in range(wish.seats):
             connection = messaging.connect(driver.now, client=wish.client)
@@ -180,15 +180,15 @@ class Programs:
             place.open[number] = OpenWork([], seat=consumer, wish=wish)
             self._credit(place, consumer, wish.credit)
 
-    def _next(self, place: Place) -> int:
+    def _next(self, place: NodePrograms) -> int:
         place.number += 1
         return place.number
 
-    def _credit(self, place: Place, consumer: int, messages: int) -> None:
+    def _credit(self, place: NodePrograms, consumer: int, messages: int) -> None:
         place.seats[consumer].credit += messages
         place.driver.host.messaging.credit(consumer, messages, _BYTES, place.driver.now)
 
-    def _whole_or_not(self, place: Place) -> None:
+    def _whole_or_not(self, place: NodePrograms) -> None:
         """Note a crash before some units of work were answered: the store has all messages of each, or none."""
         stored = {key[1] for key, _ in place.driver.store.state() if key[0] == MESSAGE}
         for work in place.open.values():
@@ -221,18 +221,18 @@ class Programs:
             place.failed_us = driver.t_us
         self._go_on(place)
 
-    def _go_on(self, place: Place) -> None:
+    def _go_on(self, place: NodePrograms) -> None:
         """Do something of one's own, now and then."""
         if not self._calm and place.chance.random() < _ACT:
             place.driver.later(partial(place.chance.choice(_ACTIONS), self, place))
 
-    def _owe(self, place: Place, event: Delivered) -> None:
+    def _owe(self, place: NodePrograms, event: Delivered) -> None:
         for delivery in event.deliveries:
             if not (delivery.known or delivery.redelivered):
                 for account in place.accounts.values():
                     account.delivered(delivery.descriptor)
 
-    def _forget(self, place: Place, messages: set[MessageId]) -> None:
+    def _forget(self, place: NodePrograms, messages: set[MessageId]) -> None:
         """Copies are gone, and all claims with them; an acknowledgement that came later meant nothing."""
         place.gone |= messages
         for account in place.accounts.values():
@@ -242,7 +242,7 @@ class Programs:
         for work in place.open.values():
             work.acks = [ack for ack in work.acks if ack[2] not in messages]
 
-    def _handed(self, place: Place, event: Handed) -> None:
+    def _handed(self, place: NodePrograms, event: Handed) -> None:
         self.handed += 1
         seat = place.seats.get(event.consumer)
         if seat is None:
@@ -259,7 +259,7 @@ class Programs:
         if self._calm or place.chance.random() < _HALF:
             self._acknowledge(place, event.consumer, [event.number])
 
-    def _answered(self, place: Place, event: Done | Undone) -> None:
+    def _answered(self, place: NodePrograms, event: Done | Undone) -> None:
         work = place.open.pop(event.number, None)
         if work is None:
             self._complain(place, f"{type(event).__name__} of {event.number}, which was answered, or never asked for")
@@ -270,7 +270,7 @@ class Programs:
         else:
             self._undone(place, work)
 
-    def _undone(self, place: Place, work: OpenWork) -> None:
+    def _undone(self, place: NodePrograms, work: OpenWork) -> None:
         host = place.driver.host
         here = [shown(each) for each in work.messages if host.state_of(each) not in _GONE]
         if here:
@@ -289,13 +289,13 @@ class Programs:
             if each.wish is seat_undone.wish:
                 self._hang_up(place, consumer)
 
-    def _complain(self, place: Place, text: str) -> None:
+    def _complain(self, place: NodePrograms, text: str) -> None:
         if len(self.problems) < _SENDS_MAX:
             self.problems.append(f"{place.driver.name} at {place.driver.t_us / 1e6:.6f} s: {text} (programs)")
 
     # --- what programs do ----------------------------------------------------------------------------------
 
-    def _acknowledge(self, place: Place, consumer: int, numbers: list[int], *, through: bool = False) -> None:
+    def _acknowledge(self, place: NodePrograms, consumer: int, numbers: list[int], *, through: bool = False) -> None:
         seat = place.seats[consumer]
         done = [number for number in seat.inbox if number <= max(numbers)] if through else numbers
         acks = [(seat, number, seat.inbox.pop(number)) for number in done]
@@ -305,13 +305,13 @@ class Programs:
         place.driver.host.perform(UnitOfWork(number, acks=(ack,)), place.driver.now)
         self._credit(place, consumer, len(done))
 
-    def acknowledge_all(self, place: Place) -> None:
+    def acknowledge_all(self, place: NodePrograms) -> None:
         """Let a session acknowledge all that it was handed so far."""
         consumer = self._somebody(place)
         if consumer is not None and place.seats[consumer].inbox:
             self._acknowledge(place, consumer, [max(place.seats[consumer].inbox)], through=True)
 
-    def commit(self, place: Place) -> None:
+    def commit(self, place: NodePrograms) -> None:
         """Let a session send, and acknowledge with it; some of what it sends was drafted before."""
         consumer, chance = self._somebody(place), place.chance
         if consumer is None or place.sends >= _SENDS_MAX:
@@ -344,7 +344,7 @@ class Programs:
             del seat.inbox[each]
         self._credit(place, consumer, len(acks))
 
-    def _message(self, place: Place, seat: Seat, label: str) -> Draft:
+    def _message(self, place: NodePrograms, seat: Seat, label: str) -> Draft:
         chance, driver = place.chance, place.driver
         size = chance.choice((0, 10, 2_000, 20_000))
         payload: bytes | Blank = chance.randbytes(size) if driver.identity.signed else Blank(size)
@@ -354,19 +354,19 @@ class Programs:
             ordering=self._orderings[seat.wish.topic], headers=later,
         )  # fmt: skip
 
-    def recover(self, place: Place) -> None:
+    def recover(self, place: NodePrograms) -> None:
         """Let a session recover all that it did not acknowledge."""
         consumer = self._somebody(place)
         if consumer is not None:
             place.driver.host.messaging.recover(place.seats[consumer].session, place.driver.now)
             self._give_back(place, consumer)
 
-    def _give_back(self, place: Place, consumer: int) -> None:
+    def _give_back(self, place: NodePrograms, consumer: int) -> None:
         inbox = place.seats[consumer].inbox
         self._credit(place, consumer, len(inbox) + place.chance.randrange(2))
         inbox.clear()
 
-    def close(self, place: Place) -> None:
+    def close(self, place: NodePrograms) -> None:
         """Note that all consumers of a subscription are gone; a live subscription ends with them."""
         wishes = list(dict.fromkeys(seat.wish for seat in place.seats.values() if not seat.wish.standing))
         if not wishes:
@@ -378,21 +378,21 @@ class Programs:
         if not wish.asked.durable:
             place.accounts.pop(wish, None)
 
-    def _hang_up(self, place: Place, consumer: int) -> None:
+    def _hang_up(self, place: NodePrograms, consumer: int) -> None:
         seat = place.seats.pop(consumer)
         unread = [number for number in seat.inbox if place.chance.random() < _HALF]
         for number in unread:
             seat.account.unread(seat.inbox[number])
         place.driver.host.messaging.disconnect(seat.connection, place.driver.now, unread=unread)
 
-    def reopen(self, place: Place) -> None:
+    def reopen(self, place: NodePrograms) -> None:
         """Make a subscription, or consume it again."""
         taken = {seat.wish for seat in place.seats.values()}
         closed = [wish for wish in place.wishes if wish not in taken]
         if closed:
             self._open(place, place.chance.choice(closed))
 
-    def unsubscribe(self, place: Place) -> None:
+    def unsubscribe(self, place: NodePrograms) -> None:
         """End a durable subscription without consumers."""
         taken = {seat.wish for seat in place.seats.values()}
         idle = [wish for wish in place.accounts if wish not in taken]
@@ -407,7 +407,7 @@ class Programs:
                 if not account.doubtful:
                     raise
 
-    def _somebody(self, place: Place) -> int | None:
+    def _somebody(self, place: NodePrograms) -> int | None:
         return place.chance.choice(list(place.seats)) if place.seats else None
 
     # --- the end -------------------------------------------------------------------------------------------

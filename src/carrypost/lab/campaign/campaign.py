@@ -26,7 +26,7 @@ from carrypost.lab.campaign import states, windows
 from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.grid import CampaignRun, Grid
 from carrypost.lab.campaign.lock import locked, remove
-from carrypost.lab.campaign.states import DONE, FAILED, CampaignPlan, Place, State, plan
+from carrypost.lab.campaign.states import DONE, FAILED, CampaignFolder, CampaignPlan, State, plan
 from carrypost.lab.campaign.task import Held, TaskContext, play
 from carrypost.lab.campaign.visible import check
 from carrypost.lab.engines import Engine, SparkEngine
@@ -79,7 +79,7 @@ class Campaign:
     """A campaign in its folder, held against others."""
 
     grid: Grid
-    place: Place
+    place: CampaignFolder
     token: str
     plan: CampaignPlan
     began: bool = False
@@ -189,7 +189,7 @@ def needs_java(out: Path) -> None:
     """Raise if there is no Java, before any folder is made, where all is still to be done by Spark."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
 
-    place = Place(out.absolute())
+    place = CampaignFolder(out.absolute())
     if place.states in place.missing and SparkSession.getActiveSession() is None:
         with tempfile.TemporaryDirectory(prefix="carrypost-") as scratch:
             java.java_home(Path(scratch))
@@ -201,7 +201,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
 
     One that could not begin leaves no folder behind.
     """
-    place = Place(out.absolute())
+    place = CampaignFolder(out.absolute())
     missing = place.missing
     try:
         place.make()

@@ -83,7 +83,7 @@ def _about(run: CampaignRun, token: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CampaignFolder:
     """The folder of a campaign."""
 
     root: Path
@@ -203,7 +203,7 @@ class CampaignPlan:
         return sum(each == why for each in self.todo.values())
 
 
-def plan(runs: Sequence[CampaignRun], place: Place) -> CampaignPlan:
+def plan(runs: Sequence[CampaignRun], place: CampaignFolder) -> CampaignPlan:
     """Return the plan of the runs to do."""
     there = place.states_there()
     todo = {}
@@ -220,7 +220,7 @@ def plan(runs: Sequence[CampaignRun], place: Place) -> CampaignPlan:
     return CampaignPlan(todo, len(runs) - len(todo), tuple(strangers), tuple(outdated))
 
 
-def _why(run: CampaignRun, state: State | None, place: Place) -> str | None:
+def _why(run: CampaignRun, state: State | None, place: CampaignFolder) -> str | None:
     if state is None or state.run != run.name:
         return MISSING
     if state.status == FAILED:
@@ -233,7 +233,7 @@ def _why(run: CampaignRun, state: State | None, place: Place) -> str | None:
 # --- tables --------------------------------------------------------------------------------------------------
 
 
-def write_tables(place: Place, runs: Sequence[CampaignRun], unkept: Iterable[State] = ()) -> None:
+def write_tables(place: CampaignFolder, runs: Sequence[CampaignRun], unkept: Iterable[State] = ()) -> None:
     """Make the tables `runs` and `failures` of all states that are in the folder, and of those that are not."""
     order = {run.name: index for index, run in enumerate(runs)}
     found = {state.run: state for state in (*place.states_there().values(), *unkept)}

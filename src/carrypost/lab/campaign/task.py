@@ -27,7 +27,7 @@ from carrypost.errors import CarrypostError
 from carrypost.lab.campaign import lock, states
 from carrypost.lab.campaign.bundle import Unpacked, unpacked
 from carrypost.lab.campaign.grid import CampaignRun
-from carrypost.lab.campaign.states import DONE, Place, State, done, failed
+from carrypost.lab.campaign.states import DONE, CampaignFolder, State, done, failed
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -64,7 +64,7 @@ class TaskContext:
 
 def play(context: TaskContext, run: CampaignRun) -> State:
     """Do a run; how it ended."""
-    place = Place(Path(context.root))
+    place = CampaignFolder(Path(context.root))
     attempt = attempts()
     if not belongs(place, context.token):
         return failed(run, context.token, unseen(context), kept=False)
@@ -86,7 +86,7 @@ def play(context: TaskContext, run: CampaignRun) -> State:
     return state
 
 
-def belongs(place: Place, token: str) -> bool:
+def belongs(place: CampaignFolder, token: str) -> bool:
     """Return True if this is the folder of that campaign, and the campaign not over."""
     holder = lock.holder(place.states)
     return holder is not None and holder.token == token
@@ -105,7 +105,7 @@ def attempts() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-def _played(context: TaskContext, place: Place, run: CampaignRun, written: Path) -> State:
+def _played(context: TaskContext, place: CampaignFolder, run: CampaignRun, written: Path) -> State:
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     record = place.record(run)
     moved = {str(written): str(record)}
@@ -136,7 +136,9 @@ def failure(context: TaskContext, run: CampaignRun, error: Exception, moved: Map
     return failed(run, context.token, text, traceback=trace)
 
 
-def kept(context: TaskContext, place: Place, run: CampaignRun, state: State, written: Path | None = None) -> State:
+def kept(
+    context: TaskContext, place: CampaignFolder, run: CampaignRun, state: State, written: Path | None = None
+) -> State:
     """Name the record and write the state; a run whose record or state cannot be kept has failed.
 
     A failed run has no record, not even an old one.

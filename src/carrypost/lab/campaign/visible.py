@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import carrypost
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.campaign.states import Place
+from carrypost.lab.campaign.states import CampaignFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
     """File that is its answer; empty: it does not see the folder."""
 
 
-def check(spark: SparkSession, place: Place, token: str) -> None:
+def check(spark: SparkSession, place: CampaignFolder, token: str) -> None:
     """Refuse what cannot work."""
     context = spark.sparkContext
     count = max(1, context.defaultParallelism)  # One for each processor: tasks are dealt out to all of them.
@@ -49,7 +49,7 @@ def check(spark: SparkSession, place: Place, token: str) -> None:
             left.unlink(missing_ok=True)
 
 
-def _judge(answer: Answer, place: Place) -> None:
+def _judge(answer: Answer, place: CampaignFolder) -> None:
     if answer.missing:
         raise LabError(
             f"the executor on {answer.host} cannot run carrypost {carrypost.__version__} ({answer.missing}; "
@@ -62,14 +62,14 @@ def _judge(answer: Answer, place: Place) -> None:
         raise LocalError(_unseen(place, answer.host))
 
 
-def _answered(place: Place, answer: Answer, token: str) -> bool:
+def _answered(place: CampaignFolder, answer: Answer, token: str) -> bool:
     try:
         return (place.states / answer.file).read_text(encoding="ascii") == token
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def _unseen(place: Place, host: str) -> str:
+def _unseen(place: CampaignFolder, host: str) -> str:
     return (
         f"the executor on {host} does not see {place.root}: all machines of the cluster must share the "
         "folder of a campaign under the same path"

@@ -88,7 +88,7 @@ class Demands:
 
     # --- consumers of this node ----------------------------------------------------------------------------
 
-    def stand(self, queue: Queue, number: int, selector: str) -> Demand:
+    def open_local(self, queue: Queue, number: int, selector: str) -> Demand:
         """Open the demand of a consumer of this node, which is granted credit later."""
         return queue.demand(self._node, number, selector, self.next_place())
 

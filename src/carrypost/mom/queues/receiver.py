@@ -90,7 +90,7 @@ class Receiver:
         receiving = QueueConsumer(self._demand, asked, manager, self._limits, self._returned)
         if manager == self._node:
             queue = self._manager.declared.managed(asked.destination)
-            receiving.local = queue, self._manager.demands.stand(queue, self._demand, receiving.selector)
+            receiving.local = queue, self._manager.demands.open_local(queue, self._demand, receiving.selector)
         else:
             self._want(asked.destination)
             receiving.deadline_us = now + REQUEST_US

@@ -42,7 +42,7 @@ class Guest(Protocol):
     def receive(self, call: calls.Call) -> None:
         """Begin a call; raise `LocalError` to end the connection."""
 
-    def went_on(self) -> None:
+    def read_on(self) -> None:
         """Continue after output that had waited was written."""
 
     def leave(self) -> None:
@@ -204,16 +204,16 @@ class Program(Line):
         if self._guest is not None:
             self._guest.leave()
 
-    def went_on(self) -> None:
+    def resumed(self) -> None:
         """Go on with what had to wait."""
         if self._guest is not None:
-            self._guest.went_on()
+            self._guest.read_on()
         else:
             self.read(True)
 
     def wrong(self, error: LocalError) -> None:
         """Report what is wrong, and hang up."""
-        self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), deaf=True)
+        self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), linger=True)
 
     def receive(self, frame: calls.AnyCall | calls.Refusal) -> None:
         """Answer a frame."""
@@ -230,7 +230,7 @@ class Program(Line):
         else:
             self.write(self._answer(frame))
             # A program that asks and does not read would let answers pile up in the node: its next
-            # calls are not read before it has read these (`went_on`).
+            # calls are not read before it has read these (`resumed`).
             if self.unwritten_bytes > UNWRITTEN_BYTES_MAX:
                 self.read(False)
 
@@ -333,7 +333,7 @@ class Program(Line):
             }
             for each in host.overview().neighbours
         ]
-        beyond = [
+        relayed = [
             {
                 "node": node,
                 "name": names.get(node, ""),
@@ -345,7 +345,7 @@ class Program(Line):
             for node, path in sorted(host.paths().items(), key=lambda each: (len(each[1]), each[0]))
             if len(path) > 1
         ]
-        return [*neighbours, *beyond]
+        return [*neighbours, *relayed]
 
     def _gate(self, call: calls.Gate) -> None:
         self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)

@@ -22,7 +22,7 @@ _HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
 """Bytes that the transport keeps before this end stops writing, and at which it goes on."""
 UNWRITTEN_BYTES_MAX = 1024 * 1024
 """Number of unread bytes at which nothing more is read from a program."""
-_DEAF_S = 5.0
+_LINGER_S = 5.0
 """Time after which a program that was sent an error, and goes on, is disconnected."""
 
 
@@ -37,7 +37,7 @@ class Line(asyncio.Protocol):
         self._out_bytes = 0
         self._long: deque[tuple[int, bytes, memoryview]] = deque()
         """Values that go in parts: number, announcement, and rest. The announcement is empty once it is written."""
-        self._flushing = self._paused = self._deaf = False
+        self._flushing = self._paused = self._discards = False
         self.wrote_s = 0.0
         """Time of the last write, by the event loop's clock."""
         self._reads = True
@@ -60,7 +60,7 @@ class Line(asyncio.Protocol):
         """Note that the connection is over."""
         raise NotImplementedError
 
-    def went_on(self) -> None:
+    def resumed(self) -> None:
         """Continue after output that had waited was written."""
 
     # --- saying --------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Line(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take all frames that are whole, as long as this end reads."""
-        if self._deaf:
+        if self._discards:
             return
         try:
             self._bodies.extend(self._frames.feed(data))
@@ -168,7 +168,7 @@ class Line(asyncio.Protocol):
 
     def _receive_all(self) -> None:
         try:
-            while self._bodies and self._reads and not self._deaf:
+            while self._bodies and self._reads and not self._discards:
                 frame = self.parts.join(self._decode(self._bodies.popleft()))
                 if frame is not None:
                     self.receive(frame)
@@ -191,7 +191,7 @@ class Line(asyncio.Protocol):
         """Write what was said meanwhile."""
         self._paused = False
         self._flush_soon()
-        self.went_on()
+        self.resumed()
 
     def eof_received(self) -> None:
         """Handle the end of input: write the output, then close."""
@@ -210,8 +210,8 @@ class Line(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def hang_up(self, last: calls.AnyFrame | None = None, *, deaf: bool = False) -> None:
-        """Close, after a last frame. `deaf`: the other side is still sending, and reads this."""
+    def hang_up(self, last: calls.AnyFrame | None = None, *, linger: bool = False) -> None:
+        """Close, after a last frame. `linger`: wait for the end of what the other side sends, so that it reads this."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -223,10 +223,10 @@ class Line(asyncio.Protocol):
             transport.abort()
             return
         self.flush()
-        if deaf:
-            self._deaf = True
+        if linger:
+            self._discards = True
             transport.write_eof()
             self.read(True)
-            asyncio.get_running_loop().call_later(_DEAF_S, transport.abort)
+            asyncio.get_running_loop().call_later(_LINGER_S, transport.abort)
         else:
             transport.close()
