@@ -356,7 +356,7 @@ async def test_sub_reports_what_no_call_raises_and_ends_with_its_node(
         net.unlink("s", "h")
         await net.run(60)
         assert capsys.readouterr().err.startswith(
-            "carrypost: the consumer of holder/h/news receives no more messages: "
+            "carrypost: the consumer of holder/news@h receives no more messages: "
         )
         assert not command.done()
         assert not await joined.has_ended()
