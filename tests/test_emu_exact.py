@@ -104,6 +104,41 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> 
     assert not run(scenario, 8).table.equals(here)
 
 
+ISLAND = """
+duration_s = 20
+[settings]
+island = true
+[nodes]
+count = 7
+[contacts]
+file = "contacts.csv"
+[radio]
+rate_bytes_per_s = 20000
+airtime = "shared"
+[[workload]]
+kind = "addressed"
+messages = 6
+first_s = 8
+within_s = 4
+recipients = 3
+size = 600
+"""
+
+
+def test_in_an_island_with_shared_air_hashing_changes_nothing(tmp_path: Path) -> None:
+    """The order in which a message goes to its recipients decides who has to wait for the air."""
+    rows = [f"n000{a},n000{a + 1},0,20" for a in range(1, 7)]
+    (tmp_path / "contacts.csv").write_text("\n".join(["a,b,start,end", *rows]) + "\n")
+    (tmp_path / "island.toml").write_text(ISLAND)
+    program = "import sys; from carrypost.emu import run; run(sys.argv[1], 1, out=sys.argv[2])"
+    outs = [tmp_path / f"{seed}.parquet" for seed in (1, 2, 3)]
+    for seed, out in enumerate(outs, 1):
+        command = [sys.executable, "-c", program, str(tmp_path / "island.toml"), str(out)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": str(seed)})  # noqa: S603 - our own code
+    records = [out.read_bytes() for out in outs]
+    assert records[0] == records[1] == records[2]
+
+
 def test_one_more_node_leaves_the_chance_of_the_others_alone(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("five", "six")]
     tables = []

@@ -166,8 +166,8 @@ class Recovery:
         self._struck += [MessageId(name) for kind, name, _ in answered.puts if kind == keys.STRUCK]
         self._roll_back(rolled_back, gone)
         undone = self._undo.lost(serial, answered.held, gone)
-        unreported = {message for command in undone for message in command.messages}
-        gone |= dict.fromkeys(unreported)
+        unreported = dict.fromkeys(message for command in undone for message in command.messages)
+        gone |= unreported
         self._give_back(answered.held, gone, reason)
         lost = frozenset(answered.puts)
         # A message whose own row was in an earlier batch is on disk. It may be reported as failed

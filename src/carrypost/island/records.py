@@ -362,7 +362,7 @@ class Table:
         distances = {origin: 0}
         while border := set().union(*[self._edges.of(each) for each in border]) - found:
             hops += 1
-            distances |= {self._by_prefix[each]: hops for each in border}
+            distances |= {self._by_prefix[each]: hops for each in sorted(border)}
             found |= border
         return distances
 

@@ -46,7 +46,7 @@ from carrypost.model.recipients import is_momentary, recipients
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
@@ -74,7 +74,7 @@ class Errand(msgspec.Struct, eq=False):
     """One message on its way to recipients in the island."""
 
     copy: Copy
-    left: set[NodeId]
+    left: dict[NodeId, None]
     """Recipients that it is pushed to, and that have not acknowledged it."""
     began_us: int
     withheld: bool
@@ -123,7 +123,7 @@ class Ways:
         """Messages that were published in this step, or have to be durable before they may leave."""
         self._partial = 0
         """Slots of half-received messages with recipients, at the end of the last step."""
-        self._found: set[NodeId] = set()
+        self._found: dict[NodeId, None] = {}
         """Hosts that came into the island in this step."""
         self._vain_us: dict[NodeId, int] = {}
         """Times at which each host was last tried in vain; no more hosts than there are in the island."""
@@ -160,11 +160,11 @@ class Ways:
             if headers is None or len(headers.recipients) < _SEVERAL or headers.connected or copy.own:
                 continue
             left = self._holdings.recipients.left(copy.descriptor)
-            others = set(left) - {self._own}
+            others = [node for node in left if node != self._own]
             if not others or self._own not in left or copy.id in self._errands or not self._came_straight(copy):
                 continue
             if self._reached(others, now) == others:
-                errand = self._errands[copy.id] = Errand(copy, others, now, withheld=True, sent=False)
+                errand = self._errands[copy.id] = Errand(copy, dict.fromkeys(others), now, withheld=True, sent=False)
                 self._holdings.withhold(copy, ISLAND)
                 for node in others:
                     if (link := self._link(node, now)) is not None:
@@ -187,11 +187,11 @@ class Ways:
 
     def reachable(self, node: NodeId) -> None:
         """Note a host that came into the island: it is sent its messages at the end of the step."""
-        self._found.add(node)
+        self._found[node] = None
 
     def unreachable(self, node: NodeId, now: int) -> None:
         """Leave a host that left the island to the epidemic."""
-        self._found.discard(node)
+        self._found.pop(node, None)
         self._leave(node, now)
         for times in (self._vain_us, self._doubted_us, self._again_us):
             times.pop(node, None)
@@ -199,7 +199,7 @@ class Ways:
     def rebooted(self, node: NodeId, now: int) -> None:
         """Start over with a host that was restarted, and may have lost what it had acknowledged."""
         self._leave(node, now)
-        self._found.add(node)
+        self._found[node] = None
 
     def _leave(self, node: NodeId, now: int) -> None:
         way = self._ways.get(node)
@@ -214,7 +214,7 @@ class Ways:
             self.received([copy for slot in bits(begun) if (copy := self._cache.copies[slot]) is not None])
         self._partial = partial
         if self._found:
-            found, self._found = self._found, set()
+            found, self._found = self._found, {}
             self._look_for(found, now)
         if self._fresh:
             waiting = [copy for copy in self._fresh if copy.here]
@@ -234,7 +234,7 @@ class Ways:
                 self._look(node, way, now)
         for node in [each for each, again_us in self._again_us.items() if again_us <= now]:
             del self._again_us[node]
-            self._found.add(node)
+            self._found[node] = None
         for errand in [each for each in self._errands.values() if now - each.began_us >= WITHHELD_US_MAX]:
             for node in list(errand.left):
                 self._give_up(errand, node, now)
@@ -242,7 +242,7 @@ class Ways:
 
     # --- decisions -----------------------------------------------------------------------------------------
 
-    def _decide(self, copy: Copy, nodes: Iterable[NodeId], now: int, *, hidden: bool) -> Errand | None:
+    def _decide(self, copy: Copy, nodes: Collection[NodeId], now: int, *, hidden: bool) -> Errand | None:
         """Make an errand of a message if any of its recipients is in the island, and paths to them are not too long.
 
         It is withheld if it is this host's own, and all recipients are in the island; `hidden`: then comparisons with
@@ -257,17 +257,17 @@ class Ways:
         dear = len(there) > FANOUT and self._is_dear([self._routes.hops(node, now) for node in there])
         if (dear or not there) and not connected:
             return None
-        sure = copy.own and there.issuperset(nodes) and not any(self._doubted_us.get(node, 0) > now for node in nodes)
-        errand = self._errands[copy.id] = Errand(copy, there, now, sure or connected, connected)
+        sure = copy.own and len(there) == len(nodes) and not any(self._doubted_us.get(node, 0) > now for node in nodes)
+        errand = self._errands[copy.id] = Errand(copy, dict.fromkeys(there), now, sure or connected, connected)
         if errand.withheld:
             self._holdings.withhold(copy, ISLAND)
             if hidden:
                 self._holdings.index.mark_unknown(copy)
         return errand
 
-    def _reached(self, nodes: Iterable[NodeId], now: int) -> set[NodeId]:
+    def _reached(self, nodes: Iterable[NodeId], now: int) -> list[NodeId]:
         """Return the hosts among these to which there is a path."""
-        return {node for node in nodes if self._routes.path(node, now) is not None}
+        return [node for node in nodes if self._routes.path(node, now) is not None]
 
     def _is_dear(self, hops: Sequence[int]) -> bool:
         """Return True if paths of these lengths cost more transmissions than a message is worth in this island."""
@@ -288,12 +288,12 @@ class Ways:
         for link, together in going.items():
             self._send(link, together, now)
 
-    def _look_for(self, nodes: set[NodeId], now: int) -> None:
+    def _look_for(self, nodes: Container[NodeId], now: int) -> None:
         """Push messages to hosts that came into the island."""
         decided: list[Copy] = []
         for copy in [each for each in self._cache.copies if each is not None and each.whole]:
             headers = copy.descriptor.headers
-            if nodes.isdisjoint(recipients(copy.descriptor)) or copy.id in self._errands:
+            if copy.id in self._errands or not any(node in nodes for node in recipients(copy.descriptor)):
                 continue
             if not copy.own and headers is not None and headers.connected:
                 continue
@@ -409,7 +409,7 @@ class Ways:
 
     def _drop(self, errand: Errand, node: NodeId) -> None:
         """Remove one recipient from a message's errand."""
-        errand.left.discard(node)
+        errand.left.pop(node, None)
         way = self._ways.get(node)
         if way is not None and way.legs.pop(errand.copy.id, None) is not None and not way.legs:
             del self._ways[node]

@@ -90,9 +90,10 @@ class Confirmations:
 
     def forget(self, messages: Iterable[MessageId]) -> None:
         """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""
-        for message in self._acknowledged.intersection(messages) if self._acknowledged else ():
-            self._acknowledged.remove(message)
-            self._ledger.delete(FAMILY + message)
+        for message in messages if self._acknowledged else ():
+            if message in self._acknowledged:
+                self._acknowledged.remove(message)
+                self._ledger.delete(FAMILY + message)
 
     def left(self, copy: Copy) -> None:
         """Drop the records of a copy that is gone."""

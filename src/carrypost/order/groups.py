@@ -255,7 +255,7 @@ class Order(Layer):
         self._count(group, -1)
         self._touched.pop(group, None)
         self._outputs.journal.delete(rows.head_key(group))
-        for source in group.sources:
+        for source in sorted(group.sources):
             self._outputs.journal.delete(rows.source_key(group, source))
 
     def _count(self, group: Group, more: int) -> None:

@@ -244,7 +244,7 @@ class OwnModules:
         self._bytes_max = context.limits.module_bytes_max
         self._modules: dict[bytes, bytes] = {}
         """Modules by digest; as many as subscriptions use."""
-        self._asked: dict[bytes, set[NodeId]] = {}
+        self._asked: dict[bytes, dict[NodeId, None]] = {}
         """Brokers that a module has to be passed on to, once it is published."""
         self._published: dict[bytes, MessageId] = {}
         self._answered: dict[tuple[bytes, NodeId], int] = {}
@@ -288,7 +288,7 @@ class OwnModules:
         # again and again would otherwise fill the air at the client's cost.
         self._answered = {each: until_us for each, until_us in self._answered.items() if until_us > now}
         if self._answered.setdefault((item.digest, broker), now + _ASK_US) >= now + _ASK_US:
-            self._asked.setdefault(item.digest, set()).add(broker)
+            self._asked.setdefault(item.digest, {})[broker] = None
         return True
 
     def drafts(self) -> list[Draft]:

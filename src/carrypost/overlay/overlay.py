@@ -348,7 +348,8 @@ class Overlay(Layer):
 
     def check_unit(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
         """Raise for events that cannot be sent, before any part of a unit of work takes effect."""
-        self.homes.check_producers({name for each in drafts if (name := address.channel_of(each.destination))})
+        channels = [name for each in drafts if (name := address.channel_of(each.destination))]
+        self.homes.check_producers(dict.fromkeys(channels))
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Process messages of this node that were admitted to the cache."""

@@ -101,9 +101,9 @@ class OverlaySampler:
 
 def _hops_from(name: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Return the nodes that are connected with one, itself included, and over how many hops."""
-    found, edge, distance = {name: 0}, {name}, 0
+    found, edge, distance = {name: 0}, [name], 0
     while edge:
         distance += 1
-        edge = set().union(*[links[each] for each in edge]) - found.keys()
+        edge = sorted(set().union(*[links[each] for each in edge]) - found.keys())
         found.update(dict.fromkeys(edge, distance))
     return found

@@ -272,7 +272,7 @@ class Programs:
 
     def _undone(self, place: NodePrograms, work: OpenWork) -> None:
         host = place.driver.host
-        here = [shown(each) for each in work.messages if host.state_of(each) not in _GONE]
+        here = [shown(each) for each in sorted(work.messages) if host.state_of(each) not in _GONE]
         if here:
             self._complain(place, f"a unit of work was undone, and its messages are here: {here}")
         for seat, number, message in work.acks:

@@ -320,7 +320,7 @@ class Directory:
 
     def opened(self, pattern: str, now: int) -> None:
         """Note the use of the destinations of a pattern by a consumer, if it names some."""
-        for destination in (plain_forms(pattern) or ((),))[0]:
+        for destination in sorted((plain_forms(pattern) or ((),))[0]):
             self.used(destination, now)
 
     def _use(self, entry: Entry, now: int) -> None:
