@@ -11,7 +11,7 @@ from tests.islands import Islands, S
 from carrypost.config import Limits
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
-from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.ids import MessageId, NodeId, node_prefix
 
 ACK = codec.datagrams([fr.Ack(1, b"\x01")], 1_200)[0]
 
@@ -198,3 +198,30 @@ def test_there_are_no_more_routes_than_may_be_and_idle_ones_close() -> None:
         stage.net.advance(70)
         assert len(stage.island("a").relaying) == 0
         assert not [link for link in stage.net.host("a")._links if link.route]  # noqa: SLF001
+
+
+def offered(names: str, handle: int = 1) -> fr.Relay:
+    """Return a datagram at the end of its path, with an offer of a message that nobody has."""
+    offer = fr.Offer(handle, (fr.OfferEntry(MessageId(bytes([handle]) * 16), handle, 100, 0),))
+    return fr.Relay(path(names), len(names) - 1, b"", codec.datagrams([offer], 1_200)[0])
+
+
+def test_a_route_over_which_something_was_offered_and_never_sent_is_closed() -> None:
+    with Stage(altruistic=True) as stage:
+        stage.begin()
+        assert stage.refused_by("b", offered("dcb"), peer="c") == {}
+        assert len(stage.island("b").relaying) == 1
+        stage.net.advance(30)
+        assert len(stage.island("b").relaying) == 1
+        stage.net.advance(90)
+        assert len(stage.island("b").relaying) == 0
+
+
+def test_a_route_over_which_a_message_is_requested_makes_no_room_for_another() -> None:
+    with Stage(altruistic=True, routes_max=1) as stage:
+        stage.begin()
+        assert stage.refused_by("a", offered("cba"), offered("dcba"), peer="b") == {"routes": 1}
+        stage.net.advance(1)
+        assert stage.refused_by("a", offered("dcba"), peer="b") == {"routes": 1}
+        stage.net.advance(40)
+        assert stage.refused_by("a", offered("dcba"), peer="b") == {}

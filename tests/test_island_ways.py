@@ -10,7 +10,9 @@ import pytest
 from tests.islands import Islands, S
 
 from carrypost.gossip.layer import Draft
-from carrypost.model.ids import MessageId
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire import frames as fr
+from carrypost.model.ids import MessageId, node_prefix
 from carrypost.mom.commands import UnitOfWork
 
 SIZES = (0, 100, 900, 1_000, 5_000, 100_000)
@@ -345,3 +347,26 @@ def test_as_much_arrives_as_from_hand_to_hand_while_recipients_come_and_go_and_n
     assert sum(got.values()) == count
     assert (sum(wander(seed, island=False, hours=hours)[0].values())) == count
     assert longest <= 25
+
+
+def test_a_recipient_whose_routes_are_all_in_use_keeps_no_message_from_others() -> None:
+    """The author dies while another recipient cannot be reached: then only the first recipient has the message."""
+    with Islands("abcde", altruistic=True, routes_max=1) as islands:
+        net = islands.net
+        islands.line()
+        for name in "be":
+            net.subscribe(name, "news")
+        net.advance(3)
+        net.unlink("c", "d")
+        offer = fr.Offer(1, (fr.OfferEntry(MessageId(bytes(16)), 1, 100, 0),))
+        path = b"".join(node_prefix(islands.id(name)) for name in "dcb")
+        net.inject("b", [fr.Relay(path, 2, b"", codec.datagrams([offer], 1_200)[0])], "c")
+        message = net.publish("a", "news", bytes(10), recipients=["b", "e"])
+        net.advance(0.5)
+        assert islands.delivered("b") == {message: 1}
+        islands.kill("a")
+        net.advance(61)
+        assert not islands.withheld("b")
+        net.link("c", "d")
+        net.advance(10)
+        assert islands.delivered("e") == {message: 1}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import LimitError, RemoteError
+from carrypost.gossip.timers import REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import BROKEN, FRAME, price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
@@ -120,7 +121,8 @@ class Relaying:
         """Return the route to a host, a new one if need be; None if there are as many as there may be, all in use."""
         route = self._open.pop(node, None)
         if route is None:
-            if len(self._open) >= self._routes_max and not self._close_idle(now, 0):
+            # One that was used in this step has frames to send, or to process.
+            if len(self._open) >= self._routes_max and not self._close_idle(now, 1):
                 return None
             route = Route(self, self._context, node)
             self._links.add(route)
@@ -151,9 +153,13 @@ class Relaying:
             self.due_us = max(now + IDLE_US // 10, min(route.used_us for route in self._open.values()) + IDLE_US)
 
     def _close_idle(self, now: int, idle_us: int) -> bool:
-        """Close the route that was not used for longest, if nothing is under way over it."""
+        """Close the route that was not used for longest, if nothing is under way over it.
+
+        Messages that were requested in vain are not under way. The other end may have forged its offers.
+        """
         for node, route in self._open.items():
-            if now - route.used_us >= idle_us and not (route.outbox.jobs or route.inbox.wants):
+            waits = route.timers.due[REQUEST_AGAIN] < NEVER
+            if now - route.used_us >= idle_us and not (route.outbox.jobs or waits):
                 self.close(node)
                 return True
         return False

@@ -163,12 +163,16 @@ class Ways:
             others = [node for node in left if node != self._own]
             if not others or self._own not in left or copy.id in self._errands or not self._came_straight(copy):
                 continue
-            if self._reached(others, now) == others:
-                errand = self._errands[copy.id] = Errand(copy, dict.fromkeys(others), now, withheld=True, sent=False)
+            if self._reached(others, now) != others:
+                continue
+            links = [link for node in others if (link := self._link(node, now)) is not None]
+            if len(links) == len(
+                others
+            ):  # Else some route is in use for another host: then nothing would report progress.
+                errand = self._note(Errand(copy, dict.fromkeys(others), now, withheld=True, sent=False))
                 self._holdings.withhold(copy, ISLAND)
-                for node in others:
-                    if (link := self._link(node, now)) is not None:
-                        self._add(node, link, Leg(errand, now, _THERE))
+                for node, link in zip(others, links, strict=True):
+                    self._add(node, link, Leg(errand, now, _THERE))
 
     def _came_straight(self, copy: Copy) -> bool:
         """Return False if a message has too many recipients to be sent to each: then it goes from hand to hand."""
@@ -238,7 +242,10 @@ class Ways:
         for errand in [each for each in self._errands.values() if now - each.began_us >= WITHHELD_US_MAX]:
             for node in list(errand.left):
                 self._give_up(errand, node, now)
-        self.due_us = min([*self._again_us.values(), *[way.due_us for way in self._ways.values()]], default=NEVER)
+            self._settle(errand)
+        ends = [errand.began_us + WITHHELD_US_MAX for errand in self._errands.values()]
+        looks = [way.due_us for way in self._ways.values()]
+        self.due_us = min([*self._again_us.values(), *looks, *ends], default=NEVER)
 
     # --- decisions -----------------------------------------------------------------------------------------
 
@@ -258,11 +265,17 @@ class Ways:
         if (dear or not there) and not connected:
             return None
         sure = copy.own and len(there) == len(nodes) and not any(self._doubted_us.get(node, 0) > now for node in nodes)
-        errand = self._errands[copy.id] = Errand(copy, dict.fromkeys(there), now, sure or connected, connected)
+        errand = self._note(Errand(copy, dict.fromkeys(there), now, sure or connected, connected))
         if errand.withheld:
             self._holdings.withhold(copy, ISLAND)
             if hidden:
                 self._holdings.index.mark_unknown(copy)
+        return errand
+
+    def _note(self, errand: Errand) -> Errand:
+        """Record an errand; it ends within `WITHHELD_US_MAX`, whatever becomes of its links."""
+        self._errands[errand.copy.id] = errand
+        self.due_us = min(self.due_us, errand.began_us + WITHHELD_US_MAX)
         return errand
 
     def _reached(self, nodes: Iterable[NodeId], now: int) -> list[NodeId]:
