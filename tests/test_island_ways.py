@@ -370,3 +370,44 @@ def test_a_recipient_whose_routes_are_all_in_use_keeps_no_message_from_others() 
         net.link("c", "d")
         net.advance(10)
         assert islands.delivered("e") == {message: 1}
+
+
+def reconnect(islands: Islands, lost_s: float = 0.01) -> None:
+    """End the contact of a and b, and begin another one, as a driver reports it that watches the radio."""
+    for up in (False, True):
+        for here, there in ("ab", "ba"):
+            islands.net.host(here).link(there, up, round(islands.net.now * S))
+        islands.net.advance(lost_s)
+
+
+def test_what_is_published_at_the_begin_of_a_contact_does_not_wait_for_what_is_unacknowledged_since_the_last() -> None:
+    with Islands("ab", confirm=False) as islands:
+        islands.told = False
+        net = islands.net
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(8)
+        first = net.publish("a", "news", b"first", recipients=["b"])
+        net.advance(0.05)
+        assert islands.withheld("a") == [first]
+        reconnect(islands)
+        second = net.publish("a", "news", b"second", recipients=["b"])
+        assert islands.withheld("a") == [first, second]
+        net.advance(0.02)
+        assert islands.delivered("b") == {first: 1, second: 1}
+
+
+def test_what_was_lost_with_a_contact_goes_as_soon_as_the_next_begins() -> None:
+    with Islands("ab") as islands:
+        islands.told = False
+        net = islands.net
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(8)
+        net.unlink("a", "b")
+        message = net.publish("a", "news", b"first", recipients=["b"])
+        net.advance(0.05)
+        net.link("a", "b")
+        reconnect(islands)
+        net.advance(0.02)
+        assert islands.delivered("b") == {message: 1}

@@ -113,6 +113,7 @@ class Island(Layer):
 
     def parted(self, link: Link, now: int) -> None:
         """End a contact."""
+        self.ways.parted(link)
         if not self._has_graph:
             self.survey.parted(link, now)
             self._look_ahead()
@@ -149,6 +150,7 @@ class Island(Layer):
         contrary = self.reach().keys() ^ self._in_reach
         self._unsure = {node: self._unsure.get(node, now) for node in sorted(contrary)}
         self._report_reach(now)
+        self.ways.changed(now)
 
     def _report_reach(self, now: int) -> None:
         """Report hosts that are in reach, or not any more, once that is certain."""

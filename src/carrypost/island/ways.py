@@ -96,7 +96,8 @@ class Leg(msgspec.Struct, eq=False):
 class Way(msgspec.Struct, eq=False):
     """The messages that go straight to one host."""
 
-    link: Link
+    link: Link | None
+    """The link over which they go; None: its contact is over."""
     legs: dict[MessageId, Leg]
     moved_us: int
     """Time at which a part of any message last arrived."""
@@ -204,6 +205,18 @@ class Ways:
         """Start over with a host that was restarted, and may have lost what it had acknowledged."""
         self._leave(node, now)
         self._found[node] = None
+
+    def parted(self, link: Link) -> None:
+        """End a contact: what was on its way over the link is lost, and goes over the next one."""
+        way = self._ways.get(link.node)
+        if way is not None and way.link is link:
+            way.link = None
+
+    def changed(self, now: int) -> None:
+        """Examine the ways without a link for whose hosts there is a path now."""
+        for node, way in self._ways.items():
+            if way.link is None and self._routes.path(node, now) is not None:
+                way.due_us = self.due_us = now
 
     def _leave(self, node: NodeId, now: int) -> None:
         way = self._ways.get(node)
@@ -342,7 +355,9 @@ class Ways:
         if way is None:
             way = self._ways[node] = Way(link, {}, leg.moved_us)
         way.legs[leg.errand.copy.id] = leg
-        way.due_us = min(way.due_us, leg.moved_us + link.outbox.recovery.answer_us(0))
+        # Over another link than before everything starts over, at once.
+        wait_us = link.outbox.recovery.answer_us(0) if way.link is link else 0
+        way.due_us = min(way.due_us, leg.moved_us + wait_us)
         self.due_us = min(self.due_us, way.due_us)
         return way
 
