@@ -262,7 +262,7 @@ def test_who_tells_one_profile_of_dear_selectors_after_the_other_is_muted(
         stage.check()
 
 
-def memory(mallory: Attacker, action: Callable[[], None], settle_s: float = 1) -> int:
+def memory(mallory: Attacker, action: Callable[[], object], settle_s: float = 1) -> int:
     """Return the bytes that an action leaves allocated after `settle_s`."""
     mallory.net.advance(1)
     gc.collect()
@@ -504,6 +504,37 @@ def test_offers_of_what_it_does_not_have_are_asked_for_a_while_and_then_forgotte
         mallory.heard.clear()
         stage.net.advance(60)
         assert mallory.sends(Request) == []
+
+
+def test_offers_of_many_neighbours_fill_bounded_memory_and_leave_room_for_each() -> None:
+    """Without a bound over all links, each of them adds its `offers_open_max` wants, and as many offers beside."""
+    limits = {"offers_open_max": 200, "offers_all_max": 1_000, "neighbours_max": 30}
+    with scene(security="off", lifetime_s_default=None, lifetime_s_max=None, routes_max=1, limits=limits) as stage:
+        crowd = [stage.attacker("b", address=f"m{number}") for number in range(25)]
+        stage.net.advance(1)
+
+        def flood(round_: int) -> int:
+            for number, mallory in enumerate(crowd):
+                mallory.heard.clear()
+                handles = range(400 * round_, 400 * (round_ + 1))
+                entries = [OfferEntry(MessageId(b"%08d%08d" % (number, each)), each, 10, 255) for each in handles]
+                mallory.say("b", Offer(round_, tuple(entries)))
+            stage.net.advance(0)
+            return sum(each.wanted for each in stage.net.host("b").overview().neighbours)
+
+        # The first three have the common half, 200 and 200 and 100 of it. The others have their shares.
+        assert flood(0) == 500 + 500 // 31 * 22
+        assert memory(crowd[0], lambda: flood(1), 0) < 500_000
+        # The honest neighbour has a share of its own: 16 messages are requested, and as many remembered for later.
+        for number in range(28):
+            stage.published.append(bytes([number]) * 2_000)
+            stage.net.publish("a", "news", stage.published[-1])
+        stage.check(within_s=10)
+        stage.net.advance(60)
+        # What was requested in vain makes room.
+        assert flood(2) == 1_000
+        stage.net.advance(0.1)
+        assert any(frame.handles for frame in crowd[0].sends(Request))
 
 
 def test_a_neighbour_that_promises_and_does_not_give_keeps_nobody_from_giving() -> None:

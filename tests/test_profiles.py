@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from functools import reduce
 from operator import xor
 from typing import NamedTuple
@@ -162,6 +163,27 @@ def test_the_profile_unused_for_the_longest_time_is_forgotten_first() -> None:
     book.view(b"2")
     book.learn(NEWS, b"4", ())
     assert [book.view(digest) is not None for digest in (b"1", b"2", b"3", b"4")] == [True, True, False, True]
+
+
+def test_a_profile_that_nobody_uses_keeps_no_lists_of_what_is_known() -> None:
+    """Hundreds of them are remembered, and each would list all known ids once more."""
+    book = ProfileIndex(Limits())
+    book.learn(NEWS, b"news", ())
+    add(book, *(held(slot) for slot in range(5_000)))
+    tracemalloc.start()
+    try:
+        view = book.keep(b"news")
+        members = [view.members(6, number) for number in range(64)]
+        assert view.count == sum(map(len, members))
+        shown, before = view.slots(members[0][0]), tracemalloc.get_traced_memory()[0]
+        book.drop(b"news")
+        freed = before - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert freed > 5_000 * 8
+    assert book.keep(b"news") is view
+    assert [view.members(6, number) for number in range(64)] == members
+    assert view.slots(members[0][0]) == shown
 
 
 def test_a_profile_in_use_is_never_forgotten_and_a_newcomer_is_refused() -> None:

@@ -76,6 +76,10 @@ class Limits:
     """Per neighbour: wanted messages that it offered and that have not arrived; counted separately, those for which
     there was no room.
     """
+    offers_all_max: int = whole(65_536, 2, UNBOUNDED)
+    """Of all neighbours, and hosts at the ends of routes: these wanted messages; counted separately, those for which
+    there was no room, and those that are not wanted any more. Half is common, the rest is shared equally.
+    """
     partials_max: int = whole(256, 1, UNBOUNDED)
     """Partially received messages."""
     fragment_buffer_bytes_max: int = whole(4 * MIB, 16 * KIB, UNBOUNDED)

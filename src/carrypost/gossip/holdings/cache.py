@@ -57,7 +57,7 @@ class Cache:
         self.deadlines = self.tenants.deadlines
         self.ranking = ranking
         self.room = Room(settings, self.copies, ranking.level_shift)
-        self.memories = Memories(settings.limits, self.copies, self.room, ranking)
+        self.memories = Memories(settings, self.copies, self.room, ranking)
         self.changed = False
         """True if `pop_removed` and `pop_released` have something to return. Checked after every step."""
         self._removed: list[tuple[Copy, Reason]] = []

@@ -31,9 +31,10 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import islice
 
-from carrypost.config import UNBOUNDED, Limits
+from carrypost.config import UNBOUNDED, Settings
 from carrypost.gossip.holdings.copies import Copy, Usage, deadline_of
 from carrypost.gossip.holdings.deadlines import Deadlines
+from carrypost.gossip.holdings.quota import Quota
 from carrypost.gossip.holdings.ranking import Ranking
 from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.slots import Members, bits, mask_of
@@ -50,7 +51,8 @@ _INVITE_SCAN = 4096
 class Memories:
     """The memory of one cache: bitsets of slots, whose copies the cache has, and offers of neighbours."""
 
-    def __init__(self, limits: Limits, copies: Sequence[Copy | None], room: Room, ranking: Ranking) -> None:
+    def __init__(self, settings: Settings, copies: Sequence[Copy | None], room: Room, ranking: Ranking) -> None:
+        limits = settings.limits
         self._copies, self._room, self._ranking = copies, room, ranking
         self.done = self.declined = self.delivered = 0
         """Bitsets of slots; `delivered` is a subset of `done`."""
@@ -64,7 +66,7 @@ class Memories:
         both."""
         self._offers: dict[Hashable, OrderedDict[int, OfferEntry]] = defaultdict(OrderedDict)
         """Declined offers by neighbour and handle; at most `_offers_max` of each neighbour."""
-        self._offers_max = limits.offers_open_max
+        self._offers_max, self._quota = limits.offers_open_max, Quota.of_offers(settings)
         self.turned_away: dict[int, int] = {}
         """Slots by the owner that turned them away."""
         self._reopened: set[MessageId] = set()
@@ -157,9 +159,12 @@ class Memories:
     def decline(self, neighbour: Hashable, entry: OfferEntry, *, interesting: bool) -> None:
         """Remember a declined offer; offers beyond the bound are left to the next review."""
         offers = self._offers[neighbour]
+        if entry.handle not in offers:
+            if offers and (len(offers) >= self._offers_max or not self._quota.has_room(len(offers))):
+                offers.popitem(last=False)
+                self._quota.count -= 1
+            self._quota.count += 1
         offers[entry.handle] = entry
-        if len(offers) > self._offers_max:
-            offers.popitem(last=False)
         self.expect(self._ranking.best(entry.privilege, interesting), entry.length)
 
     def offers(self, neighbour: Hashable) -> Collection[OfferEntry]:
@@ -168,11 +173,12 @@ class Memories:
 
     def forget_offer(self, neighbour: Hashable, handle: int) -> None:
         """Forget a declined offer, if it is remembered: it is requested, or of no use any more."""
-        self._offers[neighbour].pop(handle, None)
+        if self._offers[neighbour].pop(handle, None) is not None:
+            self._quota.count -= 1
 
     def leave(self, neighbour: Hashable) -> None:
         """Forget the offers of a neighbour whose contact is over."""
-        self._offers.pop(neighbour, None)
+        self._quota.count -= len(self._offers.pop(neighbour, ()))
 
     # --- owners that turned something away -----------------------------------------------------------------
 

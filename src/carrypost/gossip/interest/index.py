@@ -147,6 +147,7 @@ class ProfileIndex:
         view.references -= 1
         if not view.references:
             self._idle[digest] = None
+            view.rest()
             self._shrink(self._limits.profiles_max)
 
     def add(self, copy: Slotted) -> None:

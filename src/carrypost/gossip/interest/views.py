@@ -262,6 +262,10 @@ class View:
             self._wanted &= keep
             self._addressed &= keep
 
+    def rest(self) -> None:
+        """Drop the sorted members: no node uses the view for now, and they are sorted again when asked for."""
+        self._sorted = [None] * ROOT_BUCKETS
+
     def _buckets(self, depth: int, prefix: int) -> Iterable[_Sorted]:
         width = ROOT_BITS - depth
         return map(self._bucket, range(prefix << width, (prefix + 1) << width))

@@ -103,7 +103,7 @@ class Requests:
         # Only entries that are new here are worth something. A neighbour that repeats the same
         # offer pays for it.
         noted = len(link.inbox.wants) + len(self._memories.offers(link)) - noted_before
-        if len(link.inbox.wants) >= self._limits.offers_open_max:
+        if self._wants.is_full(link):
             noted = 0  # An honest neighbour offers the rest when the first are through.
         news = without(mask, link.known).bit_count() + max(0, noted)
         if news:
@@ -160,7 +160,7 @@ class Requests:
     def _offered_before(self, link: Link, want: Want | None, entry: OfferEntry, now: int) -> None:
         """Handle an offer of a message that was requested already, or (no want) may not be requested now."""
         if want is None:
-            if len(link.inbox.wants) >= self._limits.offers_open_max:
+            if self._wants.is_full(link):
                 self._room_retry.decline(link, entry, now)
             return
         if want.requested and want.descriptor is None and now - want.asked_us >= _REASK_US:
@@ -168,6 +168,7 @@ class Requests:
         want.unsure = False
         if _given_up(want):
             want.tries = 0
+            self._wants.revive(link, entry.handle)
         link.inbox.fresh.append(entry.handle)
 
     def _request(self, link: Link, among: Iterable[int], serials: tuple[int, ...], now: int) -> None:
@@ -314,6 +315,7 @@ class Requests:
             for want in hopeless:
                 want.tries = _REQUEST_TRIES + 1
                 want.requested = 0
+                self._wants.give_up(link, want.entry.handle)
                 given_up.append(want.entry.handle)
             self._memories.loosen()  # Nothing is kept free for these any more.
             for handle in given_up[: max(0, len(given_up) - self._given_up_max)]:

@@ -53,7 +53,7 @@ class RoomRetry:
 
     def __init__(self, context: HostContext, wants: Wants) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
-        self._links, self._interests, self._limits = context.links, context.interests, context.limits
+        self._links, self._interests = context.links, context.interests
         self._wants, self._memories = wants, context.holdings.cache.memories
         self._looked_us = -NEVER
         self._timers = Timers(context.links.schedule)
@@ -93,7 +93,7 @@ class RoomRetry:
                 self._look_soon(now)
         elif now < self._holdings.paused_until_us:
             self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
-        elif len(link.inbox.wants) >= self._limits.offers_open_max:
+        elif self._wants.is_full(link):
             self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
 
     def tick(self, now: int) -> None:
@@ -164,7 +164,7 @@ class RoomRetry:
         return messages, nbytes
 
     def _ask(self, link: Link, candidates: list[Candidate], places: _SpareRoom, now: int) -> None:
-        inbox, limit = link.inbox, self._limits.offers_open_max
+        inbox = link.inbox
         messages, nbytes = self._coming(link)
         too_much = NEVER
         cache = self._cache
@@ -175,7 +175,7 @@ class RoomRetry:
             least = lowest is None or rank <= lowest.rank
             if least and not cache.room.fits(messages + 1, nbytes, interesting=True):
                 return  # Nor would any that follow find room.
-            if len(inbox.wants) >= limit:
+            if self._wants.is_full(link):
                 if now - inbox.progress_us < PATIENCE_US:
                     self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
                 return

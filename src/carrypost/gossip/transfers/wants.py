@@ -2,7 +2,8 @@
 
 The offers of one neighbour, and what has arrived of them, are in the inbox of its link (`gossip.transfers.inbox`).
 Unverified data is bounded here per link, and in all: half-received messages, and the fragments of pieces that are not
-whole. When a bound is reached the stalest data is dropped, and the link with the most data loses its own first.
+whole. When a bound is reached the stalest data is dropped, and the link with the most data loses its own first. The
+number of wants is bounded per link, and in all, too. Those that were requested in vain make room for others first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.holdings.quota import Quota
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.timers import REQUEST_AGAIN
 from carrypost.gossip.transfers.inbox import Want
@@ -49,6 +51,9 @@ class Wants:
     def __init__(self, context: HostContext) -> None:
         self._outputs, self._limits = context.outputs, context.limits
         self._memories = context.holdings.cache.memories
+        self._quota, self._closed_quota = Quota.of_offers(context.settings), Quota.of_offers(context.settings)
+        self._in_vain: dict[tuple[Link, int], None] = {}
+        """Wants that were requested in vain and are not requested any more, by link and handle, longest first."""
         self._sources: dict[MessageId, dict[Link, int]] = {}
         """Neighbours that offer a message, and the handle of each offer."""
         self._open: dict[Link, dict[int, Want]] = {}
@@ -86,19 +91,36 @@ class Wants:
             return want
         if want is not None:
             self.drop(link, handle)
-        if len(inbox.wants) >= limits.offers_open_max and not whole:
+        if self.is_full(link) and not whole:
             self._outputs.refuse("offers-open", link.peer)
             return None
         sources = self._sources.get(entry.message)
         if sources is not None and link in sources:
             self.drop(link, sources[link])  # It goes by another handle now.
             sources = self._sources.get(entry.message)
+        if self._in_vain and not self._quota.has_room(len(inbox.wants)):
+            self.drop(*next(iter(self._in_vain)))
+            sources = self._sources.get(entry.message)
         want = inbox.wants[handle] = Want(entry)
+        self._quota.count += 1
         if sources is None:
             self._sources[entry.message] = {link: handle}
         else:
             sources[link] = handle
         return want
+
+    def is_full(self, link: Link) -> bool:
+        """Return True if no more messages may be requested from this neighbour for now."""
+        count = len(link.inbox.wants)
+        return count >= self._limits.offers_open_max or not (self._in_vain or self._quota.has_room(count))
+
+    def give_up(self, link: Link, handle: int) -> None:
+        """Note that a message was requested in vain: it is accepted should it come, while there is room for others."""
+        self._in_vain[link, handle] = None
+
+    def revive(self, link: Link, handle: int) -> None:
+        """Note that a message that was given up is requested again."""
+        self._in_vain.pop((link, handle), None)
 
     def whole_at(self, link: Link, message: MessageId) -> bool:
         """Return True if this neighbour offers all of the message."""
@@ -186,9 +208,15 @@ class Wants:
         if self._open and (opened := self._open.get(link)):
             opened.pop(handle, None)
         del inbox.wants[handle]
-        inbox.closed[handle] = want.entry
-        if len(inbox.closed) > CLOSED_MAX:
-            inbox.closed.popitem(last=False)
+        self._quota.count -= 1
+        self._in_vain.pop((link, handle), None)
+        closed = inbox.closed
+        if handle not in closed:
+            if closed and (len(closed) >= CLOSED_MAX or not self._closed_quota.has_room(len(closed))):
+                closed.popitem(last=False)
+                self._closed_quota.count -= 1
+            self._closed_quota.count += 1
+        closed[handle] = want.entry
         if not inbox.wants:
             link.timers.cancel(REQUEST_AGAIN)
 
@@ -197,6 +225,8 @@ class Wants:
         self._memories.leave(link)
         for handle in list(link.inbox.wants):
             self.drop(link, handle)
+        self._closed_quota.count -= len(link.inbox.closed)
+        link.inbox.closed.clear()
         self._open.pop(link, None)
         self._blocked = {key: until for key, until in self._blocked.items() if key[0] is not link}
 
