@@ -158,6 +158,22 @@ def test_a_thousand_keys_keep_no_true_one_out() -> None:
         assert len(there.known) >= 10
 
 
+def test_those_of_unknown_messages_are_broadcast_at_a_bounded_rate_and_reach_all_nevertheless() -> None:
+    with scene() as told:
+        for second in range(30):
+            keys = [Identity.derived(2, f"{second}/{number}") for number in range(8)]
+            told.say(*[told.record(each, MessageId(each.node.encode()[:16])) for each in keys])
+        assert told.net.sent("b").frames["AckRecord"] <= 40 + 2 * 30
+        assert told.listed == 240
+        told.net.advance(10)
+        told.say(told.record(told.identity("c")))
+        told.net.advance(15)
+        assert (told.copies, told.listed) == ("", 241)
+        told.net.advance(120)
+        (there,) = [each for each in told.net.host("a")._layers._all if isinstance(each, Acked)]  # noqa: SLF001
+        assert there.known.xor == told.known.xor
+
+
 def test_who_writes_to_keys_of_its_own_and_acknowledges_for_them_keeps_no_true_one_out() -> None:
     with scene(limits={"acked_max": 40, "link_records_per_s": 100_000, "link_waste_per_s": 10**9}) as told:
         net, keys = told.net, [Identity.derived(3, str(number)) for number in range(100)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 from tests.contacts import island
@@ -178,3 +179,27 @@ def test_datagrams_to_nowhere_are_answered_at_a_pace() -> None:
             net.inject("a", [Relay(path, 1, b"", b"x")], "b")
         assert net.sent("a").frame_bytes["Relay"] - before < 25 * 40
         assert refused(net, "a", "rate") + refused(net, "a", "muted") >= 450
+
+
+@pytest.mark.parametrize("names", ["abcd", "bacd"])
+def test_of_records_whose_stamps_are_in_the_wrong_order_the_newer_one_counts(names: str) -> None:
+    """The life of the third host jumps while the first is away: by its stamp, the earlier record is the newer one."""
+    with network(*names, seed=1, island=True) as net:
+        pairs = list(pairwise(names))
+        for pair in pairs:
+            net.link(*pair)
+        net.advance(10)
+        first, third = names[0], names[2]
+        net.unlink(*pairs[0])
+        net.advance(10)
+        net.kill(third)
+        net.restart(third)
+        net.advance(0)
+        island(net, third).survey.started(3_000, round(net.now * 1e6))
+        net.advance(10)
+        net.link(*pairs[0])
+        net.advance(8)
+        entries = [island(net, name).table.get(NodeId(third)) for name in names]
+        assert [each.boot for each in entries if each is not None] == [3_000] * 4
+        assert len({island(net, name).table.digest for name in names}) == 1
+        assert refused(net, first, "record-old") <= 1

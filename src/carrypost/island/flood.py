@@ -215,6 +215,9 @@ class Flood:
             going = self._find_room(node, link)
         elif not known.is_before(record):
             if record != known.record and node != self._node:
+                if now < peer.repaired_us + _REPAIR_US:
+                    self._owe(peer, (node,), now)  # Stamps misled it, or this host.
+                    self._look_ahead()
                 raise RemoteError("record-old")
             known.senders.add(link.peer)
             self._plan(known, peer, now)

@@ -90,7 +90,11 @@ class Entry(msgspec.Struct, eq=False):
 
     @property
     def stamp(self) -> int:
-        """32 bits that order records: 12 of the life, 20 of the number in it."""
+        """32 bits that stand for the record in lists: 12 of the life, 20 of the number in it.
+
+        They are a hint. Lives and numbers that are far apart, as any author may sign them, are in the wrong order by
+        their stamps, and only `is_before` decides.
+        """
         return (self.boot << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
 
     def is_before(self, record: LinkRecord) -> bool:
@@ -112,7 +116,7 @@ def packed_prefixes(found: Iterable[bytes]) -> bytes:
 
 
 def is_newer(stamp: int, other: int) -> bool:
-    """Return True if a stamp was assigned after another one; stamps wrap around after 32 bits."""
+    """Return True if a stamp was probably assigned after another one; stamps wrap around after 32 bits."""
     return 0 < (stamp - other & _STAMP_MASK) < 1 << 31
 
 

@@ -368,7 +368,11 @@ class Acked(Layer):
         if self._is_private(record):
             self._count(fingerprint, record)
         else:
-            self._keep(fingerprint, record, self._reached_by(link))
+            # The carriers of a message may be behind hosts that never knew it, so a record travels on
+            # from such a host, too. But anybody can sign records of messages that do not exist: beyond
+            # a rate they are not broadcast, and reach others when lists are compared.
+            spread = concerns or not self._period_us or link.budgets.strange.try_spend(1, now)
+            self._keep(fingerprint, record, self._reached_by(link) if spread else None)
         if concerns:
             link.budgets.credit(SIGNATURE + len(record.messages))
         self._hasten()
@@ -418,15 +422,16 @@ class Acked(Layer):
 
     # --- the list ------------------------------------------------------------------------------------------
 
-    def _keep(self, fingerprint: int, record: AckRecord, having: set[str]) -> None:
+    def _keep(self, fingerprint: int, record: AckRecord, having: set[str] | None) -> None:
         """Add a record to the list, unless others last longer, and apply it; `having`: addresses that have it.
 
-        Neighbours may miss its broadcast: lists are compared later.
+        None: it is not broadcast. Neighbours may also miss a broadcast: lists are compared later.
         """
         self._forget(self.known.add(fingerprint, record))
         if fingerprint in self.known:
             self._journal.put(_row_key(fingerprint), records.to_row(record))
-            self._fresh[fingerprint] = having
+            if having is not None:
+                self._fresh[fingerprint] = having
             self._comparison.changed(self._holdings.now_us)
         self._count(fingerprint, record)
 

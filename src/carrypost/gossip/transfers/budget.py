@@ -28,6 +28,8 @@ _LISTS_PER_S = 1.0
 """Frames of a comparison of acknowledgements that are answered: a few when a contact begins, then one a minute."""
 _LISTS_BURST_S = 100.0
 """A whole list of the default size fits into this many frames."""
+_STRANGE_PER_S, _STRANGE_BURST_S = 2.0, 20.0
+"""Acknowledgements of unknown messages that are broadcast: keys and ids are free, and each host multiplies them."""
 _RELAY_BYTES_MIN = 1_000
 """A shorter datagram counts as this many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 _STATES_PER_S = 20.0
@@ -88,7 +90,7 @@ class Budgets:
 
     __slots__ = (
         "_bytes", "_frames", "_relayed", "answers", "breaks", "common", "forgeries", "lists", "profiles", "records",
-        "reminders", "runs", "states", "tally",
+        "reminders", "runs", "states", "strange", "tally",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -96,6 +98,8 @@ class Budgets:
         self.forgeries = Budget(limits.link_forgeries_per_s)
         self.records = Budget(limits.link_records_per_s)
         """For acknowledgements of other hosts that the neighbour passes on: each has a signature."""
+        self.strange = Budget(_STRANGE_PER_S, burst_s=_STRANGE_BURST_S)
+        """For broadcasting those whose messages are not known here."""
         self._relayed = Budget(limits.link_relay_bytes_per_s)
         self.breaks = Budget(_BREAKS_PER_S)
         """For answers that a frame could not be passed on."""
