@@ -20,6 +20,7 @@ import pytest
 from tests.loopback import apart
 from tests.stomp_clients import node_process
 from tools import check
+from tools.copy_moves import COPY_TABLE
 from tools.document_programs import BLOCK, DOCUMENTS, programs
 
 import carrypost
@@ -29,7 +30,7 @@ from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Event, Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.copy_states import COPY_TABLE, state_of
+from carrypost.gossip.holdings.copy_states import state_of
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.wire.checks import Refusal
 from carrypost.gossip.wire.pieces import full_mask

@@ -1,7 +1,7 @@
-"""A layer with a command, an event, rows, a frame, a timer and a route of its own, given by `Host(layers=)`.
+"""A layer with a command, an event, rows, a timer and a route of its own, given by `Host(layers=)`.
 
-`Bells` rings the bell of another node. A `Ring` is a frame that goes from neighbour to neighbour along a path, and is
-repeated until it comes back. Nothing in the host or in gossip knows of it.
+`Bells` rings the bell of another node. A ring is a `Relay` that goes from neighbour to neighbour along a path, and is
+repeated until it comes back along the reversed path. Nothing in the host or in gossip knows of it.
 """
 
 from __future__ import annotations
@@ -14,30 +14,21 @@ import msgspec
 import pytest
 
 from carrypost.config import Limits, Settings
-from carrypost.errors import DecodeError, IllegalStateException, LocalError
+from carrypost.errors import IllegalStateException, LocalError
 from carrypost.events import Done, Event, LayerEvent, Undone
 from carrypost.gossip.layer import Handler, Layer, Steps
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Announce, LayerFrame
+from carrypost.gossip.wire.frames import Relay
 from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.record import Record, register
 from carrypost.security.identity import Identity
 
 S = 1_000_000
-
-
-class Ring(LayerFrame, frozen=True, array_like=True, tag=103):
-    """Rings at the end of its path, and goes back."""
-
-    path: tuple[str, ...]
-    at: int
-    """The place in the path that it goes to."""
-    back: bool = False
 
 
 class Rang(LayerEvent, frozen=True):
@@ -51,9 +42,10 @@ def _log(record: Record, t_us: int, node: str, event: Rang) -> None:
     record.add("ring", t_us, node, peer=event.caller, detail=event.target)
 
 
-def _check(ring: Ring, _: Limits) -> None:
-    if not 0 <= ring.at < len(ring.path):
-        raise DecodeError("ring")
+def ring_along(path: Sequence[str], kind: str) -> Relay:
+    """Return a ring at the beginning of its path, or (`back`) its answer; the body has the kind and the names."""
+    prefixes = b"".join(node_prefix(NodeId(name)) for name in path)
+    return Relay(prefixes, 1, b"", " ".join((kind, *path)).encode())
 
 
 class Bells(Layer):
@@ -68,12 +60,11 @@ class Bells(Layer):
 
     @classmethod
     def register(cls) -> None:
-        codec.register(Ring, _check)
         register({Rang: _log}, kinds=["ring"])
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        return {Ring: self._take}
+        return {Relay: self._take}
 
     def commands(self, steps: Steps) -> Ringing:
         return Ringing(self, steps)
@@ -105,19 +96,21 @@ class Bells(Layer):
         """Ring again every second, as long as anything is awaited."""
         self.due_us = now + S if self.awaited else NEVER
         for path in self.awaited.values():
-            self._send(Ring(path, 1))
+            self._send(ring_along(path, "ring"))
 
-    def _take(self, link: Link, ring: Ring, now: int) -> None:  # noqa: ARG002 - where it came from, and when
-        if ring.at == 0 and ring.back:
-            self._forget(ring.path[-1])
-        elif ring.at == len(ring.path) - 1:
-            self._outputs.emit(Rang(ring.path[0], self._node))
-            self._send(Ring(ring.path, ring.at - 1, back=True))
-        else:
-            self._send(msgspec.structs.replace(ring, at=ring.at + (-1 if ring.back else 1)))
+    def _take(self, link: Link, rings: Sequence[Relay], now: int) -> None:  # noqa: ARG002 - where it came from, and when
+        for ring in rings:
+            kind, *path = ring.body.decode().split()
+            if ring.position < len(path) - 1:
+                self._send(msgspec.structs.replace(ring, position=ring.position + 1))
+            elif kind == "back":
+                self._forget(path[0])
+            else:
+                self._outputs.emit(Rang(path[0], self._node))
+                self._send(ring_along(path[::-1], "back"))
 
-    def _send(self, ring: Ring) -> None:
-        link = self._links.get(ring.path[ring.at])
+    def _send(self, ring: Relay) -> None:
+        link = self._links.get(ring.body.decode().split()[1 + ring.position])
         if link is not None and link.usable:
             link.send((ring,))
 
@@ -249,14 +242,6 @@ def test_its_events_are_rows_of_the_record_which_can_be_read_again() -> None:
     rows = [row for row in record.rows() if row["kind"] == "ring"]
     assert [(row["node"], row["peer"], row["detail"]) for row in rows] == [("b", "a", "b")]
     assert list(Record.from_json_lines(record.json_lines()).rows()) == list(record.rows())
-
-
-def test_a_frame_that_its_check_refuses_does_not_reach_the_layer_nor_its_neighbours_in_the_datagram() -> None:
-    Street("a")
-    (datagram,) = codec.datagrams((Ring(("a",), 3), Announce(NodeId("b"), 1, 1, 1000, bytes(8))), 1_400)
-    decoded = codec.decode(datagram, Limits())
-    assert [type(frame) for frame in decoded.frames] == [Announce]
-    assert decoded.refused == {"ring": 1}
 
 
 def test_commands_of_a_layer_that_the_host_does_not_have_are_named() -> None:

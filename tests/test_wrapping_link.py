@@ -1,4 +1,4 @@
-"""A link of a layer, which wraps each datagram in its own frame and crosses one relay.
+"""A link of a layer, which wraps each datagram in a `Relay` and crosses one host.
 
 Its ends are not neighbours. Nothing in gossip or in the host knows of it: it is derived from `Link`, its own size
 limits the frames that it carries, and unwrapped frames are handled as all others.
@@ -10,21 +10,31 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
-from tests.wrapping import OpenWrapped, Wrapped
 
 from carrypost.config import Limits, Settings
 from carrypost.events import Delivered, Event, Received
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
+from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Announce, Digest, Frame, Offer, ProfileRequest, Transmission
+from carrypost.gossip.wire.frames import (
+    Announce,
+    Digest,
+    Frame,
+    Offer,
+    OpenRelay,
+    ProfileRequest,
+    Relay,
+    Transmission,
+)
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE, Batch
-from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.ids import PREFIX_BYTES, MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity
 
@@ -34,12 +44,16 @@ LIMITS = Limits()
 SIZES = (1, 900, 1_100, 1_300, 16_384, 100_000, 2_000_000)
 
 
+def path(*nodes: str) -> bytes:
+    return b"".join(node_prefix(NodeId(node)) for node in nodes)
+
+
 class Tunnel(Link):
     """A link to a node that is two hops away."""
 
     def __init__(self, context: HostContext, target: str, via: str) -> None:
-        self._ends = (str(context.node), target)
-        room = len(codec.encode(Wrapped(*self._ends, bytes(256)))) - 256 + codec.datagram_overhead(1) + 1
+        self._path = path(context.node, via, target)
+        room = len(codec.encode(Relay(self._path, 1, b"", bytes(256)))) - 256 + codec.datagram_overhead(1) + 1
         super().__init__(
             f"tunnel:{target}",
             context.links,
@@ -53,7 +67,7 @@ class Tunnel(Link):
         via = self._links.get(self._via)
         if via is not None and via.usable:
             for start, stop, _ in codec.runs(codec.wire_sizes(frames), self.datagram_bytes_max):
-                via.send((OpenWrapped(tuple(frames[start:stop]), *self._ends),))
+                via.send((OpenRelay(tuple(frames[start:stop]), self._path, 1),))
 
 
 class Tunnels(Layer):
@@ -72,15 +86,18 @@ class Tunnels(Layer):
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        return {Wrapped: self._take, OpenWrapped: self._take}
+        return {Relay: self._take, OpenRelay: self._take}
 
-    def _take(self, link: Link, frame: Wrapped | OpenWrapped, now: int) -> None:
-        if frame.target != self._context.node:
-            self.passed_on[link.peer, frame.target] += 1
-            self._context.links[frame.target].send((frame,))
-        elif self.tunnel is not None:
-            inner = frame.inner if isinstance(frame, OpenWrapped) else codec.decode(frame.body, LIMITS).frames
-            self.tunnel.receive_inner(inner, now)
+    def _take(self, link: Link, frames: Sequence[Relay | OpenRelay], now: int) -> None:
+        for frame in frames:
+            link.budgets.credit(price(frame))
+            if frame.position == 1:
+                (target,) = [each for each in self._context.links.usable if each.prefix == frame.path[-PREFIX_BYTES:]]
+                self.passed_on[link.peer, target.peer] += 1
+                target.send((msgspec.structs.replace(frame, position=2),))
+            elif self.tunnel is not None:
+                inner = frame.inner if isinstance(frame, OpenRelay) else codec.decode(frame.body, LIMITS).frames
+                self.tunnel.receive_inner(inner, now)
 
     def published(self, copies: Sequence[Copy]) -> None:
         self._offered += copies
@@ -193,7 +210,7 @@ class Chain:
 @pytest.mark.parametrize(
     ("security", "encoded", "loss"), [("signed", True, 0.0), ("off", False, 0.0), ("off", True, 0.1)]
 )
-def test_messages_of_any_size_cross_a_relay_in_frames_of_a_layer(security: str, encoded: bool, loss: float) -> None:
+def test_messages_of_any_size_cross_a_relay_over_a_link_of_a_layer(security: str, encoded: bool, loss: float) -> None:
     chain = Chain(security=security, encoded=encoded)
     a, b, c = chain.names.values()
     chain.hosts[c].subscribe("news", now=0)
@@ -212,9 +229,9 @@ def test_messages_of_any_size_cross_a_relay_in_frames_of_a_layer(security: str, 
     for message, payload in payloads.items():
         pieces = [chain.piece(c, message, number) for number in range(-(-len(payload) // 16_384))]
         assert b"".join(piece or b"" for piece in pieces) == payload
-    # The relay keeps nothing of it, and nothing travels but in the layer's own frames.
+    # The relay keeps nothing of it, and nothing travels but in relayed frames.
     assert chain.hosts[b].copies == 0
-    assert set(chain.kinds) <= {"Announce", "Profile", "ProfileRequest", "Digest", "Wrapped", "OpenWrapped"}
+    assert set(chain.kinds) <= {"Announce", "Profile", "ProfileRequest", "Digest", "Relay", "OpenRelay"}
     relay = chain.layers[b]
     assert relay.passed_on[a, c] > len(payloads)
     assert relay.passed_on[c, a] > 0
@@ -253,7 +270,7 @@ def test_nobody_becomes_a_neighbour_inside_a_link_of_a_layer() -> None:
     chain = Chain()
     chain.run(3)
     forged = Announce(NodeId("z"), 1, 1, 1_000, bytes(8)), ProfileRequest(bytes(8)), Digest(bytes(8), 0)
-    chain.hosts["b"]._links["c"].send((OpenWrapped(forged, "a", "c"),))  # noqa: SLF001 - what a relay may send
+    chain.hosts["b"]._links["c"].send((OpenRelay(forged, path("a", "b", "c"), 2),))  # noqa: SLF001 - what a relay may send
     chain.run(1)
     overview = chain.hosts["c"].overview()
     assert [each.node for each in overview.neighbours] == ["b"]

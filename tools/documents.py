@@ -42,7 +42,12 @@ from carrypost.node import settings as node_settings
 from carrypost.overlay import relocation
 from carrypost.overlay.items import AUTHORS, Who
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # As a script it knows its own folder only.
+
+from tools.copy_moves import COPY_TABLE  # noqa: E402 - needs the line above
+
+DOCS = ROOT / "docs"
 MARKED = re.compile(
     r"(<!-- made by tools/documents\.py: (?P<name>[\w ]+) -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL
 )
@@ -188,7 +193,7 @@ def exchange_machine() -> str:
 
 def copy_machine() -> str:
     """Return the diagram of a copy's life, and what its states mean."""
-    return _machine(copy_states, copy_states.CopyState, copy_states.COPY_TABLE)
+    return _machine(copy_states, copy_states.CopyState, COPY_TABLE)
 
 
 def _machine(module: ModuleType, kind: type[Enum], table: Mapping[tuple[Any, Any], Any]) -> str:

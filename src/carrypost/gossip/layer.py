@@ -2,9 +2,10 @@
 
 A host has its layers in a fixed order, lowest first. When messages become whole, gossip passes them to the first layer;
 each returns those that may go on, and the last one is the application's side, which delivers them. Layers are informed
-of copies that leave the cache in the same order. A layer may have frames and rows of its own, links of its own (which
-it adds to `Links`), hold messages back, and have messages published. It reads gossip through what it was built on
-(`gossip.transfers.host_context`) and is called by the host alone: its results are returned, or put into `Outputs`.
+of copies that leave the cache in the same order. A layer may handle kinds of frames, have rows of its own and links of
+its own (which it adds to `Links`), hold messages back, and have messages published. It reads gossip through what it was
+built on (`gossip.transfers.host_context`) and is called by the host alone: its results are returned, or put into
+`Outputs`.
 
 Every step of a host is: `expire`, then the request (`receive`, `published`, `confirmed`, `left`, frames), then
 `finish`. A host calls only methods that a layer overrides, so the others cost nothing.
@@ -113,14 +114,14 @@ class Layer:
 
     @classmethod
     def register(cls) -> None:
-        """Register what it brings to this process: frames (`codec.register`), rows of the log (`record.register`).
+        """Register what it brings to this process: rows of the event log (`record.register`).
 
         Called before the first layer of its class joins a host, and perhaps again.
         """
 
     @property
     def handlers(self) -> Mapping[type, Handler]:
-        """The layer's own kinds of frames and their handlers. Read once."""
+        """The kinds of frames that only this layer handles, and their handlers. Read once."""
         return {}
 
     def commands(self, steps: Steps) -> object | None:

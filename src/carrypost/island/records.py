@@ -174,11 +174,6 @@ class Table:
         """Prefixes of the nodes whose records claim a link with this host."""
         return self._edges.claimants
 
-    def boot_of(self, node: NodeId) -> int | None:
-        """Return the number of the life in which a node last reported its links."""
-        entry = self._entries.get(node)
-        return None if entry is None else entry.boot
-
     # --- what changes ----------------------------------------------------------------------------------------
 
     def enter(self, entry: Entry) -> None:

@@ -180,12 +180,12 @@ def _binary_size(length: int) -> int:
     return length + (2 if length < 1 << 8 else 3 if length < 1 << 16 else 5)
 
 
-def _sealed(envelope: f.Envelope) -> WireFrame | f.LayerFrame:
+def _sealed(envelope: f.OpenRelay) -> f.Relay:
     bodies = [encode(frame) for frame in envelope.inner]
     return envelope.sealed(b"".join((_datagram_head(len(bodies)), *bodies)))
 
 
-def _sealed_size(envelope: f.Envelope) -> int:
+def _sealed_size(envelope: f.OpenRelay) -> int:
     inner = datagram_overhead(len(envelope.inner)) + sum(wire_sizes(envelope.inner))
     return len(_encode(envelope.sealed(b""))) - _binary_size(0) + _binary_size(inner)
 
@@ -290,7 +290,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _RELAY = _datagram_head(1) + _encode(f.Relay(b"", 0))[:3]
 """The first bytes, up to the length of the path, of every datagram with a single Relay."""
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_WIRE_FORMS: dict[type, Callable[[Any], WireFrame | f.LayerFrame | msgspec.Raw]] = {
+_WIRE_FORMS: dict[type, Callable[[Any], WireFrame | msgspec.Raw]] = {
     f.Announce: _shortened,
     f.BlankData: _data_of_blank,
     f.OpenParcel: _parcel_of_open,
@@ -306,31 +306,13 @@ _SIZES: dict[type, Callable[[Any], int]] = {
     f.StoredData: _data_size,
     f.WholeDescriptor: _whole_size,
 }
-_Kind = tuple[Callable[[memoryview], WireFrame | f.LayerFrame], int, Check | None, bool]
+_Kind = tuple[Callable[[memoryview], WireFrame], int, Check | None, bool]
 
 
-def _kind(kind: type[WireFrame | f.LayerFrame]) -> _Kind:
+def _kind(kind: type[WireFrame]) -> _Kind:
     decoder = msgspec.msgpack.Decoder(kind)
     return decoder.decode, 1 + len(kind.__struct_fields__), CHECKS.get(kind), bool(f.entries(kind))
 
 
-_TAGS: dict[object, type[WireFrame | f.LayerFrame]] = {kind.__struct_config__.tag: kind for kind in f.WIRE_KINDS}
-_KINDS: dict[object, _Kind] = {tag: _kind(kind) for tag, kind in _TAGS.items()}
+_KINDS: dict[object, _Kind] = {kind.__struct_config__.tag: _kind(kind) for kind in f.WIRE_KINDS}
 """By number: decoder, elements of the array, check, and True if there are structures inside."""
-
-
-def register(kind: type[f.LayerFrame], check: Check | None = None, *, envelope: type[f.Envelope] | None = None) -> None:
-    """Register a kind of frame of a layer. Idempotent; raises `LocalError` if its number belongs to another kind.
-
-    `check` raises `RemoteError` for a frame beyond the limits. `envelope` is the type that replaces the frame in the
-    memory of hosts, if it wraps others.
-    """
-    tag = kind.__struct_config__.tag
-    if not isinstance(tag, int) or _TAGS.setdefault(tag, kind) is not kind:
-        raise LocalError(f"{kind.__name__} needs a number that no other kind of frame has, not {tag!r}")
-    if check is not None:
-        CHECKS[kind] = check
-    if envelope is not None:
-        f.stand_for(envelope, kind)
-        _WIRE_FORMS[envelope], _SIZES[envelope] = _sealed, _sealed_size
-    _KINDS[tag] = _kind(kind)

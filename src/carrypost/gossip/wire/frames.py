@@ -4,13 +4,11 @@ Frames are frozen values; bytes exist only at the edge, in `gossip.wire.codec`. 
 that is never reused, and its fields stand in a fixed order to which later versions only append. Frames carry
 ids and handles, never slots.
 
-Four frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
+Five frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
 `DescriptorPart` that holds the descriptor by reference), `OpenParcel` (a `Parcel` that does), `StoredData` (a `Data`
-whose bytes the driver still has to read from its store) and `BlankData` (a `Data` of a number of zeros that are never
-allocated).
-
-Layers add kinds of their own, derived from `LayerFrame`. A kind that wraps other frames has an `Envelope` beside it,
-which holds those as they are, so that sizes are counted and payloads filled in inside it, too: `OpenRelay` is one.
+whose bytes the driver still has to read from its store), `BlankData` (a `Data` of a number of zeros that are never
+allocated) and `OpenRelay` (a `Relay` that holds other frames as they are, so that payloads are filled in inside it,
+too).
 
 A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
 A *serial* is the number of one transfer frame of one host, to any neighbour; acknowledgements name serials.
@@ -292,29 +290,16 @@ class OpenParcel(msgspec.Struct, frozen=True, gc=False):
     """None: still in the driver's store, or blank."""
 
 
-class LayerFrame(msgspec.Struct, frozen=True, array_like=True):
-    """Base of the kinds of frames that a layer brings; each has a tag of its own (`codec.register`)."""
-
-
-class Envelope(msgspec.Struct, frozen=True):
-    """In memory only: base of the kinds that carry other frames; on the wire these are one datagram, in bytes."""
+class OpenRelay(msgspec.Struct, frozen=True):
+    """In memory only: a `Relay` with its frames as they are; on the wire these are one datagram, in bytes."""
 
     inner: tuple[Frame, ...]
-
-    def sealed(self, body: bytes) -> WireFrame | LayerFrame:
-        """Return the frame in its wire form; `body` is the datagram of the inner frames."""
-        raise NotImplementedError
-
-
-class OpenRelay(Envelope, frozen=True):
-    """In memory only: a `Relay` with its frames as they are."""
-
     path: bytes
     position: int
     broken: bytes = b""
 
     def sealed(self, body: bytes) -> Relay:
-        """Return the frame in its wire form."""
+        """Return the frame in its wire form; `body` is the datagram of the inner frames."""
         return Relay(self.path, self.position, self.broken, body)
 
 
@@ -322,7 +307,7 @@ WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
     | AckRecord | AckList | Summary | Missing | LinkState | LinkRecord | Relay
 )  # fmt: skip
-Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | LayerFrame | Envelope
+Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | OpenRelay
 
 WIRE_KINDS: tuple[type[WireFrame], ...] = get_args(WireFrame)
 CARRYING: tuple[type[WireFrame], ...] = (DescriptorPart, HashList, Data, Parcel)
@@ -342,17 +327,9 @@ def kind_of(frame_type: type[Frame]) -> str:
 _STANDS_FOR: dict[type, type] = {
     WholeDescriptor: DescriptorPart, OpenParcel: Parcel, StoredData: Data, BlankData: Data, OpenRelay: Relay,
 }  # fmt: skip
-ENVELOPES: set[type] = {OpenRelay}
-"""The kinds of envelopes, including those of layers."""
 
 
-def stand_for(envelope: type[Envelope], kind: type[LayerFrame]) -> None:
-    """Count an envelope under the name of its wire form."""
-    _STANDS_FOR[envelope] = kind
-    ENVELOPES.add(envelope)
-
-
-def entries(frame_type: type[WireFrame | LayerFrame]) -> list[type[msgspec.Struct]]:
+def entries(frame_type: type[WireFrame]) -> list[type[msgspec.Struct]]:
     """Return the structures of which a frame of a type holds arrays."""
     info = msgspec.inspect.type_info(frame_type)
     assert isinstance(info, msgspec.inspect.StructType)

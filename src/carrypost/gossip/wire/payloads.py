@@ -12,7 +12,7 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import StoreError
-from carrypost.gossip.wire.frames import ENVELOPES, Data, Envelope, Frame, OpenParcel, StoredData
+from carrypost.gossip.wire.frames import Data, Frame, OpenParcel, OpenRelay, StoredData
 from carrypost.gossip.wire.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
@@ -32,7 +32,7 @@ def fill_payloads(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame],
         if (
             kind is StoredData
             or (type(frame) is OpenParcel and frame.body is None and frame.descriptor.codec is not _BLANK)
-            or kind in ENVELOPES
+            or kind is OpenRelay
         ):
             break
     else:
@@ -46,7 +46,7 @@ def fill_payloads(frames: Sequence[Frame], read: Read) -> tuple[Sequence[Frame],
             full, message = _data(frame, read), frame.message
         elif isinstance(frame, OpenParcel) and frame.body is None and frame.descriptor.codec is not _BLANK:
             full, message = _parcel(frame, read), frame.descriptor.id
-        elif isinstance(frame, Envelope):
+        elif isinstance(frame, OpenRelay):
             inner, missing = fill_payloads(frame.inner, read)
             gone.update(dict.fromkeys(missing))
             if not inner:
