@@ -228,9 +228,7 @@ def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
 class Layers:
     """The layers of one host, lowest first."""
 
-    __slots__ = (
-        "_all", "_handlers", "_of", "_stored", "acknowledging", "announcing", "finishing", "listening", "timed",
-    )  # fmt: skip
+    __slots__ = ("_all", "_handlers", "_having", "_stored", "timed")
 
     def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
@@ -246,19 +244,15 @@ class Layers:
     def _arrange(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
         places = _overriding(tuple(map(type, layers)))
-        self._of = {name: [getattr(layers[at], name) for at in found] for name, found in places.items()}
-        """Methods of the layers that override them, by name."""
-        self.timed[:] = [layers[at] for at in places["expire"]]
-        self.announcing = bool(self._of["companions"])
-        """True if any layer has frames that go with announcements."""
-        self.listening = bool(self._of["heard"])
-        """True if a layer handles the heard-lists of neighbours."""
-        self.finishing = bool(self._of["finish"])
-        """True if any layer has something to do at the end of a step."""
-        self.acknowledging = bool(self._of["performed"])
-        """True if any layer has something that units of work may acknowledge."""
+        self._having = {name: [layers[at] for at in found] for name, found in places.items()}
+        """The layers that override each method, by its name."""
+        self.timed[:] = self._having["expire"]
         for layer in self._all:
             self._handlers.update(layer.handlers)
+
+    def having(self, method: Callable[..., object]) -> Sequence[Layer]:
+        """Return the layers that override a method of `Layer`, lowest first; the others need not be called."""
+        return self._having[method.__name__]
 
     def insert(self, layer: Layer) -> None:
         """Add a layer to a running host, as the highest below the application's side, and restore its rows."""
@@ -289,98 +283,13 @@ class Layers:
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Pass whole messages through the layers; return those newly given to the application."""
-        for receive in self._of["receive"]:
-            copies = receive(copies)
+        for layer in self.having(Layer.receive):
+            copies = layer.receive(copies)
         return copies
-
-    def published(self, copies: Sequence[Copy]) -> None:
-        """Inform layers of this node's own messages, which were admitted."""
-        for published in self._of["published"]:
-            published(copies)
-
-    def check_session(self, session: int) -> None:
-        """Raise unless drafts may be kept for this session of programs."""
-        for check in self._of["check_session"]:
-            check(session)
-
-    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
-        """Raise if a unit of work is invalid, before anything is done about it."""
-        for check in self._of["check_unit"]:
-            check(drafts, acks)
-
-    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
-        """Acknowledge for a unit of work, whose messages were sent."""
-        for performed in self._of["performed"]:
-            performed(sent, acks, undoable=undoable)
-
-    def last_event(self, destination: str) -> int | None:
-        """Return the number of this node's last event to a channel; None if no layer numbers events."""
-        numbers = [last_event(destination) for last_event in self._of["last_event"]]
-        return next((number for number in numbers if number is not None), None)
-
-    def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
-        """Pass a payload to layers, one of which requested it."""
-        for payload_read in self._of["payload_read"]:
-            payload_read(copy, payload)
-
-    def confirmed(self, messages: Sequence[MessageId]) -> None:
-        """Inform layers of messages that the application confirmed."""
-        for confirmed in self._of["confirmed"]:
-            confirmed(messages)
-
-    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Inform layers of copies that left, or (None) are not wanted here any more."""
-        for left in self._of["left"]:
-            left(copies, reason)
-
-    def finish(self, now: int) -> list[Draft]:
-        """End the step; return the messages to publish."""
-        drafts: list[Draft] = []
-        for finish in self._of["finish"]:
-            drafts += finish(now)
-        return drafts
-
-    def follow_up(self, now: int) -> list[Draft]:
-        """Return the messages to publish after those just published."""
-        return [draft for follow_up in self._of["follow_up"] for draft in follow_up(now)]
-
-    def companions(self, now: int, link: Link | None) -> list[Frame]:
-        """Return frames to send beside an announcement, to one neighbour or (None) to all."""
-        return [frame for companions in self._of["companions"] for frame in companions(now, link)]
-
-    def started(self, incarnation: int, now: int) -> None:
-        """Inform layers that this host may send."""
-        for started in self._of["started"]:
-            started(incarnation, now)
-
-    def heard(self, link: Link, now: int) -> bool:
-        """Inform layers that a neighbour hears others than before; return True if any layer wants to know."""
-        for heard in self._of["heard"]:
-            heard(link, now)
-        return self.listening
-
-    def met(self, link: Link, now: int) -> None:
-        """Inform layers of a contact that begins."""
-        for met in self._of["met"]:
-            met(link, now)
-
-    def parted(self, link: Link, now: int) -> None:
-        """Inform layers of a contact that is over."""
-        for parted in self._of["parted"]:
-            parted(link, now)
 
     def write(self, journal: Journal) -> None:
         """Put the changes of each layer into the batch that is being made."""
         serial = journal.serial
-        for rows in self._of["rows"]:
-            if changed := rows(serial):
+        for layer in self.having(Layer.rows):
+            if changed := layer.rows(serial):
                 journal.update(changed)
-
-    def durable(self, serial: int) -> None:
-        """Inform layers of a batch that is on disk."""
-        for durable in self._of["durable"]:
-            durable(serial)
-
-    def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:
-        """Inform layers of a batch that could not be written; return the messages that they take back."""
-        return [descriptor for lost in self._of["lost"] for descriptor in lost(serial, held)]

@@ -282,7 +282,8 @@ class Host:
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
         self._begin(now)
         self._deliveries.confirm(messages)
-        self._layers.confirmed(messages)
+        for layer in self._layers.having(Layer.confirmed):
+            layer.confirmed(messages)
         self._finish(now, links=False)
 
     def discard(self, message: MessageId, reason: Reason, now: int) -> None:
@@ -311,7 +312,8 @@ class Host:
         with self.step(now):
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
-                self._layers.payload_read(copy, payload)
+                for layer in self._layers.having(Layer.payload_read):
+                    layer.payload_read(copy, payload)
 
     def _discard(self, message: MessageId, reason: Reason, *, done: bool = False, refused: str = "") -> None:
         copy = self._holdings.cache.get(message)
@@ -348,7 +350,7 @@ class Host:
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first, link = frames[0] if frames else None, neighbour.link
-            listening = self._layers.listening
+            listening = bool(self._layers.having(Layer.heard))
             # In a quiet cloud most datagrams are announcements that repeat the last one: these skip
             # the state machine of the link.
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now, listening=listening):

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from carrypost import journal as keys
 from carrypost.events import Confirmed, Delivered, Event, Failed, Reason, Stored
+from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.slots import bits
 from carrypost.journal import Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
@@ -40,7 +41,6 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.removals import Removals
     from carrypost.local.deliveries import Deliveries
@@ -153,7 +153,7 @@ class Recovery:
         for event in answered.held:
             if isinstance(event, Delivered):
                 self._deliveries.undo_confirmation(event)
-        rolled_back = self._layers.lost(serial, answered.held)
+        rolled_back = [each for layer in self._layers.having(Layer.lost) for each in layer.lost(serial, answered.held)]
         gone: dict[MessageId, None] = {}
         for key in answered.puts:
             kind, name, _ = key

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carrypost.gossip.layer import Draft, Layer
 from carrypost.journal import INCARNATION
 from carrypost.model.times import NEVER
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft, Layer
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.arrivals import Arrivals
     from carrypost.gossip.transfers.host_context import HostContext
@@ -147,7 +147,7 @@ class Steps:
             self._outputs.report()
         if self._arrivals.news:
             self._pass_on(now)
-        if self._layers.finishing or self._journal.answered:
+        if self._layers.having(Layer.finish) or self._journal.answered:
             self._finish_layers(now)
         if cache.changed:
             self._removals.sweep()
@@ -178,19 +178,20 @@ class Steps:
             self.undo.commit()
         if self._interest_changes:
             self.apply_interest_changes(now)
-        drafts = self._layers.finish(now)
+        drafts = [draft for layer in self._layers.having(Layer.finish) for draft in layer.finish(now)]
         # A layer may publish in answer to its own publication, for example a leg to the next
         # broker. Each round is a step further, and ends because a layer publishes a bounded number
         # of times.
         while drafts:
             self._units.publish_all(drafts, now)
-            drafts = self._layers.follow_up(now)
+            drafts = [draft for layer in self._layers.having(Layer.follow_up) for draft in layer.follow_up(now)]
 
     def apply_interest_changes(self, now: int) -> None:
         """Apply changes of this node's interests: pass on copies that are here, and inform neighbours."""
         entries, found, unwanted = self._interest_changes.pop()
         if unwanted:
-            self._layers.left(unwanted, None)
+            for layer in self._layers.having(Layer.left):
+                layer.left(unwanted, None)
         if found:
             self._hand_on(found)
         if entries:
@@ -219,15 +220,17 @@ class Steps:
     def durable(self, serial: int, now: int) -> None:
         """Report and offer what waited for a batch, which is on disk."""
         changed = self.begin(now)  # What expired while its batch was written is not delivered any more.
-        self._layers.durable(serial)
+        for layer in self._layers.having(Layer.durable):
+            layer.durable(serial)
         self._journal.durable(serial)
         permitted = self.permit(now)
-        if permitted or changed or self._layers.finishing or self._journal.answered:
+        if permitted or changed or self._layers.having(Layer.finish) or self._journal.answered:
             self.finish(now, links=permitted)
         if serial in self._first_batches and not self.ready:
             self.ready = True
             self._publisher.start()
-            self._layers.started(self.incarnation, now)
+            for layer in self._layers.having(Layer.started):
+                layer.started(self.incarnation, now)
             self._neighbours.start(self.incarnation, now)
 
     def permit(self, now: int) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import IllegalStateException, LocalError, ResourceAllocationException
 from carrypost.events import Published
+from carrypost.gossip.layer import Draft, Layer, Layers
 from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft, Layers
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Packed
@@ -86,7 +86,8 @@ class UnitsOfWork:
         copies = [copy for copy, _ in admitted]
         for copy in copies:
             self._outputs.emit(Published(copy.descriptor))
-        self.layers.published(copies)
+        for layer in self.layers.having(Layer.published):
+            layer.published(copies)
         delivered = self.layers.receive(copies)
         for copy, packed in admitted:
             self.publisher.journal(copy, packed, alone=alone)
@@ -129,9 +130,17 @@ class UnitsOfWork:
         """
         if not is_channel(destination):
             return stamp
-        last = numbers[destination] if destination in numbers else self.layers.last_event(destination)
+        if destination not in numbers:
+            found = [layer.last_event(destination) for layer in self.layers.having(Layer.last_event)]
+            numbers[destination] = next((number for number in found if number is not None), None)
+        last = numbers[destination]
         numbers[destination] = None if last is None else last + 1
         return stamp._replace(event=numbers[destination] or 0)
+
+    def _check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
+        """Let every layer refuse a unit of work, before anything is done about it."""
+        for layer in self.layers.having(Layer.check_unit):
+            layer.check_unit(drafts, acks)
 
     # --- drafts --------------------------------------------------------------------------------------------
 
@@ -140,9 +149,10 @@ class UnitsOfWork:
 
         A message with an order, or an event, gets its descriptor from the unit of work.
         """
-        self.layers.check_session(session)
+        for layer in self.layers.having(Layer.check_session):
+            layer.check_session(session)
         if is_channel(draft.destination):
-            self.layers.check_unit((draft,), ())
+            self._check_unit((draft,), ())
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:
@@ -183,8 +193,8 @@ class UnitsOfWork:
             raise IllegalStateException(
                 f"a draft can be sent only once, and this transaction names one twice: {drafts}"
             )
-        self.layers.check_unit([each.draft for each in sends], unit.acks)
-        if unit.acks and not self.layers.acknowledging:
+        self._check_unit([each.draft for each in sends], unit.acks)
+        if unit.acks and not self.layers.having(Layer.performed):
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         # Drafts may have died while they waited.
         # Made before anything is admitted: signing may raise, and a unit that raises must have
@@ -200,7 +210,8 @@ class UnitsOfWork:
         descriptors = tuple([descriptor for _, descriptor in sent])
         if sends:
             self._undo.note_sent([descriptor.id for descriptor in descriptors])
-        self.layers.performed(sent, unit.acks, undoable=bool(sends))
+        for layer in self.layers.having(Layer.performed):
+            layer.performed(sent, unit.acks, undoable=bool(sends))
         self._journal.demand(unit.durability)
         return descriptors
 

@@ -12,6 +12,7 @@ from carrypost.errors import RemoteError
 from carrypost.gossip.discovery.beacon import Beacon
 from carrypost.gossip.discovery.neighbour import LINKED, SILENT
 from carrypost.gossip.discovery.places import ANNOUNCE_BYTES, HEARD_BYTES
+from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.discovery.places import Places
-    from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
 
@@ -78,8 +78,8 @@ class Announcing:
         if self._profile_due and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames(None if to is None else to.link))
         self._profile_due = False
-        if self._layers.announcing:
-            frames.extend(self._layers.companions(now, None if to is None else to.link))
+        for layer in self._layers.having(Layer.companions):
+            frames.extend(layer.companions(now, None if to is None else to.link))
         if to is None:
             self._outputs.broadcast(frames)
             self.beacon.sent(now)

@@ -35,6 +35,7 @@ from carrypost.gossip.discovery.neighbour import (
     NeighbourInput,
 )
 from carrypost.gossip.discovery.places import Places
+from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Link
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.gossip.interest.index import View
-    from carrypost.gossip.layer import Layers
+    from carrypost.gossip.strategy.contacts import Contact
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.host_context import HostContext
 
@@ -171,7 +172,7 @@ class Neighbours:
         if frame.node == self._node or not self._fresh(neighbour, frame, now):
             return False
         due_us = self._links.schedule.next_due_us()
-        others = neighbour.announced(frame, now) and self._layers.heard(neighbour.link, now)
+        others = neighbour.announced(frame, now) and self._heard(neighbour.link, now)
         followed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
         lists_me = neighbour.driver_asserted or self._prefix in frame.heard
         if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
@@ -203,6 +204,13 @@ class Neighbours:
             self.announcing.introduce()
             self.announcing.announce(now, neighbour)  # It could not listen yet at the first announcement.
         return True
+
+    def _heard(self, link: Link, now: int) -> bool:
+        """Inform layers that a neighbour hears others than before; return True if any layer needs to know."""
+        layers = self._layers.having(Layer.heard)
+        for layer in layers:
+            layer.heard(link, now)
+        return bool(layers)
 
     @staticmethod
     def _begun_anew(neighbour: Neighbour, now: int) -> bool:
@@ -268,31 +276,41 @@ class Neighbours:
             neighbour.first_us = now
         if neighbour.state is LINKED:
             timers.cancel(REPORT_ONE_WAY)
-            self._outputs.emit(NeighbourUp(neighbour.link.node))
-            neighbour.linked_us = now
-            neighbour.one_way_reported = False
-            neighbour.contact = contact = self._strategy.begin(neighbour.link)
-            neighbour.alive(neighbour.heard_us)
-            if not neighbour.driver_asserted:
-                # The next frames go to a node that may not know yet that it is heard.
-                self.announcing.announce(now, neighbour, begins=not answer)
-            self._layers.met(neighbour.link, now)
-            if neighbour.view is not None:
-                self._strategy.learn(contact, neighbour.view, now)
+            self._begin_contact(neighbour, now, answer=answer)
         elif neighbour.contact is not None:
-            self._outputs.emit(NeighbourDown(neighbour.link.node))
-            self._layers.parted(neighbour.link, now)
-            self._strategy.end(neighbour.contact, now)
-            neighbour.contact = None
-            neighbour.alive(neighbour.heard_us)
-            neighbour.first_us = now
-            self.beacon.hasten(now)
-            if self._settings.horizon_hops > 1:
-                self.announcing.refresh_profile(now)
+            self._end_contact(neighbour, neighbour.contact, now)
         if neighbour.state is SILENT:
             self._drop_view(neighbour)
         elif neighbour.state is HEARD and not neighbour.one_way_reported:
             timers.arm(REPORT_ONE_WAY, now + SILENT_PERIODS * self.beacon.period_max_us)
+
+    def _begin_contact(self, neighbour: Neighbour, now: int, *, answer: bool) -> None:
+        """Begin a contact; `answer`: the neighbour began it already."""
+        self._outputs.emit(NeighbourUp(neighbour.link.node))
+        neighbour.linked_us = now
+        neighbour.one_way_reported = False
+        neighbour.contact = contact = self._strategy.begin(neighbour.link)
+        neighbour.alive(neighbour.heard_us)
+        if not neighbour.driver_asserted:
+            # The next frames go to a node that may not know yet that it is heard.
+            self.announcing.announce(now, neighbour, begins=not answer)
+        for layer in self._layers.having(Layer.met):
+            layer.met(neighbour.link, now)
+        if neighbour.view is not None:
+            self._strategy.learn(contact, neighbour.view, now)
+
+    def _end_contact(self, neighbour: Neighbour, contact: Contact, now: int) -> None:
+        """End a contact."""
+        self._outputs.emit(NeighbourDown(neighbour.link.node))
+        for layer in self._layers.having(Layer.parted):
+            layer.parted(neighbour.link, now)
+        self._strategy.end(contact, now)
+        neighbour.contact = None
+        neighbour.alive(neighbour.heard_us)
+        neighbour.first_us = now
+        self.beacon.hasten(now)
+        if self._settings.horizon_hops > 1:
+            self.announcing.refresh_profile(now)
 
     # --- their profiles ------------------------------------------------------------------------------------
 

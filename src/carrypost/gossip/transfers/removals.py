@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import ORDER
+from carrypost.gossip.layer import Layer, Layers
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.host_context import HostContext
 
 
@@ -60,7 +60,8 @@ class Removals:
             self._outputs.drop(waited, reason, undelivered=True)
         if dropped := [copy.descriptor for copy in copies if not (expired and copy.pins & ORDER)]:
             self._outputs.drop(dropped, reason)
-        self._layers.left(copies, reason)
+        for layer in self._layers.having(Layer.left):
+            layer.left(copies, reason)
         self._holdings.clear(copies, expired=expired)
         # A burst may be in flight to several neighbours. Sending the rest would read a payload that
         # is gone.
