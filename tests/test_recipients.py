@@ -21,6 +21,7 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_bytes
 from carrypost.model.recipient_lists import as_sent
 from carrypost.model.recipients import is_for, may_have, recipients
+from carrypost.model.service import Service
 from carrypost.security.identity import Identity
 
 A, B, C = (NodeId(name) for name in "abc")
@@ -61,6 +62,23 @@ def test_a_message_is_for_those_whom_it_lists_else_for_the_node_in_its_destinati
     assert [is_for(given, node) for node in (A, B, C)] == [node in expected for node in (A, B, C)]
     listed = bool(given.headers and given.headers.recipients)
     assert [may_have(given, node) for node in (A, B, C)] == [not listed or node in expected for node in (A, B, C)]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (descriptor(), Service()),
+        (descriptor("queue/b/inbox"), Service()),
+        (descriptor("control/b", headers=Headers(connected=True)), Service(private=True)),
+        (descriptor(headers=Headers(connected=True, recipients=("b",))), Service()),
+        (descriptor("overlay/b"), Service(direct=True)),
+        (descriptor("results/b/1", size=5), Service(direct=True)),
+        (descriptor("overlay/b", size=5, headers=Headers(connected=True)), Service(direct=True, private=True)),
+        (descriptor("overlay/b", headers=Headers(connected=True)), Service(direct=True, private=True, momentary=True)),
+    ],
+)
+def test_the_class_of_service_follows_from_destination_headers_and_size(given: Descriptor, expected: Service) -> None:
+    assert given.service == expected
 
 
 # --- the list on the wire ------------------------------------------------------------------------------------

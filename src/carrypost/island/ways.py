@@ -42,7 +42,7 @@ from carrypost.gossip.acked.acked import STRAIGHT_US
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.model.recipients import is_momentary, recipients
+from carrypost.model.recipients import recipients
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Ways:
 
     def push_momentary(self, now: int) -> None:
         """Push momentary messages in the step in which they were published: no batch has to be written first."""
-        if going := [copy for copy in self._fresh if is_momentary(copy.descriptor)]:
+        if going := [copy for copy in self._fresh if copy.descriptor.service.momentary]:
             self._fresh = [copy for copy in self._fresh if copy not in going]
             self._begin(going, now)
 
@@ -401,7 +401,7 @@ class Ways:
         """End the errands of momentary messages that arrived."""
         for leg in list(way.legs.values()):
             copy = leg.errand.copy
-            if leg.remains == _THERE and is_momentary(copy.descriptor):
+            if leg.remains == _THERE and copy.descriptor.service.momentary:
                 self._drop(leg.errand, node)
                 self._errands.pop(copy.id, None)
                 self._holdings.discard(copy, Reason.PURGED, done=True)

@@ -23,7 +23,6 @@ from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue,
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
-from carrypost.model.recipients import is_momentary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,7 +171,7 @@ class Publisher:
         durability = Durability.FULL if descriptor.persistent else Durability.NORMAL
         if packed.source is not None:
             self._holdings.keep_pieces_of(copy, packed.source, durability)
-        for number, piece in enumerate(() if is_momentary(descriptor) else packed.pieces):
+        for number, piece in enumerate(() if descriptor.service.momentary else packed.pieces):
             journal.put((keys.PIECE, descriptor.id, number), piece, durability)
         if descriptor.pieces > 1 and packed.hashes:
             journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)

@@ -23,6 +23,7 @@ from carrypost.model import headers, ids, recipient_lists
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.properties import AttributeValue as AttributeValue  # noqa: PLC0414 - part of this interface
+from carrypost.model.service import Service, service_of
 from carrypost.model.times import NEVER
 from carrypost.model.times import TIME_US_MAX as TIME_US_MAX  # noqa: PLC0414 - likewise
 
@@ -228,6 +229,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def listed(self) -> tuple[NodeId, ...]:
         """Return the nodes that it lists as recipients, in the order of the list; none if it is for all subscribers."""
         return () if self.headers is None else recipient_lists.nodes(self.headers.recipients)
+
+    @lazy
+    def service(self) -> Service:
+        """Return its class of service."""
+        return service_of(self.destination, self.headers, self.size)
 
     @property
     def original(self) -> Descriptor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.address import BETWEEN_OVERLAYS, addressee
+from carrypost.model.address import addressee
 
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
@@ -31,25 +31,6 @@ def is_for(descriptor: Descriptor, node: NodeId) -> bool:
     if headers is not None and headers.recipients:
         return node in descriptor.listed
     return addressee(descriptor.destination) == node
-
-
-def is_private(descriptor: Descriptor) -> bool:
-    """Return True if only the author and the one node that the destination names ever have the message."""
-    headers = descriptor.headers
-    return headers is not None and headers.connected and not headers.recipients
-
-
-def is_between_overlays(descriptor: Descriptor) -> bool:
-    """Return True if a message goes from the overlay of one node to that of another."""
-    return descriptor.destination.startswith(BETWEEN_OVERLAYS)
-
-
-def is_momentary(descriptor: Descriptor) -> bool:
-    """Return True if a message is private, between overlays, and has no payload.
-
-    It is of use only now, and is repeated if it gets no answer. So it is neither stored nor acknowledged.
-    """
-    return not descriptor.size and is_private(descriptor) and is_between_overlays(descriptor)
 
 
 def may_have(descriptor: Descriptor, node: NodeId) -> bool:

@@ -26,7 +26,6 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.model.recipients import is_momentary
 from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, subscription
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
 from carrypost.overlay.alternatives import Alternatives
@@ -493,4 +492,4 @@ class Overlay(Layer):
 
 def _lasting(copies: Sequence[Copy]) -> list[Copy]:
     """Return the messages that are not momentary: no part of the overlay keeps a momentary one."""
-    return [copy for copy in copies if not is_momentary(copy.descriptor)]
+    return [copy for copy in copies if not copy.descriptor.service.momentary]

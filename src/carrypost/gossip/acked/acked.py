@@ -40,7 +40,7 @@ from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.journal import ACKED
 from carrypost.model.ids import MessageId
-from carrypost.model.recipients import is_between_overlays, is_for, is_private
+from carrypost.model.recipients import is_for
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -286,13 +286,13 @@ class Acked(Layer):
     def _is_for_author(self, descriptor: Descriptor, giver: str) -> bool:
         """Return True if only the author of a message for this host alone need hear that it arrived.
 
-        Messages for connected hosts have no carriers, so no other host has a copy to drop. Messages between overlays
-        mostly come from their author, which knows whether it gave them to any other host, and then informs all.
+        Private messages have no carriers, so no other host has a copy to drop. Direct messages mostly come from their
+        author, which knows whether it gave them to any other host, and then informs all.
         """
-        if is_private(descriptor):
+        if descriptor.service.private:
             return True
         link = self._links.get(giver)
-        return is_between_overlays(descriptor) and link is not None and link.node == descriptor.node
+        return descriptor.service.direct and link is not None and link.node == descriptor.node
 
     def _send(self, now: int) -> None:
         """Broadcast new records, if that is due, and send neighbours what they lack; no more than they can check."""
@@ -400,10 +400,10 @@ class Acked(Layer):
 
     def _is_kept_back(self, copy: Copy) -> bool:
         """Return True if a message of this host was given only to its one recipient, or is gone."""
-        if is_private(copy.descriptor):
+        if copy.descriptor.service.private:
             return True
         withheld = not copy.here or self._holdings.is_withheld(copy, by=ISLAND)
-        return withheld and is_between_overlays(copy.descriptor)
+        return withheld and copy.descriptor.service.direct
 
     def _reached_by(self, link: Link) -> set[str]:
         """Return the addresses of a neighbour and of those that it hears: its broadcasts reached them, too."""

@@ -23,7 +23,6 @@ from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.privilege import bounded
-from carrypost.model.recipients import is_between_overlays, is_momentary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -143,7 +142,7 @@ class Holdings:
         self.index.add(copy)
         if withheld_by:
             self.withhold(copy, withheld_by)
-        elif copy.whole and not is_momentary(descriptor):
+        elif copy.whole and not descriptor.service.momentary:
             self.index.mark_known(copy)
         else:
             self.index.mark_unknown(copy)  # It may have been declined before; now the rest of it is wanted.
@@ -163,11 +162,11 @@ class Holdings:
         return copies
 
     def _enter_headers(self, copy: Copy, headers: Headers) -> None:
-        """Index a new copy that lists its recipients, or is for one overlay or connected hosts alone."""
+        """Index a new copy that lists its recipients, or is for one node or connected hosts alone."""
         if headers.recipients:
             self.index.mark_listed(copy)
             self.recipients.enter(copy.descriptor, self.now_us)
-        if headers.recipients or is_between_overlays(copy.descriptor):
+        if headers.recipients or copy.descriptor.service.direct:
             self._keep_to_itself(copy)
         if headers.connected:
             self.withhold(copy, ISLAND)
@@ -382,7 +381,7 @@ class Holdings:
         (`gossip.acked`).
         """
         copy = self.cache.get(message)
-        if copy is None or not is_momentary(copy.descriptor):
+        if copy is None or not copy.descriptor.service.momentary:
             self.acknowledged[message] = until_us, "" if copy is None else copy.giver or ""
 
     def remind(self, message: MessageId, peer: str) -> None:
@@ -420,14 +419,14 @@ class Holdings:
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
                 copy.interesting, bool(copy.given & DELIVERED), bool(copy.given & CLAIMED),
             )
-            for copy in copies if not is_momentary(copy.descriptor)
+            for copy in copies if not copy.descriptor.service.momentary
         }, durability, again=again)  # fmt: skip
 
     def keep_pieces(self, pieces: Iterable[tuple[Descriptor, bytes]], number: int = 0) -> None:
         """Journal pieces of this number, one for each payload, unless they are blank."""
         self._journal.put_all({
             (keys.PIECE, descriptor.id, number): body
-            for descriptor, body in pieces if descriptor.codec is not _BLANK and not is_momentary(descriptor)
+            for descriptor, body in pieces if descriptor.codec is not _BLANK and not descriptor.service.momentary
         })  # fmt: skip
 
     def keep_pieces_of(self, copy: Copy, source: MessageId, durability: Durability) -> None:
@@ -447,7 +446,7 @@ class Holdings:
 
     def forget(self, descriptor: Descriptor, held: int) -> None:
         """Journal that the store may forget a copy."""
-        if is_momentary(descriptor):
+        if descriptor.service.momentary:
             return
         message, journal = descriptor.id, self._journal
         journal.delete((MESSAGE, message, 0))

@@ -17,7 +17,7 @@ import msgspec
 
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.journal import STRUCK
-from carrypost.model.recipients import is_between_overlays, recipients
+from carrypost.model.recipients import recipients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -95,9 +95,7 @@ class Recipients:
 
         If some of them carry it, what this host acknowledges reaches them.
         """
-        return is_between_overlays(descriptor) and (
-            descriptor.node == self._node or self.is_for_this_host_alone(descriptor)
-        )
+        return descriptor.service.direct and (descriptor.node == self._node or self.is_for_this_host_alone(descriptor))
 
     def strike(self, descriptor: Descriptor, node: NodeId, now: int) -> bool:
         """Strike a recipient off a message; return True if none is left."""
