@@ -167,9 +167,8 @@ class Ways:
             if self._reached(others, now) != others:
                 continue
             links = [link for node in others if (link := self._link(node, now)) is not None]
-            if len(links) == len(
-                others
-            ):  # Else some route is in use for another host: then nothing would report progress.
+            # If a host has no route, because all are in use for others, nothing would report progress to it.
+            if len(links) == len(others):
                 errand = self._note(Errand(copy, dict.fromkeys(others), now, withheld=True, sent=False))
                 self._holdings.withhold(copy, ISLAND)
                 for node, link in zip(others, links, strict=True):
