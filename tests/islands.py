@@ -97,7 +97,7 @@ class Islands:
         self.tell()
         for other in self.up():
             if self.told:
-                self.island(other).ways.rebooted(self.id(name), round(self.net.now * S))
+                self.island(other).ways.restarted(self.id(name), round(self.net.now * S))
 
     def up(self) -> list[str]:
         return [name for name in self.names if self.net._driver(name).state.value == "running"]  # noqa: SLF001

@@ -50,7 +50,7 @@ def test_what_was_said_in_an_earlier_life_or_before_does_not_count(age: tuple[in
         net.inject("a", [plain("d", 5), plain("d", sequence, boot=boot)], "b")
         entry = island(net, "a").table.get(NodeId("d"))
         assert entry is not None
-        assert (entry.boot, entry.sequence) == (1, 5)
+        assert (entry.incarnation, entry.sequence) == (1, 5)
         assert refused(net, "a", "record-old") == 1
 
 
@@ -60,7 +60,7 @@ def test_nobody_speaks_for_another_key() -> None:
         told = signed.sign(liar, LinkRecord(signed.author(liar), 1, 0))
         known = island(net, "a").table.get(victim.node)
         assert known is not None
-        forged = LinkRecord(signed.author(victim), known.boot, known.sequence + 1, b"", b"", told.signature)
+        forged = LinkRecord(signed.author(victim), known.incarnation, known.sequence + 1, b"", b"", told.signature)
         net.inject("a", [forged, LinkRecord(signed.author(victim), 9, 0)], "b")
         assert island(net, "a").table.get(victim.node) is known
         assert (refused(net, "a", "signature"), refused(net, "a", "security-level")) == (1, 1)
@@ -200,6 +200,6 @@ def test_of_records_whose_stamps_are_in_the_wrong_order_the_newer_one_counts(nam
         net.link(*pairs[0])
         net.advance(8)
         entries = [island(net, name).table.get(NodeId(third)) for name in names]
-        assert [each.boot for each in entries if each is not None] == [3_000] * 4
+        assert [each.incarnation for each in entries if each is not None] == [3_000] * 4
         assert len({island(net, name).table.digest for name in names}) == 1
         assert refused(net, first, "record-old") <= 1

@@ -147,7 +147,7 @@ def test_a_host_that_lost_its_store_is_heard_again(seed: int) -> None:
         found.settle(within_s=5)  # A contact with its last life may end only now.
         entry = island(net, "n3").table.get(next(node for node in net.host("n3").reach() if net.name(node) == "n1"))
         assert entry is not None
-        assert entry.boot == 4
+        assert entry.incarnation == 4
 
 
 @pytest.mark.parametrize("seed", range(1, 4))  # With seed 1 a relay loses two link states that say that it was chosen.

@@ -83,7 +83,7 @@ class Steps(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """The number of the host's life; 0 before it began."""
+        """The incarnation of the host; 0 before it began."""
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
         """Return one step; with `number`, it is answered by `Done` or `Undone` of that number."""
@@ -133,7 +133,7 @@ class Layer:
         return ()
 
     def started(self, incarnation: int, now: int) -> None:
-        """Begin to send: the number of this life is durable."""
+        """Begin to send: the incarnation of this host is durable."""
 
     def heard(self, link: Link, now: int) -> None:
         """Handle a neighbour that hears others than before (`Link.heard`), whether or not the link is usable."""

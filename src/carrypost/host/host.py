@@ -108,7 +108,7 @@ class Host:
 
     @property
     def incarnation(self) -> int:
-        """The number of this life; 0 before it began."""
+        """The incarnation of this host; 0 before it began."""
         return self._steps.incarnation
 
     def commands(self, kind: type[T]) -> T:

@@ -86,7 +86,7 @@ class Steps:
         self._strategy, self._transfers = strategy, strategy.transfers
         self._neighbours, self._schedule = neighbours, host_context.links.schedule
         self.incarnation = 0
-        """The number of this life; 0 before it began."""
+        """The incarnation of this host; 0 before it began."""
         self.ready = False
         """True once the incarnation is durable: this host may send."""
         self._first_batches: set[int] = set()
@@ -126,7 +126,7 @@ class Steps:
         if self._deadlines.due_us <= now:
             # Of all the work at the end of a step, only transfers can have changed.
             changed = self._removals.expire(now) and self._links.sending
-            if self._cache.memories.loosened:
+            if self._cache.memories.has_new_room:
                 self._transfers.room_retry.room_appeared(now)
         for layer in self._timed:
             if layer.due_us <= now:
@@ -156,7 +156,7 @@ class Steps:
         # Without links nothing has to be answered now. Room that appeared is noted, and used at the
         # next tick.
         if not (links and self.ready):
-            if cache.memories.loosened:
+            if cache.memories.has_new_room:
                 self._transfers.room_retry.room_appeared(now)
             return
         if self._neighbours.profiles_wanted:

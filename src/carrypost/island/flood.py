@@ -129,7 +129,7 @@ class Flood:
         """Number of announcements that will repeat the same relays and links."""
         self._digest_repeats = 0
         self.outrun = 0, 0
-        """Boot and sequence of the latest record by this host that others have, if it is not of this life."""
+        """Incarnation and sequence of the latest record by this host that others have, if that is an earlier one."""
         self._pace = Budget(context.limits.link_records_per_s)
         self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
         self._passing: dict[NodeId, None] = {}
@@ -232,11 +232,11 @@ class Flood:
         entry = Entry.of(node, record, now, link.peer, None if known is None else known.pace)
         entry.pace.spend(1, now)  # Only once its author is verified: otherwise one node could silence another.
         peer.tries = 0
-        if node == self._node:  # An earlier life said it, and its store was lost: this one has to be heard, too.
-            self.outrun = record.boot, record.sequence
+        if node == self._node:  # An earlier incarnation said it, and its store was lost: this one has to be heard, too.
+            self.outrun = record.incarnation, record.sequence
             return entry
         self._passing.pop(node, None)
-        entry.rebooted = known is not None and known.boot != entry.boot
+        entry.restarted = known is not None and known.incarnation != entry.incarnation
         entry.concerns = self._prefix in entry.claimed or (known is not None and self._prefix in known.claimed)
         self._table.enter(entry)
         self._plan(entry, peer, now)

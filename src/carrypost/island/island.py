@@ -139,8 +139,8 @@ class Island(Layer):
     def _receive_record(self, link: Link, record: LinkRecord, now: int) -> bool:
         due_us = self.due_us
         entry = self.survey.receive_record(link, record, now)
-        if entry is not None and entry.rebooted:
-            self.ways.rebooted(entry.node, now)
+        if entry is not None and entry.restarted:
+            self.ways.restarted(entry.node, now)
         self._look_ahead()
         return entry is not None or self.due_us < due_us
 

@@ -53,8 +53,8 @@ class Entry(msgspec.Struct, eq=False):
     """The links of one host, as it reported them."""
 
     node: NodeId
-    boot: int
-    """The number of its life."""
+    incarnation: int
+    """The incarnation of its author."""
     sequence: int
     fingerprint: int
     """64 bits that identify its contents."""
@@ -72,7 +72,7 @@ class Entry(msgspec.Struct, eq=False):
     """Four bytes that identify its author."""
     pace: Budget
     """Pace of its author's records: beyond it, further ones are refused for a while."""
-    rebooted: bool = False
+    restarted: bool = False
     """True if its author was restarted since its previous record."""
     concerns: bool = False
     """True if it, or its author's previous record, is about a link with this host."""
@@ -84,22 +84,22 @@ class Entry(msgspec.Struct, eq=False):
         """Return the entry of a record; `pace`: that of its author, if anything of it was known."""
         claimed, denied = prefixes(record.chosen_by), prefixes(record.denied)
         return cls(
-            node, record.boot, record.sequence, fingerprint(record), claimed, denied, record, now, {sender},
+            node, record.incarnation, record.sequence, fingerprint(record), claimed, denied, record, now, {sender},
             node_prefix(node), pace or Budget(_AUTHOR_PER_S, burst_s=_AUTHOR_BURST_S), passed=not sender,
         )  # fmt: skip
 
     @property
     def stamp(self) -> int:
-        """32 bits that stand for the record in lists: 12 of the life, 20 of the number in it.
+        """32 bits that stand for the record in lists: 12 of the incarnation, 20 of the sequence.
 
         They are a hint. Lives and numbers that are far apart, as any author may sign them, are in the wrong order by
         their stamps, and only `is_before` decides.
         """
-        return (self.boot << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
+        return (self.incarnation << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
 
     def is_before(self, record: LinkRecord) -> bool:
         """Return True if another record of the same author replaces this one."""
-        this, other = (self.boot, self.sequence), (record.boot, record.sequence)
+        this, other = (self.incarnation, self.sequence), (record.incarnation, record.sequence)
         if this != other:
             return this < other
         return record != self.record and self.fingerprint < fingerprint(record)

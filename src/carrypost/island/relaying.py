@@ -75,7 +75,7 @@ class Route(Link):
         self.receive_inner(frames, now)
 
 
-_Came = dict[tuple[Route, tuple["NodeId", ...]], list[fr.Frame]]
+_Arrived = dict[tuple[Route, tuple["NodeId", ...]], list[fr.Frame]]
 """Frames that came over a route, by the relays that they came along."""
 
 
@@ -192,7 +192,7 @@ class Relaying:
 
     def _receive(self, link: Link, frames: Sequence[fr.Relay | fr.OpenRelay], now: int) -> None:
         """Take what a neighbour passes on, for this host or for others. What came one way is taken together."""
-        came: _Came = {}
+        came: _Arrived = {}
         for frame in frames:
             try:
                 self._receive_one(link, frame, came, now)
@@ -202,7 +202,7 @@ class Relaying:
             route.came(inner, relays, now)
         link.begun(now)
 
-    def _receive_one(self, link: Link, frame: fr.Relay | fr.OpenRelay, came: _Came, now: int) -> None:
+    def _receive_one(self, link: Link, frame: fr.Relay | fr.OpenRelay, came: _Arrived, now: int) -> None:
         """Pass a datagram on, or note what is inside if it is for this host; raises `RemoteError`."""
         path, position = hops(frame.path), frame.position
         if len(path) > self._hosts_max or path[position] != self._prefix or path[position - 1] != link.prefix:
@@ -254,7 +254,7 @@ class Relaying:
         return None if link is None else (link, rest)
 
     def _arrived(
-        self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], came: _Came, now: int
+        self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], came: _Arrived, now: int
     ) -> None:  # fmt: skip
         """Note what is in a datagram that is for this host, as if it had come from its source."""
         nodes = [self._routes.named(prefix) for prefix in path[:-1]]

@@ -60,8 +60,8 @@ class Survey:
         self.flood = Flood(context, table, rng)
         pace_s = context.settings.island_s_min
         self._pace = Budget(1 / pace_s, burst_s=_AT_ONCE * pace_s) if pace_s else None
-        self._boot = 0
-        """Number of this life; 0: nothing may be sent yet."""
+        self._incarnation = 0
+        """Number of this incarnation; 0: nothing may be sent yet."""
         self._relays: frozenset[bytes] = frozenset()
         self._announced = 0
         """Announcements since the last one with a link state."""
@@ -75,7 +75,7 @@ class Survey:
 
     def started(self, incarnation: int, now: int) -> None:
         """Say something of links, from now on."""
-        self._boot = incarnation
+        self._incarnation = incarnation
         self.review(now)
 
     def met(self, link: Link, now: int) -> None:
@@ -180,7 +180,7 @@ class Survey:
             if packed_prefixes(self._relays) != self.flood.sent_content[1]:
                 self._state_us = min(self._state_us, self.flood.soon(now, _STATE_US))
         self._record_us = NEVER
-        if self._boot:
+        if self._incarnation:
             self._renew_record(now)
         self._forget_us = self.table.expire(now)
         if self._digest_us == NEVER and not self.flood.lossless and self.table.digest != self.flood.sent_content[0]:
@@ -196,7 +196,7 @@ class Survey:
         return frozenset([prefix for prefix, due_us in due.items() if due_us <= now])
 
     def _renew_record(self, now: int) -> None:
-        """Say something else of the own links, if anything else is true, as soon as that may be."""
+        """Publish a new record of this host's links if they changed, as soon as the minimum interval allows."""
         peers = self.flood.peers.values()
         linked = {peer.link.prefix for peer in peers}
         claiming = self.table.claimants
@@ -210,15 +210,15 @@ class Survey:
             # Links that are true and of no use, and links that no host claims any more, leave with the next necessary
             # record.
             same = needed <= claimed <= linked and denied <= own.denied and own.denied.isdisjoint(linked)
-            if same and self.flood.outrun < (own.boot, own.sequence):
+            if same and self.flood.outrun < (own.incarnation, own.sequence):
                 return
             if self._pace is not None and (now < own.since_us + _GAP_US or not self._pace.try_spend(1, now)):
                 self._record_us = max(now + 1, own.since_us + _GAP_US, self._pace.above_us(1 / _AT_ONCE, now))
                 return
-        latest = max(self.flood.outrun, (0, 0) if own is None else (own.boot, own.sequence))
-        boot = max(self._boot, latest[0])
+        latest = max(self.flood.outrun, (0, 0) if own is None else (own.incarnation, own.sequence))
+        incarnation = max(self._incarnation, latest[0])
+        sequence = latest[1] + 1 if latest[0] == incarnation else 0
         record = LinkRecord(
-            signed.author(self._identity), boot, latest[1] + 1 if latest[0] == boot else 0, packed_prefixes(chosen_by),
-            packed_prefixes(denied),
-        )  # fmt: skip
+            signed.author(self._identity), incarnation, sequence, packed_prefixes(chosen_by), packed_prefixes(denied)
+        )
         self.flood.publish(Entry.of(self._node, signed.sign(self._identity, record), now))

@@ -66,7 +66,7 @@ FANOUT = 8
 """Largest number of transmissions of a message along paths for each other host of the island. It is large: messages
 that go straight need no room elsewhere, and on some seed fewer messages arrived with each smaller bound that was
 tried."""
-_ALL, _THERE = 2**62, -1
+_ALL, _COMPLETE = 2**62, -1
 _SEVERAL = 2
 
 
@@ -90,7 +90,7 @@ class Leg(msgspec.Struct, eq=False):
     moved_us: int
     """Time at which a part of it last arrived."""
     remains: int = _ALL
-    """Frames that had not arrived then; `_THERE`: the host reports that it has all of it."""
+    """Frames that had not arrived then; `_COMPLETE`: the host reports that it has all of it."""
 
 
 class Way(msgspec.Struct, eq=False):
@@ -126,7 +126,7 @@ class Ways:
         """Slots of half-received messages with recipients, at the end of the last step."""
         self._found: dict[NodeId, None] = {}
         """Hosts that came into the island in this step."""
-        self._vain_us: dict[NodeId, int] = {}
+        self._failed_us: dict[NodeId, int] = {}
         """Times at which each host was last tried in vain; no more hosts than there are in the island."""
         self._doubted_us: dict[NodeId, int] = {}
         """Time until which a host is not relied upon."""
@@ -172,7 +172,7 @@ class Ways:
                 errand = self._note(Errand(copy, dict.fromkeys(others), now, withheld=True, sent=False))
                 self._holdings.withhold(copy, ISLAND)
                 for node, link in zip(others, links, strict=True):
-                    self._add(node, link, Leg(errand, now, _THERE))
+                    self._add(node, link, Leg(errand, now, _COMPLETE))
 
     def _came_straight(self, copy: Copy) -> bool:
         """Return False if a message has too many recipients to be sent to each: then it goes from hand to hand."""
@@ -197,10 +197,10 @@ class Ways:
         """Leave a host that left the island to the epidemic."""
         self._found.pop(node, None)
         self._leave(node, now)
-        for times in (self._vain_us, self._doubted_us, self._again_us):
+        for times in (self._failed_us, self._doubted_us, self._again_us):
             times.pop(node, None)
 
-    def rebooted(self, node: NodeId, now: int) -> None:
+    def restarted(self, node: NodeId, now: int) -> None:
         """Start over with a host that was restarted, and may have lost what it had acknowledged."""
         self._leave(node, now)
         self._found[node] = None
@@ -254,7 +254,7 @@ class Ways:
         for errand in [each for each in self._errands.values() if now - each.began_us >= WITHHELD_US_MAX]:
             for node in list(errand.left):
                 self._give_up(errand, node, now)
-            self._settle(errand)
+            self._end_if_done(errand)
         ends = [errand.began_us + WITHHELD_US_MAX for errand in self._errands.values()]
         looks = [way.due_us for way in self._ways.values()]
         self.due_us = min([*self._again_us.values(), *looks, *ends], default=NEVER)
@@ -309,7 +309,7 @@ class Ways:
             for node in list(errand.left):
                 if (link := self._prepare(node, errand, now)) is not None:
                     going.setdefault(link, []).append(copy)
-            self._settle(errand)
+            self._end_if_done(errand)
         for link, together in going.items():
             self._send(link, together, now)
 
@@ -373,25 +373,25 @@ class Ways:
         for leg in list(way.legs.values()):
             if node not in self._holdings.recipients.left(leg.errand.copy.descriptor):
                 self._drop(leg.errand, node)
-                self._settle(leg.errand)
+                self._end_if_done(leg.errand)
         if link is not None:
             self._measure(way, link, now)
             self._drop_momentary(node, way)
         for leg in list(way.legs.values()):
-            moved_us = leg.moved_us if leg.remains == _THERE else max(leg.moved_us, way.moved_us)
+            moved_us = leg.moved_us if leg.remains == _COMPLETE else max(leg.moved_us, way.moved_us)
             patience_us = self._patience_us + (0 if leg.errand.sent else self._told_us)
             if link is None or now - moved_us >= patience_us:
                 if leg.errand.sent:
-                    self._note_vain(node, now)
+                    self._note_failure(node, now)
                 self._give_up(leg.errand, node, now)
         if link is None or not way.legs:
             return
         jobs, sent = link.outbox.jobs, [leg for leg in way.legs.values() if leg.errand.sent]
-        if silent := [leg.errand.copy for leg in sent if leg.remains != _THERE and leg.errand.copy.slot not in jobs]:
+        if silent := [leg.errand.copy for leg in sent if leg.remains != _COMPLETE and leg.errand.copy.slot not in jobs]:
             self._send(link, silent, now)
         # It may wait for its turn, or be lost: then this asks for it again.
         late_us = now - STRAIGHT_US
-        if unanswered := [leg.errand.copy for leg in sent if leg.remains == _THERE and leg.moved_us <= late_us]:
+        if unanswered := [leg.errand.copy for leg in sent if leg.remains == _COMPLETE and leg.moved_us <= late_us]:
             self._transfers.offer(link, unanswered)
         way.tries += bool(silent or unanswered)
         way.due_us = now + link.outbox.recovery.answer_us(way.tries, self._patience_us)
@@ -400,7 +400,7 @@ class Ways:
         """End the errands of momentary messages that arrived."""
         for leg in list(way.legs.values()):
             copy = leg.errand.copy
-            if leg.remains == _THERE and copy.descriptor.service.momentary:
+            if leg.remains == _COMPLETE and copy.descriptor.service.momentary:
                 self._drop(leg.errand, node)
                 self._errands.pop(copy.id, None)
                 self._holdings.discard(copy, Reason.PURGED, done=True)
@@ -411,7 +411,7 @@ class Ways:
         moved = link is not way.link
         for leg in way.legs.values():
             slot = leg.errand.copy.slot
-            remains = _THERE if known >> slot & 1 else _ALL
+            remains = _COMPLETE if known >> slot & 1 else _ALL
             if (job := outbox.jobs.get(slot)) is not None:
                 remains = job.left + len(job.in_flight) + len(outbox.retransmissions.of(job))
             if leg.errand.sent and (remains < leg.remains or link is not way.link):
@@ -421,11 +421,11 @@ class Ways:
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def _note_vain(self, node: NodeId, now: int) -> None:
+    def _note_failure(self, node: NodeId, now: int) -> None:
         """Remember that a host was tried in vain; several messages at the same time are one try."""
-        if 0 < now - self._vain_us.get(node, -NEVER) < DOUBT_US:
+        if 0 < now - self._failed_us.get(node, -NEVER) < DOUBT_US:
             self._doubted_us[node] = now + DOUBT_US
-        self._vain_us[node] = now
+        self._failed_us[node] = now
         self._again_us[node] = now + DOUBT_US
 
     def _try_again(self, node: NodeId, now: int) -> None:
@@ -451,9 +451,9 @@ class Ways:
             self._holdings.permit(copy, ISLAND)
             if not self._holdings.is_withheld(copy, but_by=ISLAND):
                 self._strategy.published((copy,), now)
-        self._settle(errand)
+        self._end_if_done(errand)
 
-    def _settle(self, errand: Errand) -> None:
+    def _end_if_done(self, errand: Errand) -> None:
         """End an errand without recipients; a message for connected hosts alone is dropped with it."""
         if errand.left:
             return

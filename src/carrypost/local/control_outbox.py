@@ -164,7 +164,7 @@ class ControlOutbox:
         target.waiting += 1
         self._schedule(target)
         self._wait(to, note)
-        self._settle()
+        self._release_durable()
 
     def _wait(self, to: NodeId, note: Note) -> None:
         """Make a note wait for the latest batch that is being made or written."""
@@ -177,7 +177,7 @@ class ControlOutbox:
             heappush(self._serials, serial)
         self._waiting[serial].append((to, note))
 
-    def _settle(self) -> None:
+    def _release_durable(self) -> None:
         """Release notes that waited for batches that are durable by now."""
         # Notes of batch n may leave once every batch up to n is durable: serials are answered in
         # order, but a lost one is made again under a higher serial.
@@ -232,7 +232,7 @@ class ControlOutbox:
 
     def pop_own(self, now: int) -> list[Any]:
         """Return the items that this node has for itself."""
-        self._settle()
+        self._release_durable()
         target = self._targets.get(self._node)
         if target is None:
             return []
@@ -256,7 +256,7 @@ class ControlOutbox:
         for to, notes in self._leaving.values():
             self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
-        self._settle()
+        self._release_durable()
         due = sorted(self._agenda.pop_due(now), key=attrgetter("number"))
         made: list[Draft] = []
         for target in due:

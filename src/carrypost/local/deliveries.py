@@ -200,7 +200,7 @@ class Deliveries(Layer):
         noted: list[Copy] = []
         for copy in copies:
             descriptor, again = copy.descriptor, False
-            # What was delivered in this life, or claimed by messaging, is finished.
+            # What was delivered in this incarnation, or claimed by messaging, is finished.
             if (awaited or copy.finished) and (holdings.is_delivered(copy) or holdings.is_confirmed(copy)):
                 again = copy.id in awaited
                 if not again:

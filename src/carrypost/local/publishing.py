@@ -61,7 +61,7 @@ class Publisher:
         self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
 
     def begin(self, incarnation: int) -> None:
-        """Number the messages of this life, once its number is durable."""
+        """Number the messages of this incarnation, once its number is durable."""
         self._incarnation = incarnation
         self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
 
@@ -102,7 +102,7 @@ class Publisher:
         """
         sequence = max(self._sequence, after) + 1
         if not self._identity.signed:
-            # A stranger may have used the number in this node's name, or an earlier life whose store was lost.
+            # A stranger may have used the number in this node's name, or an earlier incarnation whose store was lost.
             while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
                 sequence += 1
         descriptor = Descriptor(

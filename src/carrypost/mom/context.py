@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MessagingContext:
-    """Messaging on one host, in one life of it."""
+    """Messaging on one host, in one incarnation of it."""
 
     def __init__(
         self, host_context: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None

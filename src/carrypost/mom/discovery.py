@@ -105,7 +105,7 @@ class Discoveries:
         if len(self._open) >= DISCOVERIES_MAX:
             raise ResourceAllocationException(f"{DISCOVERIES_MAX} discoveries wait for answers already: wait for them")
         until_us = min(until_us, TIME_US_MAX)
-        # From the clock, so that a late answer to an earlier life is not taken for one to this.
+        # From the clock, so that a late answer to an earlier incarnation is not taken for one to this.
         self._number = max(self._number + 1, now)
         asking = self._open[self._number] = _Asking(command, nodes, until_us)
         asking.names += [_binding(self._node, *entry) for entry in self._own()]

@@ -189,7 +189,7 @@ class Holder:
                 publication.after_us = now + _AGAIN_US  # `published` says which of them found room.
                 drafts += [self._draft(publication, page, now) for page in publication.pages]
             elif not publication.pages and not publication.unwritten:
-                self._settle(publication)
+                self._acknowledge(publication)
         return drafts
 
     def _draft(self, publication: Publication, page: Page, now: int) -> Draft:
@@ -236,7 +236,7 @@ class Holder:
                 publication.pages.append(Page(copy.descriptor.listed, headers is not None and headers.connected))
                 publication.after_us = self._holdings.now_us + _AGAIN_US
 
-    def _settle(self, publication: Publication) -> None:
+    def _acknowledge(self, publication: Publication) -> None:
         """Acknowledge a publication: its carriers may forget it, and this node never accepts it again."""
         copy, holdings = publication.copy, self._holdings
         del self._open[copy.id]

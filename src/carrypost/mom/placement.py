@@ -123,7 +123,7 @@ class Placements:
         if len(self._open) >= PLACES_MAX:
             raise ResourceAllocationException(f"{PLACES_MAX} nodes are being asked to manage queues: wait for answers")
         until_us = min(until_us, TIME_US_MAX)
-        # From the clock, so that a late answer to an earlier life is not taken for one to this.
+        # From the clock, so that a late answer to an earlier incarnation is not taken for one to this.
         self._number = max(self._number + 1, now)
         place = control.Place(
             asked.name, self._number, until_us, asked.lease_us, asked.policy, asked.receivers, advertise

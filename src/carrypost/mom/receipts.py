@@ -140,7 +140,7 @@ class Receipts:
     def carried(self, copy: Copy) -> None:
         """Note that a neighbour has a message, or a leg of it. For a send without a row this is the only report.
 
-        It is valid in this life only.
+        It is valid in this incarnation only.
         """
         message = copy.descriptor.original.id
         if message != copy.id and (passed_on := self._holdings.cache.get(message)) is not None:

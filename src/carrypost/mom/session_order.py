@@ -26,8 +26,8 @@ class SessionOrder:
     def __init__(self, context: MessagingContext) -> None:
         self._cache, self._ledger = context.holdings.cache, context.ledger
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
-        """The highest number that arrived, by author, life, session and destination; the least recent are dropped
-        first."""
+        """The highest number that arrived, by author, incarnation, session and destination; the least recent are
+        dropped first."""
         self._broken: set[MessageId] = set()
         """Messages that arrived after one that their session sent later. Each has a row."""
 

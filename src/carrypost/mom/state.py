@@ -290,7 +290,7 @@ Key = tuple[str, str, bool]
 
 
 class LocalNode(NamedTuple):
-    """Id and life of this node."""
+    """Id and incarnation of this node."""
 
     node: NodeId
     incarnation: int
@@ -389,7 +389,7 @@ class Subscription(Claimant):
         return self.client, self.asked.name, self.asked.durable
 
     def takes(self, descriptor: Descriptor, here: LocalNode) -> bool:
-        """Return True if it wants a message that its interest matches; `here`: this node, in this life."""
+        """Return True if it wants a message that its interest matches; `here`: this node, in this incarnation."""
         if self._narrower is not None and not self._narrower.matches(descriptor):
             return False
         headers = descriptor.headers

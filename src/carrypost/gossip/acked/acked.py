@@ -61,7 +61,7 @@ LASTS_US = 86_400_000_000
 _RECORD = b"R"
 """First bytes of the names of the rows of records; the fingerprint follows."""
 _CLAIMED_US = 60_000_000
-"""Time within which subscriptions of an earlier life are there again, and claim the messages that they are owed."""
+"""Time within which subscriptions of an earlier incarnation are there again, and claim what they are owed."""
 _PRIVATE_MAX = 1_024
 """Number of acknowledgements of messages without carriers that are kept to be sent again."""
 STRAIGHT_US = 1_000_000
@@ -111,7 +111,7 @@ class Acked(Layer):
         self._unreported: list[Acknowledged] = []
         """Events of lost batches, which are emitted then."""
         self._linger_us = 0
-        """Time before which no lingering copy is dropped: claims to it may have been made in an earlier life."""
+        """Time before which no lingering copy is dropped: claims to it may have been made in an earlier incarnation."""
 
     # --- a layer -------------------------------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Acked(Layer):
             return False
         node = signed.author_of(record, signed=self._identity.signed)
         if node == self._node:
-            return False  # Its own life says what this host has.
+            return False  # Its own incarnation says what this host has.
         if record.until_us <= now:
             raise LimitError("expired")
         if record.until_us > now + self._until_us_max:
@@ -456,7 +456,7 @@ class Acked(Layer):
             self._journal.hold(Acknowledged(copy.id, node, tuple(left(copy.descriptor)), copy.descriptor.label))
 
     def _count_restored(self, now: int) -> None:
-        """Apply the records of an earlier life, and forget those that ended."""
+        """Apply the records of an earlier incarnation, and forget those that ended."""
         self._linger_us = now + _CLAIMED_US
         restored, self._restored = self._restored, []
         for record in restored:

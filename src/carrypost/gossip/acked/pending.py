@@ -49,7 +49,7 @@ class Pending:
         self.ready: dict[MessageId, _Due] = {}
         """Acknowledgements that are durable."""
         self._givers: dict[MessageId, str] = {}
-        """The address of the neighbour that brought each message of either, in this life."""
+        """The address of the neighbour that brought each message of either, in this incarnation."""
         self._lost: dict[MessageId, _Due] = {}
         """Acknowledgements to write again."""
 

@@ -97,7 +97,7 @@ class Cache:
         """Return True if an offered message is worth requesting. Its age is not known yet and may decide later."""
         admits = self.room.could_fit(1, length, self.ranking.best(privilege, interesting), interesting=interesting)
         if not admits:
-            self.memories.fall_short()
+            self.memories.note_shortage()
         return admits
 
     def admit(
@@ -196,7 +196,7 @@ class Cache:
     def relieve(self) -> None:
         """End `confine`, and consider declined messages again."""
         self.room.confine(None)
-        self.memories.loosen()
+        self.memories.note_room()
         self._reconsider()
 
     def reopen(self, owner: int = QUEUES, slots: int = -1, *, at_once: bool = True) -> None:
@@ -205,7 +205,7 @@ class Cache:
         `at_once`: request them from neighbours in range. Otherwise they come after the next review.
         """
         self.memories.reopen(owner, slots, at_once=at_once)
-        self.memories.loosen()
+        self.memories.note_room()
         self._reconsider()
 
     def _give_way(self, leaving: list[Copy]) -> None:
@@ -235,7 +235,7 @@ class Cache:
                 self.memories.turn_away(copy, owner)
             elif reason is not Reason.NO_ROOM:  # What does not fit makes no room for what did not fit, either.
                 self._reconsider()
-            self.memories.loosen()
+            self.memories.note_room()
             if reason is not Reason.EXPIRED:
                 copy.finished = copy.finished or done or reason is Reason.WITHDRAWN
                 self._keep_memory([copy])
@@ -255,7 +255,7 @@ class Cache:
             self._removed.append((copy, reason))
         self.changed = self.changed or bool(leaving)
         self._reconsider()
-        self.memories.loosen()
+        self.memories.note_room()
         self._keep_memory(leaving)
 
     def remember(self, descriptor: Descriptor, *, done: bool = True, given: int = 0) -> Copy:
@@ -295,7 +295,7 @@ class Cache:
     def unpin(self, copies: Iterable[Copy], owner: int) -> None:
         """Remove this owner's pin from copies, which may be evicted unless another owner pins them."""
         if self.room.unpin(copies, owner):
-            self.memories.loosen()
+            self.memories.note_room()
 
     def set_interesting(self, copy: Copy, interesting: bool) -> None:
         """Set whether a copy is wanted here or only carried, after the local interests changed."""
@@ -314,7 +314,7 @@ class Cache:
             self._forget(ended, at_leisure=len(gone) == len(ended))
             if self.declined:
                 self._reconsider()
-            self.memories.loosen()
+            self.memories.note_room()
         return gone
 
     def pop_removed(self) -> list[tuple[Copy, Reason]]:
@@ -369,7 +369,7 @@ class Cache:
         # Often more bytes were evicted than were needed, but never more messages, where their
         # number is the limit.
         if self.room.messages < self.room.messages_max:
-            self.memories.loosen(short=True)
+            self.memories.note_room(short=True)
 
     def _keep_memory(self, copies: list[Copy]) -> None:
         """Remember copies that are not here any more, within the bound."""

@@ -75,9 +75,9 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     handle: int = -1
     entry: OfferEntry | None = None
     given: int = 0
-    """The programs that it was given to (`DELIVERED`, `CLAIMED`), in this life or, unconfirmed, before a restart. A
-    field and not a bitset of slots: reading one bit copies the bitset, which has 125 kB once a million ids are
-    remembered."""
+    """The programs that it was given to (`DELIVERED`, `CLAIMED`), in this incarnation or, unconfirmed, before a
+    restart. A field and not a bitset of slots: reading one bit copies the bitset, which has 125 kB once a million ids
+    are remembered."""
 
     wire: bytes = b""
     """Of a `Memory`: the encoded descriptor."""

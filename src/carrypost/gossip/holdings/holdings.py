@@ -87,7 +87,7 @@ class Holdings:
         self.paused_until_us = 0
         """Time until which nothing is requested, because the disk is full or failing."""
         self.claims = False
-        """True if messaging ever had a claim in this life or, unconfirmed, before a restart."""
+        """True if messaging ever had a claim in this incarnation or, unconfirmed, before a restart."""
         self.follows = False
         """True if messaging tracks the recipients of this host's messages. Set by messaging."""
         self.struck: list[tuple[MessageId, NodeId]] = []
@@ -100,7 +100,7 @@ class Holdings:
         """Finished messages that were offered again, with their offerers: the acknowledgement may be lost."""
         self._seen: dict[int, MessageId] = {}
         """Confirmed messages by slot: their ids are stored until the deadline. All were delivered or claimed."""
-        # Handles start anywhere, so that those of an earlier life are not mistaken for new ones.
+        # Handles start anywhere, so that those of an earlier incarnation are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
         self._handled: dict[int, Copy] = {}
         self.by_handle: Callable[[int], Copy | None] = self._handled.get
@@ -154,7 +154,7 @@ class Holdings:
     def admit_small(self, newcomers: list[Newcomer], giver: NodeId, now: int, *, interesting: bool) -> list[Copy]:
         """Admit whole messages of one piece, not known here, if there is room (`Cache.admit_small`)."""
         copies = self.cache.admit_small(newcomers, giver, now, interesting=interesting)
-        self.index.add_all([copy for copy in copies if not self.recipients.is_straight(copy.descriptor)])
+        self.index.add_all([copy for copy in copies if not self.recipients.is_direct(copy.descriptor)])
         for copy in copies:
             headers = copy.descriptor.headers
             if headers is not None:
@@ -225,7 +225,7 @@ class Holdings:
         self._note_gone(memory)
 
     def _note_gone(self, memory: Copy) -> None:
-        if not self.recipients.is_straight(memory.descriptor):
+        if not self.recipients.is_direct(memory.descriptor):
             self.index.mark_known(memory)
         if memory.finished and not memory.here:
             memory.condense()
@@ -331,7 +331,7 @@ class Holdings:
     # --- delivered and confirmed ---------------------------------------------------------------------------
 
     def is_delivered(self, copy: Copy) -> bool:
-        """Return True if it was delivered to the application, in this life or, unconfirmed, before a restart."""
+        """Return True if it was delivered to the application, in this incarnation or, unconfirmed, before a restart."""
         return bool(copy.given & DELIVERED)
 
     def is_claimed(self, copy: Copy) -> bool:
@@ -405,7 +405,7 @@ class Holdings:
             self._journal.delete((keys.SEEN, copy.id, 0))
 
     def mark_confirmed(self, copy: Copy) -> None:
-        """Restore a confirmation of an earlier life."""
+        """Restore a confirmation of an earlier incarnation."""
         copy.given |= DELIVERED
         self._seen[copy.slot] = copy.id
         self.cache.mark_done((copy,))

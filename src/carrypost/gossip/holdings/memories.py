@@ -73,7 +73,7 @@ class Memories:
         """Messages among these to request at once."""
         self._rank_max, self._bytes_min = -1, UNBOUNDED
         """Highest rank and smallest size of everything that waits for room."""
-        self._short = self.loosened = False
+        self._short = self.has_new_room = False
         """Flags: room has been short; and since the last `opens` some has appeared, or may have."""
         self._invited = 0
         """Declined slots that do not count as known."""
@@ -92,7 +92,7 @@ class Memories:
         """Remember copies that are not here any more; return those to forget in exchange."""
         declined = [copy for copy in copies if not copy.finished]
         for copy in declined:
-            self.fall_short()
+            self.note_shortage()
             self.expect(copy.rank or self._ranking.top, copy.descriptor.length)
         self.declined |= mask_of([copy.slot for copy in declined])
         self._count += len(copies)
@@ -213,17 +213,17 @@ class Memories:
         """Reset what waits for room, before all of it is examined and noted again."""
         self._rank_max, self._bytes_min = -1, UNBOUNDED
 
-    def fall_short(self) -> None:
+    def note_shortage(self) -> None:
         """Note that there was no room for something."""
         self._short = True
 
-    def loosen(self, *, short: bool = False) -> None:
+    def note_room(self, *, short: bool = False) -> None:
         """Note that there may be more room than before, if it has been short, or is now."""
-        self.loosened = short or self._short
+        self.has_new_room = short or self._short
 
     def opens(self) -> bool:
         """Return True if anything that waits might find room by now. It may still find none."""
-        self.loosened = False
+        self.has_new_room = False
         return self._room.fits(1, self._bytes_min, interesting=True) or self._room.yields(self._rank_max)
 
     def invite(self) -> tuple[list[Copy], list[Copy]]:

@@ -90,7 +90,7 @@ class Recipients:
         others = _all(nodes) & ~(1 << nodes.index(self._node))
         return not others if found is None else found.places & _all(nodes) == others
 
-    def is_straight(self, descriptor: Descriptor) -> bool:
+    def is_direct(self, descriptor: Descriptor) -> bool:
         """Return True if a message went straight from this host, or to it: neighbours do not miss it.
 
         If some of them carry it, what this host acknowledges reaches them.

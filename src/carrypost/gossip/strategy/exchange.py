@@ -7,7 +7,7 @@ are pushed (`gossip.strategy.fresh`) or offered to all neighbours at once. No be
 
 # Where to read on. This class only connects the parts; each part is one module with one job:
 #
-#     neighbour's profile is known -> meet()     review     what does it lack?       `states` has the table
+#     neighbour's profile is known -> meet()     review     what does it lack?       `exchange_machine` has the table
 #     review is over               -> OFFER      offers     pages of ids             `candidates` has the order
 #     Request comes back           -> serving    bursts of parcels and pieces        `transfers.loss` has the window
 #     a new message arrives here   -> gained()   fresh      pushed, or else offered

@@ -135,7 +135,7 @@ class Offers:
             mask |= self._naming(contact, whole & self._index.listed & ~mask)
         mask ^= mask & link.known  # As `without`, which would be four calls for each neighbour of each message.
         # Not agreed yet: only what the neighbour's own run has shown it to lack (rule 4 of
-        # `states`).
+        # `exchange_machine`).
         if mask and contact.machine.state not in SYNCED:
             mask &= contact.machine.peer_lacks
         if mask:

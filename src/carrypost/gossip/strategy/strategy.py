@@ -138,7 +138,7 @@ class Strategy(Generic[C]):
         at: among hundreds of neighbours that look took longer than everything else.
         """
         transfers = self.transfers
-        if self._cache.memories.loosened:
+        if self._cache.memories.has_new_room:
             transfers.room_retry.room_appeared(now)
         offers = sends = False
         for each in self._concerned(link, now):
@@ -161,9 +161,9 @@ class Strategy(Generic[C]):
         if wants.orphaned:
             wants.adopt_orphans()
             everywhere = True
-        if links.stirred:
+        if links.changed:
             everywhere = True
-            for each in links.settle():
+            for each in links.pop_changed():
                 if not each.usable:
                     self.transfers.end(each, now)
         if link is None or everywhere or links.schedule.due_elsewhere(link.timers if link.usable else None, now):

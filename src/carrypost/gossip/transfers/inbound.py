@@ -67,7 +67,7 @@ _DECLINE_AGAIN_US = 400_000
 class Inbound:
     """Receiver of transfer frames."""
 
-    def __init__(self, context: HostContext, wants: Wants, receptions: Arrivals) -> None:
+    def __init__(self, context: HostContext, wants: Wants, arrivals: Arrivals) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs, self._links, self._interests, self._limits = (
             context.outputs,
@@ -76,7 +76,7 @@ class Inbound:
             context.limits,
         )
         self._wants, self._memories = wants, context.holdings.cache.memories
-        self._arrivals = receptions
+        self._arrivals = arrivals
         self._reminded = context.settings.island
         """True if authors are reminded that a message they send was acknowledged."""
         self.inspection = Inspection(context)

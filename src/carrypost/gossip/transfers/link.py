@@ -180,7 +180,7 @@ class Link:
     def receive_inner(self, frames: Sequence[Frame], now: int) -> None:
         """Handle frames that came inside another frame, over another link."""
         if self._links.accounts.listens(self.peer, now, neighbour=self.usable):
-            self._links.stir(self)
+            self._links.mark_changed(self)
             self.receive(frames, now)
         else:
             self._outputs.refuse("muted", self.peer, count=len(frames))
@@ -310,7 +310,7 @@ class Links:
 
     __slots__ = (
         "_by_peer", "accounts", "carried_bytes", "datagram_bytes", "get", "handlers", "in_reach", "outputs", "schedule",
-        "settings", "stirred", "usable",
+        "settings", "changed", "usable",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, outputs: Outputs) -> None:
@@ -330,7 +330,7 @@ class Links:
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
         """Handlers of frames by kind: each part of gossip enters its own, and so do layers. A handler of a kind that
         comes in bursts gets a list. A handler that finds nothing new returns False."""
-        self.stirred: list[Link] = []
+        self.changed: list[Link] = []
         self.in_reach: set[NodeId] = set()
         """Hosts to which a path leads, written by the island alone; empty without an island."""
 
@@ -348,7 +348,7 @@ class Links:
     def remove(self, link: Link) -> None:
         """Remove a link. If it is usable, transfers over it end with the step."""
         if link.usable:
-            self.stir(link)
+            self.mark_changed(link)
         self.open(link, usable=False)
         del self._by_peer[link.peer]
         self.schedule.remove(link.timers)
@@ -377,14 +377,14 @@ class Links:
         for link in links:
             link.fit(self.datagram_bytes)
 
-    def stir(self, link: Link) -> None:
+    def mark_changed(self, link: Link) -> None:
         """Have all links processed at the end of the step, because this one received or ended outside of it."""
-        self.stirred.append(link)
+        self.changed.append(link)
 
-    def settle(self) -> list[Link]:
-        """Return the links passed to `stir` since the last call."""
-        stirred, self.stirred = self.stirred, []
-        return stirred
+    def pop_changed(self) -> list[Link]:
+        """Return the links passed to `mark_changed` since the last call."""
+        changed, self.changed = self.changed, []
+        return changed
 
     def close(self) -> None:
         """Drop all references back to the links, when the host is done with them."""

@@ -47,13 +47,13 @@ class Parcels:
     """Receiver of bursts of small messages."""
 
     def __init__(
-        self, context: HostContext, wants: Wants, requests: Requests, inbound: Inbound, receptions: Arrivals
+        self, context: HostContext, wants: Wants, requests: Requests, inbound: Inbound, arrivals: Arrivals
     ) -> None:
         self._holdings, self._outputs = context.holdings, context.outputs
         self._wants, self._requests = wants, requests
         self._inbound = inbound
         self._inspect = inbound.inspection.inspect
-        self._arrivals = receptions
+        self._arrivals = arrivals
 
     def receive(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
         """Handle a burst; return the serials to acknowledge, of requested and of unasked messages.

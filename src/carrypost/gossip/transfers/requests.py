@@ -317,7 +317,7 @@ class Requests:
                 want.requested = 0
                 self._wants.give_up(link, want.entry.handle)
                 given_up.append(want.entry.handle)
-            self._memories.loosen()  # Nothing is kept free for these any more.
+            self._memories.note_room()  # Nothing is kept free for these any more.
             for handle in given_up[: max(0, len(given_up) - self._given_up_max)]:
                 self._wants.drop(link, handle)
             self.released(others, now)

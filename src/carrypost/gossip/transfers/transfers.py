@@ -1,9 +1,9 @@
 """Moving messages over links, whatever decided that they are offered: requests, pieces, bursts, acknowledgements.
 
 This module joins the parts: offers of neighbours become wants (`wants`, `requests`, `room_retry`), received frames
-become whole messages (`inbound`, `parcels`, `receptions`), requests become bursts (`server`, `transfer`, `outbox`).
-Both directions run side by side, over several links at the same time. Everything is soft state: a lost request or
-acknowledgement costs a timeout, a lost link costs nothing.
+become whole messages (`inbound`, `parcels`, `arrivals`), requests become bursts (`request_server`, `burst_builder`,
+`outbox`). Both directions run side by side, over several links at the same time. Everything is soft state: a lost
+request or acknowledgement costs a timeout, a lost link costs nothing.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _ENTRY_BYTES = 25
 class Transfers:
     """The moving half of one host's contacts."""
 
-    def __init__(self, context: HostContext, receptions: Arrivals, rng: Random) -> None:
+    def __init__(self, context: HostContext, arrivals: Arrivals, rng: Random) -> None:
         self._links = context.links
         self.wants = Wants(context)
-        self.inbound = Inbound(context, self.wants, receptions)
+        self.inbound = Inbound(context, self.wants, arrivals)
         self._bursts = BurstBuilder(context, rng)
         self.pushes = Pushes(context, self._bursts)
         self.server = RequestServer(context, self._bursts, self.pushes)
         self.room_retry = RoomRetry(context, self.wants)
         self.requests = Requests(context, self.wants, self.room_retry)
-        self._parcels = Parcels(context, self.wants, self.requests, self.inbound, receptions)
+        self._parcels = Parcels(context, self.wants, self.requests, self.inbound, arrivals)
         self._holdings, self._entries_max = context.holdings, context.limits.offer_entries_max
         self._offers = 0
         self._links.handlers.update(

@@ -241,7 +241,7 @@ class Wants:
             link.budgets.charge(_BLOCKED_COST)
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
-        self._memories.loosen()  # Nothing is kept free for it any more.
+        self._memories.note_room()  # Nothing is kept free for it any more.
         self._blocked[link, want.entry.message] = until_us
         if len(self._blocked) > self._limits.offers_open_max:
             del self._blocked[next(iter(self._blocked))]

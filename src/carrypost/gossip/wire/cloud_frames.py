@@ -123,11 +123,11 @@ class LinkState(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """The links of one host, sent to all hosts. The record with the highest boot counts, then the highest sequence."""
+    """The links of one host, sent to all hosts. The highest incarnation counts, then the highest sequence."""
 
     author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
     """Public key of the author; where security is off, its name in UTF-8."""
-    boot: Count
+    incarnation: Count
     """Number of the author's incarnation."""
     sequence: Count
     """Number of the record in that incarnation."""

@@ -13,7 +13,7 @@ MESSAGE_ID_BYTES_MAX = 98
 """A plain id: a name of 64 bytes and two numbers of 16 digits."""
 
 # What stands in these annotations holds for frames that come from the wire, whatever `Limits` says;
-# constructors do not check it. Handles and serials are counted up in one life, so 63 bits never run out.
+# constructors do not check it. Handles and serials are counted up in one incarnation, so 63 bits never run out.
 Handle = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Handle: the offering host's number for the message."""
 Serial = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

@@ -10,7 +10,7 @@ whose bytes the driver still has to read from its store), `BlankData` (a `Data` 
 allocated) and `OpenRelay` (a `Relay` that holds other frames as they are, so that payloads are filled in inside it,
 too).
 
-A *handle* is the number under which one host, in one life, speaks of one message; it is given with the offer.
+A *handle* is the number under which one host, in one incarnation, speaks of one message; it is given with the offer.
 A *serial* is the number of one transfer frame of one host, to any neighbour; acknowledgements name serials.
 """
 

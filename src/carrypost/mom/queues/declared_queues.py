@@ -113,7 +113,7 @@ class DeclaredQueues:
         """Restore the queues after a restart."""
         for name, row in self._table.read(stored):
             number, asked = int.from_bytes(name, "big"), row.asked
-            policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this life.
+            policy = policy_named(asked.policy) or fair  # A program registered it, and has not yet in this incarnation.
             self._number = max(self._number, number)
             self._enter(Queue(number, address.queue(asked.name, self._node), asked, policy))
 

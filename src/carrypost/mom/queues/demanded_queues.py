@@ -1,4 +1,4 @@
-"""The queues of other nodes that this one asked for messages, in this life or an earlier one: a row each.
+"""The queues of other nodes that this one asked for messages, in this incarnation or an earlier one: a row each.
 
 Only a manager that was asked may assign something to this node. Its assignment may arrive long after the demand ended,
 and after a restart that forgot the demand itself; so the queue is remembered, in a row that is durable before the

@@ -3,8 +3,8 @@
 A demand of another node is remembered until its deadline, also after it was withdrawn: the message that made it may
 arrive again. The number of demands is limited, for one node and for all together (`mom.admission`). The node that has
 most of them loses one first, so a node that floods uses up its own share; demands at queues that name their receivers
-have room in any case. A demand of a node's later life ends those of its earlier lives, which nothing there waits for
-any more.
+have room in any case. A demand of a node's later incarnation ends those of its earlier ones, which nothing there waits
+for any more.
 """
 
 from __future__ import annotations
@@ -168,12 +168,12 @@ class Demands:
     def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Demand] | None:
         """Open a new demand, if there is room for it."""
         _, node, number = key
-        life = incarnation_of(number)
-        self._end_earlier_lives(node, life)
-        # Lives are compared because messages overtake each other: a demand of an earlier life may
+        incarnation = incarnation_of(number)
+        self._end_earlier(node, incarnation)
+        # Incarnations are compared because messages overtake each other: a demand of an earlier incarnation may
         # arrive after its restart.
-        if any(incarnation_of(other) > life for _, _, other in self._by_node.get(node, ())):
-            return None  # An earlier life asked, and comes late.
+        if any(incarnation_of(other) > incarnation for _, _, other in self._by_node.get(node, ())):
+            return None  # An earlier incarnation asked, and comes late.
         # The work is paid for before a selector is parsed: parsing is what a flood of demands would
         # cost this manager.
         if not self._accounts.pay(node, admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(selector), now):
@@ -244,8 +244,8 @@ class Demands:
         if not queue.is_restricted:
             self._shared.setdefault(key[1], {})[key] = None
 
-    def _end_earlier_lives(self, node: NodeId, life: int) -> None:
-        for key in [key for key in self._by_node.get(node, ()) if incarnation_of(key[2]) < life]:
+    def _end_earlier(self, node: NodeId, incarnation: int) -> None:
+        for key in [key for key in self._by_node.get(node, ()) if incarnation_of(key[2]) < incarnation]:
             self._forget(key)
 
     def _end(self, queue: Queue, demand: Demand) -> None:

@@ -85,7 +85,7 @@ _values = attrgetter(*EntryRow.__struct_fields__)
 
 
 class QueueEntry(EntryRow, eq=False, kw_only=True):
-    """One message of a queue: its stored state, and what only this life knows."""
+    """One message of a queue: its stored state, and what only this incarnation knows."""
 
     table: Table[EntryRow]
     queue_number: int

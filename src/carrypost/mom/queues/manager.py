@@ -295,7 +295,7 @@ class Manager:
     def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
         """Drop the copy of a closed entry."""
         copy = entry.copy
-        assert copy is not None  # This life closed it.
+        assert copy is not None  # This incarnation closed it.
         queue = self.declared.numbered(entry.queue_number)
         if entry.outcome == control.DELIVERED and queue is not None:
             queue.tally.add(entry.receiver)

@@ -60,7 +60,7 @@ class Receiver:
             context.outbox,
         )
         self._assignments = Assignments(context)
-        self._life = context.incarnation
+        self._incarnation = context.incarnation
         self._demand = incarnations.last_before(context.incarnation)
         self._open: dict[int, QueueConsumer] = {}
         """Open consumers by the numbers of their demands."""
@@ -271,8 +271,9 @@ class Receiver:
     def _accept(self, assignment: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """Take a message of a queue that was assigned to this node, whether it is here or not."""
         self._want(assignment.queue)
-        if incarnations.incarnation_of(assignment.demand) != self._life:
-            assignment.release_us = now + _IDLE_US  # An earlier life asked for it, and no consumer waits for more.
+        if incarnations.incarnation_of(assignment.demand) != self._incarnation:
+            # An earlier incarnation asked for it, and no consumer waits for more.
+            assignment.release_us = now + _IDLE_US
             self._withdraw(assignment.manager, queue, assignment.demand, now + REQUEST_US)
         if copy is not None and copy.finished and not copy.here:
             self._holdings.cache.remove(copy, Reason.EXPIRED)  # It was published here, and is wanted again.

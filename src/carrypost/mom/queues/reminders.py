@@ -48,7 +48,7 @@ class Reminders:
         self.due_us = NEVER
 
     def expect(self, entry: QueueEntry) -> None:
-        """Expect an answer to an entry that was assigned to another node, in this life or an earlier one."""
+        """Expect an answer to an entry that was assigned to another node, in this incarnation or an earlier one."""
         self.due_us = min(self.due_us, _entry_due_us(entry))
         if entry.owed & REMIND:
             self._send(entry)

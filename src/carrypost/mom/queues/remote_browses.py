@@ -60,7 +60,7 @@ class RemoteBrowses:
         assert found is not None  # A program named it, and it was found to be a queue.
         if len(self._open) >= BROWSES_MAX:
             self._give_up(next(iter(self._open.values())))
-        # From the clock, so that a late answer to an earlier life is not taken for one to this.
+        # From the clock, so that a late answer to an earlier incarnation is not taken for one to this.
         self._number = max(self._number + 1, now)
         browse = RemoteBrowse(self._number, destination, manager, now + ANSWER_US)
         self._open[browse.number] = browse
