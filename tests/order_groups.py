@@ -199,11 +199,8 @@ class GroupHost:
         return [name for name, each in self.waiting.items() if self.alive(each) and not self.awaited(name, messages)]
 
     def awaited(self, name: str, messages: Mapping[str, Descriptor]) -> list[str]:
-        """Return the messages that one may wait for: undelivered predecessors, or the live ones if it is Δ-causal."""
-        missing = self.history.missing(self.name, name)
-        if self.ordering is Ordering.CAUSAL:
-            return missing
-        return [each for each in missing if self.alive(messages[each])]
+        """Return the messages that one may wait for: live predecessors that are not delivered."""
+        return [each for each in self.history.missing(self.name, name) if self.alive(messages[each])]
 
     def _described(self, name: str, lifetime_us: int | None) -> Descriptor:
         created_us = self.group.stamp(self.now)

@@ -138,19 +138,11 @@ class World:
             undelivered = sum(1 for name in host.copies if not host.delivered(name))
             assert waiting <= host.group.sizes(host.now)[2] <= undelivered
             for name in filter(lambda name: host.alive(host.waiting[name]), host.waiting):
-                (self.check_timer if host.ordering is DELTA else self.check_hope)(host, name, messages)
+                self.check_timer(host, name, messages)
 
     def check_timer(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
-        """Check that a Δ-causal message is examined again before all messages that it waits for are dead."""
+        """Check that a message is examined again before all messages that it waits for are dead."""
         assert host.group.due_us <= max(messages[each].ends_us for each in host.awaited(name, messages))
-
-    def check_hope(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
-        """Causal: a message waits for nothing that it names and that is dead, and no longer than until then."""
-        direct = set(messages[name].barrier)
-        missing = [each for each in map(messages.get, host.history.missing(host.name, name)) if each is not None]
-        deadlines_us = [each.ends_us for each in missing if named(each) in direct]
-        assert host.clock_us < min(deadlines_us)
-        assert host.group.due_us <= min(deadlines_us)
 
     def run_out(self) -> None:
         """Run only timers, without further messages: then a message may wait only for messages without a deadline."""
@@ -290,19 +282,19 @@ def test_a_barrier_forgets_the_dead_and_a_causal_one_does_not() -> None:
     assert forgetful.barrier(50) == {named(second), named(endless)}
     assert forgetful.barrier(60) == {named(endless)}
     assert faithful.barrier(1_000) == {named(first), named(second), named(endless)}
+    faithful.receive(message("d", 1, first, second, endless, created=70, deadline=2_000), at=70)
+    assert len(faithful.barrier(1_000)) == 2, "it takes the place of the dead, and not of one that outlives it"
 
 
 def test_a_message_takes_the_place_of_what_it_depends_on_only_where_it_lives_as_long() -> None:
     first, second = message("a", deadline=100), message("b", deadline=50)
     for deadline, left in ((40, 3), (50, 2), (99, 2), (100, 1), (None, 1)):
-        group = Seconds(DELTA)
-        last = message("c", 1, first, second, deadline=deadline)
-        group.receive(first, second, last, at=0)
-        assert len(group.barrier(0)) == left, deadline
-        assert named(last) in group.barrier(0)
-        causal = Seconds(CAUSAL)
-        causal.receive(first, second, last, at=0)
-        assert causal.barrier(0) == {named(last)}
+        for ordering in (CAUSAL, DELTA):
+            group = Seconds(ordering)
+            last = message("c", 1, first, second, deadline=deadline)
+            group.receive(first, second, last, at=0)
+            assert len(group.barrier(0)) == left, deadline
+            assert named(last) in group.barrier(0)
 
 
 def test_so_it_is_where_several_of_one_source_stand() -> None:
@@ -337,38 +329,42 @@ def test_a_group_that_meets_ever_new_sources_does_not_grow() -> None:
     assert sum(group.group.last(NodeId(f"n{at}")) is not None for at in range(1_000)) < 300
 
 
-def test_causal_what_depends_on_a_message_that_died_undelivered_never_comes() -> None:
+@ORDERINGS
+def test_what_depends_on_a_message_that_died_undelivered_comes_then_and_says_so_in_causal_order(
+    ordering: Ordering,
+) -> None:
     dead = message("a", deadline=50)
     second = message("b", 1, dead, deadline=None)
     third = message("c", 1, second, deadline=None)
-    fourth = message("d", 1, third, deadline=None)
-    other = message("e", deadline=None)
-    causal, forgetful = Seconds(CAUSAL), Seconds(DELTA)
-    for each in (causal, forgetful):
-        assert each.receive(third, second, at=10) == []
-        assert each.due == 50
-    assert causal.expire(50) == []
-    assert causal.group.pop_expired() == [second, third]
-    assert causal.group.pop_expired() == []
-    assert causal.sizes(50)[2] == 0
-    assert causal.receive(fourth, other, at=51) == [other]
-    assert causal.group.pop_expired() == [fourth]
-    assert forgetful.expire(50) == [second, third]
-    assert forgetful.receive(fourth, other, at=51) == [fourth, other]
-    assert forgetful.group.pop_expired() == []
+    late = message("d", 1, dead, third, deadline=None)
+    group = Seconds(ordering)
+    assert group.receive(third, second, at=10) == []
+    assert group.due == 50
+    assert group.expire(50) == [second, third]
+    assert group.group.pop_lost() == ({second.id: 1} if ordering is CAUSAL else {})
+    assert group.receive(late, at=51) == [late]
+    assert group.group.pop_lost() == ({late.id: 1} if ordering is CAUSAL else {})
+    assert group.group.pop_expired() == []
 
 
-def test_a_message_that_depends_on_a_dead_one_ends_at_once() -> None:
+def test_one_that_died_undelivered_does_not_end_the_waiting_for_another() -> None:
     missing, dead = message("a", deadline=None), message("b", deadline=50)
     last = message("c", 1, missing, dead, deadline=None)
     group = Seconds(CAUSAL)
     assert group.receive(last, at=60) == []
-    assert group.group.pop_expired() == [last]
-    group = Seconds(CAUSAL)
-    assert group.receive(last, at=10) == []
-    assert group.due == 50
-    assert group.expire(50) == []
-    assert group.group.pop_expired() == [last]
+    assert group.receive(missing, at=61) == [missing, last]
+    assert group.group.pop_lost() == {last.id: 1}
+
+
+def test_no_message_overtakes_one_that_outlives_what_came_between() -> None:
+    """m1 → m2 → m3, and m2 is the first to die: in causal order, too, m3 has to name m1."""
+    m1, m2 = message("a", deadline=100), message("b", 1, message("a", deadline=100), deadline=50)
+    writer, reader = Seconds(CAUSAL), Seconds(CAUSAL)
+    assert writer.receive(m1, m2, at=1) == [m1, m2]
+    m3 = described("c", 1, ordering=CAUSAL, barrier=writer.group.barrier(2 * SECOND_US))
+    assert reader.receive(m3, at=2) == []
+    assert reader.expire(50) == []
+    assert reader.receive(m1, at=60) == [m1, m3]
 
 
 def test_what_is_dead_by_the_clock_of_the_group_is_never_delivered() -> None:
@@ -393,9 +389,8 @@ def test_what_waits_is_not_delivered_when_it_dies_with_what_it_waits_for() -> No
     for ordering in (CAUSAL, DELTA):
         group = Seconds(ordering)
         assert group.receive(third, second, at=1) == []
-        assert group.expire(50) == [third] * (ordering is DELTA)
-        expired = group.group.pop_expired()
-        assert {each.author for each in expired} == ({"b"} if ordering is DELTA else {"b", "c"})
+        assert group.expire(50) == [third]
+        assert group.group.pop_expired() == [second]
 
 
 def test_a_date_ahead_of_the_local_clock_buries_what_others_wait_for() -> None:
@@ -556,13 +551,11 @@ def test_thousands_of_messages_that_come_newest_first_are_delivered_from_a_queue
     assert group.sizes(2)[2] == 0
 
 
-def test_thousands_of_messages_that_wait_for_a_dead_one_are_delivered_or_given_up_from_a_queue() -> None:
-    for ordering in (CAUSAL, DELTA):
-        messages = chain(3_000, ordering, deadline=50)
-        group = Seconds(ordering)
-        group.receive(*reversed(messages[1:]), at=1)
-        assert group.expire(50) == (messages[1:] if ordering is DELTA else [])
-        assert sorted(each.sequence for each in group.group.pop_expired()) == (
-            [] if ordering is DELTA else list(range(1, 3_000))
-        )
-        assert group.sizes(50)[2] == 0
+@ORDERINGS
+def test_thousands_of_messages_that_wait_for_a_dead_one_are_delivered_from_a_queue(ordering: Ordering) -> None:
+    messages = chain(3_000, ordering, deadline=50)
+    group = Seconds(ordering)
+    group.receive(*reversed(messages[1:]), at=1)
+    assert group.expire(50) == messages[1:]
+    assert group.group.pop_expired() == []
+    assert group.sizes(50)[2] == 0

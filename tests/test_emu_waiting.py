@@ -33,14 +33,11 @@ def test_what_waits_may_expire_at_its_deadline_and_is_then_gone() -> None:
     assert check(story.end(20)) == []
 
 
-def test_what_expired_early_is_carried_on_and_dropped_at_its_deadline() -> None:
-    story = chain(until_p=10, until_q=15, ordering="causal")
-    for node in "ac":
-        story.drop(10, node, "p")
+@pytest.mark.parametrize("ordering", ["causal", "delta-causal"])
+def test_what_expires_before_its_deadline_is_told(ordering: str) -> None:
+    story = chain(until_p=10, until_q=15, ordering=ordering)
     story.expire(10, "b", "q")
-    for node in "bc":
-        story.drop(15, node, "q")
-    assert check(story.end(20)) == []
+    assert told(story.end(14), "expired while it waited") == ["b: q at 10.000000 s: expired before its deadline"]
 
 
 def test_what_expired_early_and_is_never_dropped_is_still_here() -> None:
@@ -100,7 +97,7 @@ def test_only_what_has_an_order_expires() -> None:
 
 
 def test_after_a_crash_it_may_be_told_a_second_time() -> None:
-    story = chain(until_p=10, until_q=100, ordering="causal")
+    story = chain(until_q=10, ordering="causal")
     story.expire(10, "b", "q")
     story.leave(11, "b", "crash")
     story.join(12, "b")
@@ -110,7 +107,7 @@ def test_after_a_crash_it_may_be_told_a_second_time() -> None:
 
 def test_what_was_dropped_may_be_back_after_a_crash_and_expire_again() -> None:
     for detail, wrong in (("crash", 0), ("away", 1)):
-        story = chain(until_p=10, until_q=100, ordering="causal")
+        story = chain(until_q=10, ordering="causal")
         story.expire(10, "b", "q")
         story.drop(11, "b", "q", "evicted")
         story.leave(11.5, "b", detail)
@@ -160,10 +157,11 @@ def test_once_all_before_it_is_dead_it_has_to_be_delivered_at_that_instant() -> 
         assert [each.partition("not delivered at ")[2][:9] for each in found] == wrong
 
 
-def test_with_causal_order_it_has_to_expire_when_what_it_waits_for_dies() -> None:
+@pytest.mark.parametrize("ordering", ["causal", "delta-causal"])
+def test_it_has_to_be_delivered_when_what_it_waits_for_dies(ordering: str) -> None:
     for t, wrong in ((10.0, 0), (11.0, 1)):
-        story = chain(until_p=10, ordering="causal")
-        story.expire(t, "b", "q")
+        story = chain(until_p=10, ordering=ordering)
+        story.deliver(t, "b", "q")
         assert len(vain(story.end(900))) == wrong
 
 
@@ -249,31 +247,13 @@ def hurried(record: Record) -> list[str]:
     return told(record, "nothing is hurried")
 
 
-def test_who_is_given_something_was_given_what_is_before_it_and_alive_even_if_that_never_comes() -> None:
+@pytest.mark.parametrize("ordering", ["causal", "delta-causal"])
+def test_who_is_given_something_was_given_what_is_before_it_and_alive_even_if_that_never_comes(ordering: str) -> None:
     for t, wrong in ((4.0, 1), (10.0, 0)):
-        story = chain(until_p=10)
+        story = chain(until_p=10, ordering=ordering)
         story.deliver(t, "b", "q")
         story.publish(t, "b", "r")  # What is missing is told once.
         assert [each[:4] for each in hurried(story.end(900))] == ["b: q"] * wrong
-
-
-def test_with_causal_order_what_is_dead_is_missing_too() -> None:
-    story = chain(until_p=10, ordering="causal")
-    story.deliver(10, "b", "q")
-    assert hurried(story.end(900)) == [
-        "b: q at 10.000000 s: delivered too early, something before it is not delivered there"
-    ]
-
-
-def test_with_causal_order_nothing_is_given_up_unless_something_before_it_died_undelivered() -> None:
-    for t, wrong in ((9.0, 1), (10.0, 0)):
-        story = chain(until_p=10, ordering="causal")
-        story.expire(t, "b", "q")
-        assert len(hurried(story.end(900))) == wrong
-    story = chain(until_p=10, ordering="causal")
-    story.get(5, "b", "p")
-    story.expire(10, "b", "q")
-    assert hurried(story.end(900)) == ["b: q at 10.000000 s: given up, and nothing before it died undelivered"]
 
 
 def test_what_waits_may_expire_in_causal_order_with_everything_before_it_alive() -> None:

@@ -421,12 +421,15 @@ def test_row_23_the_user_is_who_signed_the_message() -> None:
 def test_row_24_how_a_message_came_is_told_by_properties_of_carrypost() -> None:
     descriptor = described(to_draft(Message(), NEWS, Sending(receipt=True)))
     found = from_handed(
-        Handed(1, 1, descriptor, 1, 5, unordered=True, out_of_order=True, giver=NodeId("bus")), b"", RECEIVED_US
+        Handed(1, 1, descriptor, 1, 5, unordered=True, out_of_order=True, giver=NodeId("bus"), predecessors_lost=3),
+        b"",
+        RECEIVED_US,
     )
     told = {name: value for name, value in found.properties.items() if name.startswith("JMS_carrypost_")}
     assert told == {
         "JMS_carrypost_Author": "alan", "JMS_carrypost_Hops": 5, "JMS_carrypost_OutOfOrder": True,
-        "JMS_carrypost_Unordered": True, "JMS_carrypost_Receipt": True, "JMS_carrypost_Carrier": "bus",
+        "JMS_carrypost_Unordered": True, "JMS_carrypost_PredecessorsLost": 3,
+        "JMS_carrypost_Receipt": True, "JMS_carrypost_Carrier": "bus",
     }  # fmt: skip
 
 

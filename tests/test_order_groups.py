@@ -7,13 +7,11 @@ from random import Random
 import pytest
 from tests.happens_before import History
 from tests.order_groups import SECOND_US as S
-from tests.order_groups import GroupHost, described, named
+from tests.order_groups import GroupHost
 
 from carrypost import testing
 from carrypost.errors import OrderError
 from carrypost.model.descriptor import Ordering
-from carrypost.model.ids import NodeId
-from carrypost.order.causal import Group
 
 GROUPS_MAX = 8
 SHARE = 2
@@ -88,14 +86,6 @@ def test_causal_groups_make_room_when_all_that_they_know_is_dead_by_anybodys_clo
         net.subscribe("v", "fourth|fifth")
         net.advance(15)
         assert len(groups(net, "v")) == SHARE, "a restart does not forget who opened them"
-
-
-def test_a_group_that_only_gave_something_up_is_over_when_that_is_dead() -> None:
-    group = Group("forum", Ordering.CAUSAL, NodeId("v"))
-    dead = described("a", 1, deadline_us=S, ordering=Ordering.CAUSAL)
-    hopeless = described("x", 1, deadline_us=9 * S, ordering=Ordering.CAUSAL, barrier=(named(dead),))
-    assert group.receive((hopeless,), 2 * S) == []
-    assert [group.is_over(now) for now in (8 * S, 9 * S)] == [False, True]
 
 
 @pytest.mark.parametrize("ordering", [Ordering.CAUSAL, Ordering.DELTA_CAUSAL])

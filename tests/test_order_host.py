@@ -13,7 +13,7 @@ from tests.hostile import Attacker, Message, message
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import DecodeError, LocalError, OrderError, PatternError, PayloadError, StoreError
-from carrypost.events import Dropped, Event, Expired, Failed, Reason, Stored
+from carrypost.events import Delivered, Delivery, Dropped, Event, Expired, Failed, Reason, Stored
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering, Predecessor, decode
 from carrypost.model.ids import node_of
@@ -39,6 +39,9 @@ class _Events:
 
     def of(self, node: str, kind: type[Any]) -> list[Any]:
         return [event for where, event in self._all if where == node and isinstance(event, kind)]
+
+    def deliveries(self, node: str) -> list[Delivery]:
+        return [each for event in self.of(node, Delivered) for each in event.deliveries]
 
 
 def say(net: testing.Network, node: str, label: str, **changes: object) -> bytes:
@@ -87,16 +90,47 @@ def test_it_is_delivered_at_the_death_of_what_it_waits_for_though_nothing_else_h
     assert registry(forum, "c").pending == 0
 
 
-def test_in_causal_order_it_is_never_delivered_then_and_said_so(forum: testing.Network) -> None:
+def test_in_causal_order_too_and_then_it_says_that_something_is_missing(forum: testing.Network) -> None:
     events = _Events(forum)
     half_a_contact(forum, lifetime_s=100, ordering="causal")
+    assert labels(forum, "c") == []
     forum.advance(90)
-    assert [[each.label for each in event.descriptors] for event in events.of("c", Expired)] == [["answer"]]
+    forum.kill("c")
+    forum.restart("c")
     say(forum, "b", "more", ordering="causal")
     forum.link("b", "c")
     forum.advance(30)
-    assert labels(forum, "c") == []
-    assert [[each.label for each in event.descriptors] for event in events.of("c", Expired)] == [["answer"], ["more"]]
+    found = [(each.descriptor.label, each.predecessors_lost) for each in events.deliveries("c")]
+    assert found == [("answer", 1), ("more", 0)]
+
+
+@pytest.mark.parametrize("ordering", ["causal", "delta-causal"])
+def test_no_stranger_silences_a_member_by_a_message_that_only_she_gets(ordering: str) -> None:
+    with testing.network("anna", "ben", seed=1) as net:
+        events = _Events(net)
+        for node in ("anna", "ben"):
+            net.subscribe(node, "forum")
+        mallory = Attacker(net)
+        mallory.meet("anna", "forum")
+        net.advance(5)
+        brief = message(
+            mallory.identity, b"x", destination="forum", ordering=Ordering.named(ordering),
+            created_us=round(net.now * 1e6), deadline_us=round(net.now * 1e6) + 2_000_000,
+        )  # fmt: skip
+        mallory.give("anna", brief)
+        net.advance(1)
+        assert len(labels(net, "anna")) == 1
+        say(net, "anna", "first", ordering=ordering)
+        net.advance(10)
+        net.link("anna", "ben")
+        net.advance(10)
+        say(net, "anna", "second", ordering=ordering)
+        net.advance(10)
+        say(net, "ben", "answer", ordering=ordering)
+        net.advance(10)
+        assert labels(net, "ben") == ["first", "second", "answer"]
+        marks = [each.predecessors_lost for each in events.deliveries("ben")]
+        assert marks == [int(ordering == "causal"), 0, 0]
 
 
 def test_what_dies_while_it_waits_is_told_as_expired_and_not_as_dropped(forum: testing.Network) -> None:
@@ -383,15 +417,6 @@ def test_a_message_that_would_depend_on_too_many_is_not_published() -> None:
         say(net, names[0], "by itself")
         net.advance(10)
         assert all(labels(net, name)[-1] == "by itself" for name in names)
-
-
-def test_what_was_given_up_is_told_once_though_somebody_else_subscribes(forum: testing.Network) -> None:
-    events = _Events(forum)
-    half_a_contact(forum, lifetime_s=100, ordering="causal")
-    forum.advance(90)
-    forum.subscribe("c", "forum")
-    forum.advance(5)
-    assert [[each.label for each in event.descriptors] for event in events.of("c", Expired)] == [["answer"]]
 
 
 def test_there_are_only_so_many_groups_and_dead_ones_make_room() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -48,20 +50,6 @@ def test_what_waits_is_given_up_when_its_author_who_lost_its_store_is_delivered_
     assert group.receive((a,), 1) == [a]
     assert group.pop_expired() == [old]
     assert group.receive((answer,), 2) == [answer], "what was delivered stays so"
-
-
-def test_in_causal_order_what_a_new_life_says_does_not_depend_on_what_is_hopeless_of_an_old_one() -> None:
-    group, until = group_of(Ordering.CAUSAL), 1_000 * S
-    dead = described("a", 1, deadline_us=S, ordering=Ordering.CAUSAL)
-    hopeless = described("x", 1, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(dead),))
-    follows = described("x", 2, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(hopeless),))
-    new = described("x", 1, incarnation=7, deadline_us=until, ordering=Ordering.CAUSAL)
-    answer = described("u", 1, deadline_us=until, ordering=Ordering.CAUSAL, barrier=(named(new),))
-    assert group.receive((hopeless,), 2 * S) == []
-    assert group.receive((described("u", 9, ordering=Ordering.CAUSAL, barrier=(named(follows),)),), 2 * S) == []
-    assert [each.sequence for each in group.pop_expired()] == [1, 9]
-    assert group.receive((answer,), 2 * S) == []
-    assert group.receive((new,), 2 * S) == [new, answer]
 
 
 def test_a_lie_about_a_deadline_does_not_let_messages_of_others_overtake_each_other() -> None:
@@ -250,6 +238,58 @@ def test_to_look_for_dead_groups_does_not_write_the_living() -> None:
 
 
 # --- costs ---------------------------------------------------------------------------------------------------------
+
+
+def calls(act: Callable[[], object]) -> int:
+    """Return the number of function calls that an action takes, those of built-in functions included."""
+    counted = 0
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal counted
+        counted += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_message_that_names_a_dead_one_costs_the_same_whatever_waits(ordering: Ordering) -> None:
+    dead, until = Predecessor("ghost", 1, 1, S), 1_000 * S
+    costs: list[int] = []
+    for waiting_messages in (10, 1_000):
+        group = group_of(ordering)
+        for number in range(waiting_messages):
+            missing = Predecessor("nobody", 1, number + 1, until)
+            group.receive(
+                (described(f"x{number}", 1, deadline_us=until, ordering=ordering, barrier=(missing,)),), 2 * S
+            )
+        assert len(group.pending) == waiting_messages
+        late = described("late", 1, deadline_us=until, ordering=ordering, barrier=(dead,))
+        costs.append(calls(lambda group=group, late=late: group.receive((late,), 3 * S)))  # type: ignore[misc]
+    assert costs[1] <= costs[0]
+
+
+def test_a_copy_leaves_at_the_same_cost_whatever_waits_for_the_same_message() -> None:
+    class Compared(WaitingMessage):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Compared.compared += 1
+            return self is other
+
+        __hash__ = WaitingMessage.__hash__
+
+    watch = Watch()
+    some = [Compared(described("x", number), ((GHOST, 1, 10**9),), 0) for number in range(500)]
+    for each in some:
+        watch.file(each)
+    for each in reversed(some):
+        watch.leave(each)
+    assert Compared.compared < 1_000
 
 
 def test_in_causal_order_too_what_waits_goes_on_where_it_stopped() -> None:

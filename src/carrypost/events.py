@@ -105,6 +105,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     confirmed: bool = False
     """True if all that asked for the message are confirmed by their deliveries: it is reported once, and never
     again."""
+    predecessors_lost: int = 0
+    """Causal order: number of messages that it depends on directly and that expired before they were delivered
+    here."""
 
     @property
     def message(self) -> MessageId:
@@ -157,7 +160,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """Messages that were received and will never be delivered: they died waiting for their predecessors.
+    """Messages that were received and will never be delivered: they died while they waited for their predecessors.
 
     For a copy that leaves for that reason this is emitted instead of `Dropped`.
     """
@@ -197,6 +200,9 @@ class Handed(msgspec.Struct, frozen=True):
     """The neighbour that gave it to this host; None if it was published here."""
     events_lost: int = 0
     """Events of its channel that are missing before it."""
+    predecessors_lost: int = 0
+    """Causal order: number of messages that it depends on directly and that expired before they were delivered
+    here."""
 
     @property
     def message(self) -> MessageId:

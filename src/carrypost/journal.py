@@ -63,6 +63,8 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """Delivered to the application; without a `seen` key, not confirmed yet."""
     claimed: bool = False
     """Claimed by a subscription of messaging; without a `seen` key, not acknowledged yet."""
+    predecessors_lost: int = 0
+    """Causal order: number of messages that it names and that died undelivered here."""
 
 
 class PieceOf(msgspec.Struct, frozen=True, gc=False):

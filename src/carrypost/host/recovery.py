@@ -127,6 +127,7 @@ class Recovery:
             self._outputs.drop((descriptor,), reason)
             return
         self._cache.backdate(copy, stored.received_us)
+        copy.predecessors_lost = stored.predecessors_lost
         if hashes:
             self._holdings.keep_hashes(copy, hashes)
         confirmed = seen.pop(descriptor.id, None) is not None

@@ -192,6 +192,8 @@ def _given(handed: Handed, received_us: int) -> dict[str, Property]:
         found["JMS_carrypost_OutOfOrder"] = _TRUE
     if handed.unordered:
         found["JMS_carrypost_Unordered"] = _TRUE
+    if handed.predecessors_lost:
+        found["JMS_carrypost_PredecessorsLost"] = Property(_INT, handed.predecessors_lost)
     if handed.events_lost:
         found["JMS_carrypost_EventsLost"] = Property(_LONG, handed.events_lost)
     return found

@@ -210,10 +210,10 @@ class Deliveries(Layer):
                 first = claimed.pop(copy.slot, None) is not None or copy.id in burst
                 known = not first and holdings.is_claimed(copy)
                 auto = confirmed.issuperset(numbers)
-                burst[copy.id] = Delivery(descriptor, numbers, again, copy.hops, known, auto)
+                burst[copy.id] = Delivery(descriptor, numbers, again, copy.hops, known, auto, copy.predecessors_lost)
                 (done if again else new).append(copy)
             elif claimed.pop(copy.slot, None) is not None:
-                burst[copy.id] = Delivery(descriptor, (), again, copy.hops)
+                burst[copy.id] = Delivery(descriptor, (), again, copy.hops, predecessors_lost=copy.predecessors_lost)
                 noted.append(copy)
             elif descriptor.ordering and not again:
                 done.append(copy)

@@ -78,9 +78,9 @@ class Ordering(enum.IntEnum):
 
     NONE = 0
     CAUSAL = 1
-    """After everything that they depend on; nothing is forgotten by time."""
+    """After everything that they depend on and that is alive; what died undelivered is reported as missing."""
     DELTA_CAUSAL = 2
-    """After everything that they depend on and that is alive."""
+    """After everything that they depend on and that is alive; the dead are forgotten."""
 
     @property
     def text(self) -> str:

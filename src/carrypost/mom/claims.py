@@ -258,7 +258,7 @@ class Claims:
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
                 unordered=unordered, out_of_order=self._session_order.is_broken_by(claim.copy), alone=claim.doubtful,
                 lease_us=0 if claim.tenure is None else claim.tenure.lease_us, giver=claim.copy.giver,
-                events_lost=claim.lost,
+                events_lost=claim.lost, predecessors_lost=claim.copy.predecessors_lost,
             )
         )  # fmt: skip
 

@@ -4,8 +4,13 @@
 # A message is to be delivered only after everything that its author had seen before sending it.
 # Vector clocks need the set of members, which no node knows here, and grow with it. So each message
 # carries a *barrier*: its direct predecessors, by source and number (`barrier`). A message is
-# delivered once everything that its barrier names was delivered here or, in Δ-causal order, is
-# dead.
+# delivered once everything that its barrier names was delivered here or is dead.
+#
+# The two orderings differ in what they know of the dead. In Δ-causal order they are forgotten. In
+# causal order they stay in barriers and registries, so that a message that follows one that died
+# undelivered here is delivered with the number of those that are missing. To withhold it instead
+# would let a stranger silence a member: by a message that only this member gets, and that dies
+# before it can be passed on, everything that the member publishes from then on would be withheld.
 #
 # Why not the paper's algorithm as it stands? It scans everything pending at each delivery: 1,300 µs
 # per delivery with 10,000 pending. Here a message that has to wait is filed under a single missing
@@ -26,10 +31,7 @@
 #    dead by then.
 # 3. A message waits for exactly one predecessor at a time, and is in `pending` if and only if it is
 #    filed.
-# 4. In causal order nothing is forgotten by time. A message that depends on one that died
-#    undelivered is hopeless, and so is everything that depends on it: it is given up at once,
-#    instead of filling the store until its own death.
-# 5. Every change can be undone until it is durable (`Undo`): a delivery that was handed over, lost
+# 4. Every change can be undone until it is durable (`Undo`): a delivery that was handed over, lost
 #    in a crash and then made in another order would be seen by the program.
 #
 # The literal algorithm is kept in the tests (`literal_causal`), and random histories are run
@@ -37,10 +39,9 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.model.descriptor import SEQUENCE_BITS, Ordering
+from carrypost.model.descriptor import Ordering
 from carrypost.order.barrier import Barrier, BarrierEntries
 from carrypost.order.watch import WaitingMessage, Watch
 
@@ -51,15 +52,12 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor, Predecessor
     from carrypost.model.ids import MessageId, NodeId
 
-_NONE, _HOPELESS = -1, -2
-_DEADLINE = itemgetter(2)
-_NO_TAG = 1 << 128
-"""Larger than any tag."""
+_NONE = -1
 _SLACK = 64
 """Dead sources are swept out when there are this many more sources than twice those left the last time."""
 _SOURCES_MAX = 100_000
-"""Causal order: sources of which nothing is alive are forgotten beyond this number. Messages that name them are not
-delivered."""
+"""Causal order: sources of which nothing is alive are forgotten beyond this number. Messages that name them count them
+as missing."""
 
 
 class Last(NamedTuple):
@@ -87,9 +85,8 @@ class Group:
     """One order group on one host."""
 
     __slots__ = (
-        "_at", "_barrier", "_ends_us", "_expired", "_forgets", "_hopeless", "_hopeless_us", "_lost", "_newest_us",
-        "_out", "_sweep_at", "_tags", "_watch", "clock_us", "destination", "me", "opener", "ordering", "pending",
-        "undo",
+        "_at", "_barrier", "_ends_us", "_expired", "_forgets", "_lost", "_newest_us", "_out", "_sweep_at", "_tags",
+        "_watch", "clock_us", "destination", "me", "opener", "ordering", "pending", "undo",
     )  # fmt: skip
 
     def __init__(self, destination: str, ordering: Ordering, me: NodeId, opener: str = "") -> None:
@@ -110,13 +107,8 @@ class Group:
         self.pending: dict[MessageId, WaitingMessage] = {}
         """Messages that were received, and not delivered yet."""
         self._watch = Watch()
-        self._hopeless: dict[tuple[NodeId, int], int] = {}
-        """Causal order: by source and life, the first message that will never be delivered, and with it all that
-        follow."""
-        self._hopeless_us = -1
-        """The latest deadline of a message that was given up."""
-        self._lost: list[NodeId] = []
-        """Sources of which a message just became hopeless."""
+        self._lost: dict[MessageId, int] = {}
+        """Causal order: delivered messages with predecessors that died undelivered here, and the number of these."""
         self._expired: list[Descriptor] = []
         self._out: list[Descriptor] = []
         """Messages delivered in this step, in order; also the queue from which waiting messages are examined."""
@@ -163,18 +155,12 @@ class Group:
                 self._expired.append(each)
                 continue
             predecessors = each.predecessors
-            at = self._missing(predecessors, 0) if self._forgets else self._hoped_for(predecessors)
+            at = self._missing(predecessors, 0)
             if at >= 0:
-                if not self._forgets:
-                    predecessors = tuple(sorted(predecessors, key=_DEADLINE))
-                    at = self._missing(predecessors, 0)
                 waiting = pending[each.id] = WaitingMessage(each, predecessors, at)
                 self._watch.file(waiting)
                 continue
-            if at == _NONE:
-                self._deliver(each, predecessors)
-            else:
-                self._give_up(each)
+            self._deliver(each, predecessors)
             if self._watch.tags:
                 self._drain()  # Before the next one, so that it does not matter which come together.
         return self._pop_delivered()
@@ -201,6 +187,14 @@ class Group:
         expired, self._expired = self._expired, []
         return expired
 
+    def pop_lost(self) -> dict[MessageId, int]:
+        """Return the delivered messages with predecessors that died undelivered here, and the number of these.
+
+        Causal order only: Δ-causal order forgets the dead.
+        """
+        lost, self._lost = self._lost, {}
+        return lost
+
     def sizes(self, now: int) -> tuple[int, int, int]:
         """Return the sizes of `c_barrier`, `co_delivered` and `pending`, without the dead that will be forgotten."""
         clock_us, ends_us = max(now, self.clock_us), self._ends_us.values()
@@ -214,30 +208,13 @@ class Group:
             self.clock_us = now
 
     def _missing(self, predecessors: Entries, at: int) -> int:
-        """Return the index of the first predecessor from `at` on that has to be waited for; `_NONE`, or `_HOPELESS`.
-
-        In causal order predecessors are sorted by deadline, so that it is the missing one that dies first.
-        """
+        """Return the index of the first predecessor from `at` on that has to be waited for, or `_NONE`."""
         last, clock_us = self._tags.get, self.clock_us
         for source, tag, deadline_us in predecessors[at:] if at else predecessors:
-            if last(source, -1) < tag:
-                if deadline_us > clock_us:
-                    return at
-                if not self._forgets:
-                    return _HOPELESS
+            if deadline_us > clock_us and last(source, -1) < tag:
+                return at
             at += 1
         return _NONE
-
-    def _hoped_for(self, predecessors: Entries) -> int:
-        """Causal order: return `_HOPELESS` if a predecessor died undelivered or was given up, else a missing one."""
-        found = _NONE
-        for at, (source, tag, deadline_us) in enumerate(predecessors):
-            if self._tags.get(source, -1) < tag:
-                hopeless = self._hopeless.get((source, tag >> SEQUENCE_BITS), _NO_TAG)
-                if deadline_us <= self.clock_us or hopeless <= tag:
-                    return _HOPELESS
-                found = at
-        return found
 
     def _deliver(self, descriptor: Descriptor, predecessors: Entries) -> None:
         source, tag, deadline_us = descriptor.node, descriptor.tag, descriptor.ends_us
@@ -247,10 +224,14 @@ class Group:
         if source not in undo.co_delivered:
             undo.co_delivered[source] = self.last(source)
         undo.delivered.append(descriptor)
+        if not self._forgets and source != self.me:
+            last = self._tags.get
+            if lost := sum(last(named, -1) < named_tag for named, named_tag, _ in predecessors):
+                self._lost[descriptor.id] = lost
         self._tags[source] = tag
         if deadline_us > self._ends_us.get(source, -1):
             self._ends_us[source] = deadline_us
-        self._barrier.put(source, tag, deadline_us, predecessors)
+        self._barrier.put(source, tag, deadline_us, predecessors, self.clock_us)
         created_us = descriptor.created_us
         if created_us > self._newest_us and source != self.me:
             self._newest_us = created_us
@@ -270,8 +251,6 @@ class Group:
                     self._look_again(watch.delivered(source, tag))
             if watch.due_us <= self.clock_us:
                 self._look_again(watch.dead(self.clock_us))
-            elif self._lost:
-                self._give_up_all()
             elif self._at >= len(out):
                 break
 
@@ -283,7 +262,7 @@ class Group:
         return out
 
     def _look_again(self, found: Iterable[WaitingMessage]) -> None:
-        """Deliver messages, give them up, or file them anew: their predecessor was delivered, or is dead."""
+        """Deliver messages, drop them, or file them anew: their predecessor was delivered, or is dead."""
         pending = self.pending
         for waiting in found:
             descriptor, predecessors = waiting.descriptor, waiting.predecessors
@@ -298,34 +277,7 @@ class Group:
                 self._watch.file(waiting)
                 continue
             del pending[descriptor.id]
-            if at == _NONE:
-                self._deliver(descriptor, predecessors)
-            else:
-                self._give_up(descriptor)
-
-    def _give_up(self, descriptor: Descriptor) -> None:
-        """Give up a message that depends on one that died undelivered, and with it all that depends on it."""
-        self._expired.append(descriptor)
-        self._hopeless_us = max(self._hopeless_us, descriptor.ends_us)
-        tag, life = descriptor.tag, (descriptor.node, descriptor.incarnation)
-        if tag < self._hopeless.get(life, _NO_TAG):
-            if len(self._hopeless) >= _SOURCES_MAX:
-                del self._hopeless[next(iter(self._hopeless))]  # What depends on it waits from now on, to no avail.
-            self._hopeless[life] = tag
-            self._lost.append(descriptor.node)
-
-    def _give_up_all(self) -> None:
-        """Give up every waiting message that depends, directly or not, on one that was given up."""
-        named: dict[NodeId, list[WaitingMessage]] = {}
-        for waiting in self.pending.values():
-            for source, _, _ in waiting.predecessors:
-                named.setdefault(source, []).append(waiting)
-        while self._lost:
-            for waiting in named.get(self._lost.pop(), ()):
-                descriptor = waiting.descriptor
-                if descriptor.id in self.pending and self._hoped_for(waiting.predecessors) == _HOPELESS:
-                    self.discard(descriptor)
-                    self._give_up(descriptor)
+            self._deliver(descriptor, predecessors)
 
     # --- what is durable, and what is not ------------------------------------------------------------------
 
@@ -409,11 +361,11 @@ class Group:
 
     @property
     def ends_us(self) -> int:
-        """Time at which everything that was delivered or given up has expired.
+        """Time at which everything that was delivered has expired.
 
         A host that learns of a later date delivers none of it any more.
         """
-        return max(self._hopeless_us, max(self._ends_us.values(), default=-1))
+        return max(self._ends_us.values(), default=-1)
 
     @property
     def sources(self) -> set[NodeId]:

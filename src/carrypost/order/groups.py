@@ -215,9 +215,9 @@ class Order(Layer):
     def _forget_dead(self, opener: NodeId) -> None:
         """Forget groups of which nothing is alive, and nothing may be taken back, to make room for one of this author.
 
-        A Δ-causal group needs nothing that it knew of the dead. In causal order a message that names one of them is not
-        delivered any more, as at a host that never had it. So causal groups with a subscriber here are forgotten only
-        as far as necessary, the one that ended first before others, and none before it is over by every node's clock.
+        A Δ-causal group needs nothing that it knew of the dead. In causal order a message that names one of them is
+        delivered as if that one were missing. So causal groups with a subscriber here are forgotten only as far as
+        necessary, the one that ended first before others, and none before it is over by every node's clock.
         """
         now = self._forgot_us = self._holdings.now_us
         # A group with changes in an open batch may have to be reset to its state before (`lost`);
@@ -275,18 +275,20 @@ class Order(Layer):
         self.due_us = min(self.due_us, self._reopen_us)
 
     def _deliver(self, group: Group, delivered: list[Descriptor]) -> None:
-        """Pass on the messages that a group delivers, in this order, and report those that it gives up."""
+        """Pass on the messages that a group delivers, in this order, and report those that died while they waited."""
         if group.due_us < self.due_us:
             self.due_us = group.due_us
         if group.undo is not None:
             self._touched[group] = None
-        expired = group.pop_expired()
+        expired, lost = group.pop_expired(), group.pop_lost()
         if not delivered and not expired:
             return
         get = self._cache.get
         if self._cache.memories.turned_away.get(ORDER):
             self._look_outside(self._holdings.now_us)
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
+        for copy in copies if lost else ():
+            copy.predecessors_lost = lost.get(copy.id, 0)
         self._release(copies)
         self._passing += copies
         if expired:

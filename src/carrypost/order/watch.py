@@ -41,7 +41,7 @@ class Watch:
     __slots__ = ("_due", "_filed", "_new", "_size", "_tagged", "due_us", "tags")
 
     def __init__(self) -> None:
-        self._filed: dict[tuple[NodeId, int], list[WaitingMessage]] = {}
+        self._filed: dict[tuple[NodeId, int], dict[WaitingMessage, None]] = {}
         self._size = 0
         """Number of messages that are filed."""
         self.tags: dict[NodeId, list[int]] = {}
@@ -62,7 +62,7 @@ class Watch:
         self._size += 1
         others = self._filed.get(key)
         if others is None:
-            self._filed[key] = [waiting]
+            self._filed[key] = {waiting: None}
             tags = self.tags.get(source)
             if tags is None:
                 self.tags[source] = [tag]
@@ -72,8 +72,8 @@ class Watch:
             if self._tagged > 2 * self._size + _SLACK:
                 self._sweep()
         else:
-            others.append(waiting)
-            first = others[0]
+            first = next(iter(others))
+            others[waiting] = None
             if first.predecessors[first.at][2] == deadline_us:
                 return  # All name the same deadline of a message, unless an author lies.
         if deadline_us < NEVER:
@@ -91,7 +91,7 @@ class Watch:
         """Remove a message that waits no more, whatever became of its predecessor."""
         source, tag, _ = waiting.predecessors[waiting.at]
         filed = self._filed[source, tag]
-        filed.remove(waiting)
+        del filed[waiting]
         if not filed:
             del self._filed[source, tag]
         self._size -= 1

@@ -65,10 +65,9 @@ def expired_while_it_waited(facts: Facts) -> Found:
 
 
 def _expired_early(facts: Facts, rows: Ints) -> Found:
-    """Yield expiries of delta-causal messages before their deadline; in causal order a predecessor's counts, too."""
+    """Yield expiries of messages before their deadline."""
     log = facts.log
-    orderings = np.array([ordering == "delta-causal" for _, ordering in facts.groups] or [False], np.bool_)
-    judged = rows[(facts.group[rows] >= 0) & orderings[facts.group[rows]] & ~facts.wrong_clocks[log.node[rows]]]
+    judged = rows[(facts.group[rows] >= 0) & ~facts.wrong_clocks[log.node[rows]]]
     early = log.t_us[judged] + _ahead_us(facts) < facts.deadline_us(judged)
     yield from facts.blamed(judged[early], "expired before its deadline")
 
@@ -110,19 +109,13 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
 
 
 def nothing_is_hurried(facts: Facts) -> Found:
-    """Check that a delivered message has waited for all that it has to wait for, whether that ever comes or not.
-
-    With delta-causal order that is whatever is before it and alive. With causal order it is whatever is before it, and
-    a message is given up early only where something before it died undelivered.
-    """
+    """Check that a delivered message has waited for whatever is before it and alive, whether that ever comes or not."""
     if not _steady(facts) or len(rows_with_order(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
-    rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER, Kind.EXPIRE)
-    forgetting = [ordering == "delta-causal" for _, ordering in facts.groups]
+    rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER)
     ahead_us = _ahead_us(facts)
     pasts, given, alive, deaths = Pasts(), defaultdict[int, int](int), 0, list[tuple[int, int]]()
     for row, t_us, kind, _, place, message, deadline_us in facts.happenings(rows):
-        forgets = forgetting[place // len(facts.log.nodes)]
         while deaths and deaths[0][0] <= t_us + ahead_us:
             alive &= ~heapq.heappop(deaths)[1]
         if kind == KIND[Kind.PUBLISH]:
@@ -132,14 +125,9 @@ def nothing_is_hurried(facts: Facts) -> Found:
             alive |= bit
             heapq.heappush(deaths, (deadline_us, bit))
             continue
-        missing = pasts.past[message] & ~given[place]
-        if kind == KIND[Kind.EXPIRE]:
-            if not forgets and t_us + ahead_us < deadline_us and not missing & ~alive:
-                yield row, f"{facts.shown(row)}: given up, and nothing before it died undelivered"
-            continue
-        if missing & alive if forgets else missing:
-            state = "alive and not" if forgets else "not"
-            yield row, f"{facts.shown(row)}: delivered too early, something before it is {state} delivered there"
+        missing = pasts.past[message] & ~given[place] & alive
+        if missing:
+            yield row, f"{facts.shown(row)}: delivered too early, something before it is alive and not delivered there"
             given[place] |= missing  # Told once.
         pasts.deliver(place, message, row)
         given[place] |= pasts.bit[message]

@@ -36,9 +36,9 @@ def slot_of(expiry: int) -> int:
 class Copy(msgspec.Struct, eq=False, gc=False):
     """The copy of one message, present or past: one object per tenancy of a slot, written only by the cache.
 
-    `handle` and `entry` belong to the exchange, `given` to `Holdings`. When a copy has left (`here` is false), `held`
-    and `held_bytes` keep their values until it is admitted again or condensed. The fields after `expiry` up to
-    `sending_order` are set on admission, and unknown before.
+    `handle` and `entry` belong to the exchange, `given` to `Holdings`, `predecessors_lost` to the order. When a copy
+    has left (`here` is false), `held` and `held_bytes` keep their values until it is admitted again or condensed. The
+    fields after `expiry` up to `sending_order` are set on admission, and unknown before.
     """
 
     slot: int
@@ -79,6 +79,8 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     restart. A field and not a bitset of slots: reading one bit copies the bitset, which has 125 kB once a million ids
     are remembered."""
 
+    predecessors_lost: int = 0
+    """Causal order: number of messages that it names and that died undelivered here."""
     wire: bytes = b""
     """Of a `Memory`: the encoded descriptor."""
 

@@ -417,7 +417,7 @@ class Holdings:
         self._journal.put_all({
             (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
-                copy.interesting, bool(copy.given & DELIVERED), bool(copy.given & CLAIMED),
+                copy.interesting, bool(copy.given & DELIVERED), bool(copy.given & CLAIMED), copy.predecessors_lost,
             )
             for copy in copies if not copy.descriptor.service.momentary
         }, durability, again=again)  # fmt: skip

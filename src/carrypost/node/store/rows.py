@@ -57,6 +57,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
     interesting: bool
     delivered: bool
     claimed: bool = False
+    predecessors_lost: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -75,6 +76,7 @@ def encode_message(stored: StoredMessage) -> bytes:
         _Row(
             _wire(stored.descriptor), to_bitmap(stored.held), stored.hops, stored.age_ms, stored.received_us,
             stored.giver, stored.own, stored.interesting, stored.delivered, stored.claimed,
+            stored.predecessors_lost,
         )
     )  # fmt: skip
 
@@ -85,7 +87,7 @@ def decode_message(value: bytes) -> StoredMessage:
     return StoredMessage(
         descriptors.decode(row.descriptor), from_bitmap(row.held), row.hops, row.age_ms, row.received_us,
         None if row.giver is None else NodeId(row.giver), row.own, row.interesting, row.delivered,
-        row.claimed,
+        row.claimed, row.predecessors_lost,
     )  # fmt: skip
 
 
