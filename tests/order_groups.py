@@ -13,6 +13,8 @@ from carrypost.order.causal import Group, Last
 
 DESTINATION = "forum"
 SECOND_US = 1_000_000
+AHEAD_US = 5 * SECOND_US
+"""Dates may always be ahead of the local clock by this time."""
 
 
 def described(
@@ -195,8 +197,16 @@ class GroupHost:
                 self.receive(each)
 
     def stuck(self, messages: Mapping[str, Descriptor]) -> list[str]:
-        """Return live messages that wait here for nothing."""
-        return [name for name, each in self.waiting.items() if self.alive(each) and not self.awaited(name, messages)]
+        """Return live messages that wait here for nothing: neither for predecessors nor for their dates."""
+        return [
+            name
+            for name, each in self.waiting.items()
+            if self.alive(each) and not self.early(each) and not self.awaited(name, messages)
+        ]
+
+    def early(self, descriptor: Descriptor) -> bool:
+        """Return True if a message may wait because its date is ahead of the local clock."""
+        return descriptor.created_us > self.now + AHEAD_US
 
     def awaited(self, name: str, messages: Mapping[str, Descriptor]) -> list[str]:
         """Return the messages that one may wait for: live predecessors that are not delivered."""

@@ -142,7 +142,9 @@ class World:
 
     def check_timer(self, host: GroupHost, name: str, messages: dict[str, Descriptor]) -> None:
         """Check that a message is examined again before all messages that it waits for are dead."""
-        assert host.group.due_us <= max(messages[each].ends_us for each in host.awaited(name, messages))
+        deadlines_us = [messages[each].ends_us for each in host.awaited(name, messages)]
+        dates_us = [messages[name].created_us] if host.early(messages[name]) else []
+        assert host.group.due_us <= max(deadlines_us + dates_us)
 
     def run_out(self) -> None:
         """Run only timers, without further messages: then a message may wait only for messages without a deadline."""
@@ -155,7 +157,7 @@ class World:
                 host.expire()
                 host.store()
                 assert host.group.due_us > host.now
-                assert (rings := rings + 1) <= len(messages), "a timer rings for a death"
+                assert (rings := rings + 1) <= 2 * len(messages), "a timer rings for a death or a date"
             self.check()
             for name, each in host.waiting.items():
                 if host.alive(each):
@@ -370,8 +372,8 @@ def test_no_message_overtakes_one_that_outlives_what_came_between() -> None:
 def test_what_is_dead_by_the_clock_of_the_group_is_never_delivered() -> None:
     for ordering in (CAUSAL, DELTA):
         group = Seconds(ordering)
-        fast, late = message("a", created=120, deadline=200), message("b", created=0, deadline=100)
-        assert group.receive(fast, late, at=60) == [fast]
+        fast, late = message("a", created=104, deadline=200), message("b", created=0, deadline=101)
+        assert group.receive(fast, late, at=100) == [fast]
         assert group.group.pop_expired() == [late]
 
 
@@ -396,32 +398,92 @@ def test_what_waits_is_not_delivered_when_it_dies_with_what_it_waits_for() -> No
 def test_a_date_ahead_of_the_local_clock_buries_what_others_wait_for() -> None:
     dead = message("a", deadline=100)
     waiting = message("b", 1, dead, created=10, deadline=300)
-    fast = message("c", created=150, deadline=300)
+    fast = message("c", created=100, deadline=300)
     group = Seconds()
     assert group.receive(waiting, at=20) == []
-    assert group.receive(fast, at=20) == [fast, waiting]
+    assert group.receive(fast, at=95) == [fast, waiting]
 
 
 def test_the_clock_of_a_group_follows_what_is_delivered_and_never_goes_back() -> None:
-    group = Seconds()
-    group.receive(message("a", created=10), at=20)
+    group, until = Seconds(), 1_000
+    group.receive(message("a", created=10, deadline=until), at=20)
     assert group.clock == 20
-    group.receive(message("b", created=70), at=21)
+    group.receive(message("b", created=70, deadline=until), at=21)
     assert group.clock == 70
-    group.receive(message("c", 1, message("d"), created=90), at=22)
+    group.receive(message("c", 1, message("d"), created=90, deadline=until), at=22)
     assert group.clock == 70  # It only waits, and may yet turn out not to count.
-    group.receive(message("e", created=60), at=23)
+    group.receive(message("e", created=60, deadline=until), at=23)
     assert group.clock == 70
     group.expire(80)
-    group.receive(message("f", created=30), at=60)
+    group.receive(message("f", created=30, deadline=until), at=60)
     assert group.clock == 80
+
+
+@ORDERINGS
+def test_a_date_far_ahead_delays_its_own_message_and_no_other(ordering: Ordering) -> None:
+    far = message("x", created=699, deadline=1_000)
+    brief = [message("a", each, created=100 + each, deadline=160 + each) for each in range(1, 4)]
+    group = Seconds(ordering)
+    assert group.receive(brief[0], far, brief[1], at=102) == brief[:2]
+    assert group.clock == 102
+    assert group.group.stamp(103 * SECOND_US) == 103 * SECOND_US
+    assert group.due == 699 - 15
+    assert group.receive(brief[2], at=103) == [brief[2]]
+    assert group.expire(683) == []
+    assert group.expire(684) == [far]
+    assert group.clock == 699
+
+
+def test_a_date_may_be_ahead_by_a_quarter_of_the_shortest_lifetime_or_by_five_seconds() -> None:
+    for lifetimes, ahead in (((), 5), ((8,), 5), ((40,), 10), ((400, 40, 4_000), 10), ((4_000, 4_000), 300)):
+        group = Seconds()
+        group.group = Group(DESTINATION, DELTA, me=NodeId("z"), ahead_us_max=300 * SECOND_US)
+        for number, lifetime in enumerate(lifetimes):
+            group.receive(message(f"n{number}", deadline=100 + lifetime, created=100), at=100)
+        assert group.receive(message("x", created=100 + ahead + 1, deadline=9_000), at=100) == []
+        assert group.due == 101
+        assert len(group.receive(message("y", created=100 + ahead, deadline=9_000), at=100)) == 1
+
+
+def test_dates_do_not_advance_the_clock_step_by_step() -> None:
+    group = Seconds()
+    some = [message(f"x{step}", created=100 + 5 * step, deadline=120 + 5 * step) for step in range(1, 20)]
+    assert group.receive(*some, at=100) == some[:1]
+    assert group.clock == 105
+
+
+def test_the_shortest_lifetime_is_remembered_for_a_day() -> None:
+    group, day = Seconds(), 86_400
+    group.receive(message("a", created=0, deadline=40), at=0)
+    group.receive(message("a", 2, created=1_000, deadline=1_070), at=1_000)
+    group.receive(message("b", created=day, deadline=9 * day), at=day)
+    assert group.receive(message("x", created=day + 11, deadline=9 * day), at=day) == []
+    later = day + 1_070
+    group.receive(message("b", 2, created=later, deadline=9 * day), at=later)
+    assert len(group.receive(message("y", created=later + 3_600, deadline=9 * day), at=later)) == 1
+
+
+@ORDERINGS
+def test_what_waits_for_its_date_leaves_dies_and_is_kept_when_others_are_taken_back(ordering: Ordering) -> None:
+    early, brief, there = message("x", created=60), message("y", created=60, deadline=65), message("a", deadline=500)
+    group = Seconds(ordering)
+    assert group.receive(early, brief, there, at=1) == [there]
+    changes = group.group.mark()
+    assert changes is not None
+    assert group.group.roll_back([changes]) == [there]
+    group.group.discard(early)
+    assert group.sizes(1)[2] == 1
+    assert group.receive(early, at=2) == []
+    assert group.expire(70) == [early]
+    assert group.group.pop_expired() == [brief]
+    assert group.due == NEVER / SECOND_US
 
 
 def test_a_broadcast_is_dated_after_everything_that_it_depends_on() -> None:
     group = Seconds()
     assert group.group.stamp(5 * SECOND_US) == 5 * SECOND_US
-    group.receive(message("a", created=70), at=20)
-    assert group.group.stamp(21 * SECOND_US) == 70 * SECOND_US + 1
+    group.receive(message("a", created=70), at=65)
+    assert group.group.stamp(66 * SECOND_US) == 70 * SECOND_US + 1
     assert group.group.stamp(80 * SECOND_US) == 80 * SECOND_US
     own = message("z", created=90, deadline=200)
     assert group.group.published(own, 80 * SECOND_US) == [own]

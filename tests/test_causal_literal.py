@@ -355,7 +355,7 @@ SCHEDULES = (
         "7 skewed clocks: a fast sender leaves out what a slow receiver accepts",
         DELTA,
         "inversion",
-        "c: m2",
+        "c: m1 m2",
         """
         0 b steps 60
         0 a publishes m1 for 100
@@ -363,6 +363,7 @@ SCHEDULES = (
         50 b publishes m2 for 100
         55 c receives m2
         60 c receives m1
+        106 c receives m1
         """,
     ),
     Schedule(
@@ -372,19 +373,20 @@ SCHEDULES = (
         "c: m1 m2 m3",
         """
         0 b steps -60
-        0 a publishes m1 for 100
+        0 b publishes m0 for 400
+        0 a publishes m1 for 400
         1 b receives m1
-        2 b publishes m2 for 100
+        2 b publishes m2 for 400
         3 b steps 60
-        4 b publishes m3 for 100
-        50 c receives m3 m1 m2
+        4 b publishes m3 for 400
+        350 c receives m3 m1 m2
         """,
     ),
     Schedule(
         "7 skewed clocks: a clock that was fast and is set right",
         DELTA,
         "inversion",
-        "c: m2",
+        "c: m1 m2",
         """
         0 a publishes m1 for 100
         1 b receives m1
@@ -392,6 +394,7 @@ SCHEDULES = (
         3 b publishes m2 for 100
         4 b steps -120
         5 c receives m2 m1
+        119 c receives m1
         """,
     ),
     Schedule(

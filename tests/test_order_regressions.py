@@ -63,6 +63,35 @@ def test_a_lie_about_a_deadline_does_not_let_messages_of_others_overtake_each_ot
     assert reader.receive((a,), 7 * S) == [a, answer]
 
 
+# --- dates ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordering", ["causal", "delta-causal"])
+def test_a_message_dated_ten_minutes_ahead_does_not_kill_those_of_others(ordering: str) -> None:
+    with testing.network("a", "b", "v", seed=1) as net:
+        for node in "abv":
+            net.subscribe(node, "forum")
+        mallory = Attacker(net)
+        mallory.meet("v", "forum")
+        net.advance(5)
+        ahead_us = round(net.now * 1e6) + 599 * S
+        far = message(
+            mallory.identity, b"x", destination="forum", ordering=Ordering.named(ordering), label="far",
+            created_us=ahead_us, deadline_us=ahead_us + 3_600 * S,
+        )  # fmt: skip
+        mallory.give("v", far)
+        net.link("a", "v")
+        for number in range(3):
+            net.publish("a", "forum", b"x", label=f"a{number}", ordering=ordering, lifetime_s=60)
+            net.advance(30)
+        assert labels(net, "v") == ["a0", "a1", "a2"]
+        net.publish("v", "forum", b"x", label="v", ordering=ordering, lifetime_s=60)
+        net.advance(5)
+        assert net.deliveries("a")[-1].descriptor.created_us < net.now * 1e6
+        net.advance(700)
+        assert labels(net, "v")[-1] == "far"
+
+
 # --- memory --------------------------------------------------------------------------------------------------------
 
 

@@ -23,14 +23,16 @@
 # local clock instead, a host whose clock is slow would wait for a predecessor that the author had
 # left out as dead, or worse, deliver it afterwards. With the group's clock a predecessor that was
 # dead to the author is dead to every host that delivers the message, however wrong the clocks are.
+# A date can also be a lie: it would bury everything that lives less long than it is ahead. So a
+# message that would advance the clock too far beyond the local one waits until it does not.
 #
 # What must hold.
 # 1. Of one source, messages are delivered in the order of their tags; a tag at or below the last
 #    one never comes again.
 # 2. No message is delivered before one that it depends on, directly or not, unless that one was
 #    dead by then.
-# 3. A message waits for exactly one predecessor at a time, and is in `pending` if and only if it is
-#    filed.
+# 3. A message waits for exactly one predecessor at a time, or for its date, and is in `pending` if
+#    and only if it is filed.
 # 4. Every change can be undone until it is durable (`Undo`): a delivery that was handed over, lost
 #    in a crash and then made in another order would be seen by the program.
 #
@@ -42,6 +44,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.descriptor import Ordering
+from carrypost.model.times import NEVER
 from carrypost.order.barrier import Barrier, BarrierEntries
 from carrypost.order.watch import WaitingMessage, Watch
 
@@ -53,6 +56,12 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 _NONE = -1
+_AHEAD_US = 5_000_000
+"""A date may be ahead of the local clock by this time, however short the lifetimes of messages are."""
+_AHEAD_PART = 4
+"""A date may be ahead by one in this many of the shortest lifetime of messages in the group."""
+_MEMORY_US = 86_400_000_000
+"""Time for which the shortest lifetime is remembered after the death of its message."""
 _SLACK = 64
 """Dead sources are swept out when there are this many more sources than twice those left the last time."""
 _SOURCES_MAX = 100_000
@@ -85,11 +94,15 @@ class Group:
     """One order group on one host."""
 
     __slots__ = (
-        "_at", "_barrier", "_ends_us", "_expired", "_forgets", "_lost", "_newest_us", "_out", "_sweep_at", "_tags",
-        "_watch", "clock_us", "destination", "me", "opener", "ordering", "pending", "undo",
+        "_ahead_us_max", "_at", "_barrier", "_early", "_ends_us", "_expired", "_forgets", "_lost", "_newest_us",
+        "_now_us", "_out", "_shortest_until_us", "_shortest_us", "_sweep_at", "_tags", "_watch", "clock_us",
+        "destination", "me", "opener", "ordering", "pending", "undo",
     )  # fmt: skip
 
-    def __init__(self, destination: str, ordering: Ordering, me: NodeId, opener: str = "") -> None:
+    def __init__(
+        self, destination: str, ordering: Ordering, me: NodeId, opener: str = "", *, ahead_us_max: int = NEVER
+    ) -> None:
+        """Create a group that knows nothing; `ahead_us_max`: no date may be ahead of the local clock by more."""
         self.opener = opener
         """The author of its first message; empty: not known."""
         self.destination = destination
@@ -98,6 +111,12 @@ class Group:
         self._forgets = ordering is Ordering.DELTA_CAUSAL
         self.clock_us = 0
         """The group's time, which never goes back."""
+        self._now_us = 0
+        """The local clock."""
+        self._ahead_us_max = ahead_us_max
+        self._shortest_us = self._shortest_until_us = 0
+        """The shortest lifetime of delivered messages, and the time until which it is remembered: a while after the
+        deadlines of all that are about as short."""
         self._newest_us = -1
         """The latest date of a delivered message of another author."""
         self._barrier = Barrier(forgets=self._forgets)
@@ -107,6 +126,8 @@ class Group:
         self.pending: dict[MessageId, WaitingMessage] = {}
         """Messages that were received, and not delivered yet."""
         self._watch = Watch()
+        self._early: Watch | None = None
+        """Messages that wait for their dates, if there ever was one."""
         self._lost: dict[MessageId, int] = {}
         """Causal order: delivered messages with predecessors that died undelivered here, and the number of these."""
         self._expired: list[Descriptor] = []
@@ -121,7 +142,7 @@ class Group:
     @property
     def due_us(self) -> int:
         """Time at which `expire` has to be called: no later than the deadline of any missing predecessor."""
-        return self._watch.due_us
+        return self._watch.due_us if self._early is None else min(self._watch.due_us, self._early.due_us)
 
     # --- publication ---------------------------------------------------------------------------------------
 
@@ -154,6 +175,10 @@ class Group:
             if each.ends_us <= self.clock_us:
                 self._expired.append(each)
                 continue
+            near_us = each.created_us - self._ahead_us(each) if each.created_us > now else 0
+            if near_us > now:
+                self._postpone(WaitingMessage(each, (), 0, early=True), near_us)
+                continue
             predecessors = each.predecessors
             at = self._missing(predecessors, 0)
             if at >= 0:
@@ -166,7 +191,7 @@ class Group:
         return self._pop_delivered()
 
     def expire(self, now: int) -> list[Descriptor]:
-        """Advance the clock; return the messages delivered because a predecessor died, in order."""
+        """Advance the clock; return the messages delivered because a predecessor died, or their date is near."""
         self._look_at_clock(now)
         self._drain()
         return self._pop_delivered()
@@ -175,10 +200,10 @@ class Group:
         """Drop a waiting message whose copy expired or was removed. Messages that wait for it keep waiting."""
         waiting = self.pending.pop(descriptor.id, None)
         if waiting is not None:
-            self._watch.leave(waiting)
+            (self._early if waiting.early and self._early is not None else self._watch).leave(waiting)
 
     def waits_until_us(self, descriptor: Descriptor) -> int:
-        """Return the deadline of the predecessor under which a waiting message is filed."""
+        """Return the deadline of the predecessor under which a waiting message is filed, or the time to look again."""
         waiting = self.pending[descriptor.id]
         return waiting.predecessors[waiting.at][2]
 
@@ -204,8 +229,40 @@ class Group:
     # --- waiting -------------------------------------------------------------------------------------------
 
     def _look_at_clock(self, now: int) -> None:
+        self._now_us = now
         if now > self.clock_us:
             self.clock_us = now
+
+    def _ahead_us(self, descriptor: Descriptor) -> int:
+        """Return the time by which the date of a message may be ahead of the local clock.
+
+        A delivery advances the clock of the group to that date, so that messages die early by this time. It is a small
+        part of the lifetimes that are usual in the group, or a few seconds if none is known.
+        """
+        shortest_us = min(self._shortest_us, descriptor.ends_us - descriptor.created_us)
+        return min(max(_AHEAD_US, shortest_us // _AHEAD_PART), self._ahead_us_max)
+
+    def _postpone(self, waiting: WaitingMessage, near_us: int) -> None:
+        """File a message until the local clock is near its date."""
+        if self._early is None:
+            self._early = Watch()
+        descriptor = waiting.descriptor
+        waiting.predecessors = ((descriptor.node, descriptor.tag, near_us),)
+        self.pending[descriptor.id] = waiting
+        self._early.file(waiting)
+
+    def _near(self, early: Watch) -> list[WaitingMessage]:
+        """Return the messages whose date is not too far ahead any more, to be examined like others."""
+        found: list[WaitingMessage] = []
+        for waiting in early.dead(self._now_us):
+            descriptor = waiting.descriptor
+            near_us = descriptor.created_us - self._ahead_us(descriptor)
+            if near_us > self._now_us:  # Shorter lifetimes were seen since.
+                self._postpone(waiting, near_us)
+                continue
+            waiting.predecessors, waiting.early = descriptor.predecessors, False
+            found.append(waiting)
+        return found
 
     def _missing(self, predecessors: Entries, at: int) -> int:
         """Return the index of the first predecessor from `at` on that has to be waited for, or `_NONE`."""
@@ -233,6 +290,11 @@ class Group:
             self._ends_us[source] = deadline_us
         self._barrier.put(source, tag, deadline_us, predecessors, self.clock_us)
         created_us = descriptor.created_us
+        lifetime_us = deadline_us - created_us
+        if lifetime_us < self._shortest_us or self.clock_us >= self._shortest_until_us:
+            self._shortest_us, self._shortest_until_us = lifetime_us, deadline_us + _MEMORY_US
+        elif lifetime_us <= 2 * self._shortest_us and deadline_us + _MEMORY_US > self._shortest_until_us:
+            self._shortest_until_us = deadline_us + _MEMORY_US
         if created_us > self._newest_us and source != self.me:
             self._newest_us = created_us
         if created_us > self.clock_us:
@@ -251,6 +313,8 @@ class Group:
                     self._look_again(watch.delivered(source, tag))
             if watch.due_us <= self.clock_us:
                 self._look_again(watch.dead(self.clock_us))
+            elif self._early is not None and self._early.due_us <= self._now_us:
+                self._look_again(self._near(self._early))
             elif self._at >= len(out):
                 break
 
@@ -330,7 +394,7 @@ class Group:
 
     def _refile(self) -> None:
         """File all waiting messages anew, because a predecessor may have been taken back."""
-        waiting = list(self.pending.values())
+        waiting = [each for each in self.pending.values() if not each.early]
         found = [self._missing(each.predecessors, 0) for each in waiting]
         for each, at in zip(waiting, found, strict=True):
             each.at = max(0, at)

@@ -356,7 +356,9 @@ class Order(Layer):
     def _restored(self, destination: str, ordering: Ordering, opener: str = "") -> Group:
         group = self._groups.get((destination, ordering))
         if group is None:
-            group = self._groups[destination, ordering] = Group(destination, ordering, self._node, opener)
+            group = self._groups[destination, ordering] = Group(
+                destination, ordering, self._node, opener, ahead_us_max=self._skew_us // 2
+            )
             self._count(group, 1)
         return group
 

@@ -24,15 +24,17 @@ _SLACK = 64
 
 
 class WaitingMessage:
-    """A message that was received and waits for a predecessor."""
+    """A message that was received and waits for a predecessor, or for its date."""
 
-    __slots__ = ("at", "descriptor", "predecessors")
+    __slots__ = ("at", "descriptor", "early", "predecessors")
 
-    def __init__(self, descriptor: Descriptor, predecessors: Barrier, at: int) -> None:
+    def __init__(self, descriptor: Descriptor, predecessors: Barrier, at: int, *, early: bool = False) -> None:
         self.descriptor = descriptor
         self.predecessors = predecessors
         self.at = at
         """Index of the predecessor that it is filed under; those before are delivered or expired, for good."""
+        self.early = early
+        """True if its date is too far ahead. It is then filed under itself, with the time at which it is not."""
 
 
 class Watch:
