@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from tests.happens_before import History
 
+from carrypost.local.publishing import Stamp
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
+from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
+from carrypost.model.times import NEVER
 from carrypost.order.causal import Group, Last
+from carrypost.order.stamping import Stamping
 
 DESTINATION = "forum"
 SECOND_US = 1_000_000
@@ -27,6 +31,7 @@ def described(
     barrier: tuple[Predecessor, ...] = (),
     incarnation: int = 1,
     label: str = "",
+    joins: bool = False,
 ) -> Descriptor:
     """Return a message of the group."""
     return Descriptor(
@@ -44,12 +49,13 @@ def described(
         label=label,
         ordering=ordering,
         barrier=barrier,
+        headers=Headers(joins=True) if joins else None,
     )
 
 
 def named(descriptor: Descriptor) -> Predecessor:
     """Return the entry that stands for a message in a barrier."""
-    return Predecessor(descriptor.author, descriptor.incarnation, descriptor.sequence, descriptor.deadline_us)
+    return Predecessor(descriptor.source, descriptor.incarnation, descriptor.sequence, descriptor.deadline_us)
 
 
 class GroupHost:
@@ -60,15 +66,23 @@ class GroupHost:
     """
 
     def __init__(
-        self, name: str, ordering: Ordering, history: History, *, ahead_us: int = 0, prompt: bool = True
+        self,
+        name: str,
+        ordering: Ordering,
+        history: History,
+        *,
+        ahead_us: int = 0,
+        prompt: bool = True,
+        entries_max: int = NEVER,
     ) -> None:
         self.name = name
         self.ordering = ordering
         self.history = history
         self.ahead_us = ahead_us
         self.prompt = prompt
+        self.entries_max = entries_max
         self.now = 0
-        self.group = Group(DESTINATION, ordering, me=NodeId(name))
+        self.group = self._new_group()
         self.copies: dict[str, Descriptor] = {}
         """Received from others, and still in the cache."""
         self.waiting: dict[str, Descriptor] = {}
@@ -111,8 +125,15 @@ class GroupHost:
         self._settle(self.group.expire(self.now))
 
     def publish(self, name: str, lifetime_us: int | None) -> Descriptor:
-        """Broadcast a message as the application."""
-        descriptor = self._described(name, lifetime_us)
+        """Broadcast a message as the application, after messages that join its predecessors if there are too many."""
+        joined, stamping = 0, self._stamping()
+        while (stamp := stamping.stamp(DESTINATION, self.ordering)).until_us:
+            joined += 1
+            descriptor = self._described(f"{name}: {joined}", stamp, stamp.until_us)
+            stamping.add(descriptor)
+            self._settle(self._broadcast(descriptor))
+        ends_us = NEVER if lifetime_us is None else stamp.created_us + lifetime_us
+        descriptor = self._described(name, stamp, ends_us)
         self._settle(self._broadcast(descriptor))
         return descriptor
 
@@ -121,7 +142,7 @@ class GroupHost:
         name = descriptor.label
         self.copies[name] = descriptor
         self._told.discard(name)
-        if name not in self.expired and not self.delivered(name):
+        if not descriptor.joins and name not in self.expired and not self.delivered(name):
             self.waiting[name] = descriptor
         self._settle(self.group.receive((descriptor,), self.now))
 
@@ -129,7 +150,7 @@ class GroupHost:
         """Evict a copy from the cache, and inform the group if it was not delivered."""
         descriptor = self.copies.pop(name, None)
         self.waiting.pop(name, None)
-        if descriptor is not None and not self.delivered(name):
+        if descriptor is not None and (descriptor.joins or not self.delivered(name)):
             self.group.discard(descriptor)
 
     def delivered(self, name: str) -> bool:
@@ -152,7 +173,8 @@ class GroupHost:
         self._dated_stored_us = self._dated_us
         for kind, each in self.log:
             if kind == "publish":
-                self.history.publish(self.name, each.label)
+                if not each.joins:
+                    self.history.publish(self.name, each.label)
                 self.published[each.label] = each
             elif kind == "deliver":
                 if each.label in self.expired:
@@ -167,7 +189,7 @@ class GroupHost:
     def restart(self) -> None:
         """Restart: a new group restores the store of the old one, and receives the copies in the cache."""
         self._incarnation, self._sequence = self._incarnation + 1, 0
-        self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
+        self.group = self._new_group()
         clock_us, newest_us, barrier = self._head
         self.group.load(clock_us, newest_us, tuple(barrier))
         for source, last in self._last.items():
@@ -176,14 +198,14 @@ class GroupHost:
         self._dated_us = self._dated_stored_us
         self.waiting.clear()
         for each in list(self.copies.values()):
-            if not self.delivered(each.label) and each.label not in self.expired:
+            if each.joins or (not self.delivered(each.label) and each.label not in self.expired):
                 self.receive(each)
 
     def forget(self) -> bool:
         """Replace this group by a new one, if that cannot break any order."""
         if self.log or not self.group.is_over(self.now):
             return False
-        self.group = Group(DESTINATION, self.ordering, me=NodeId(self.name))
+        self.group = self._new_group()
         self._head, self._last = self.group.head, {}
         return True
 
@@ -209,21 +231,34 @@ class GroupHost:
         return descriptor.created_us > self.now + AHEAD_US
 
     def awaited(self, name: str, messages: Mapping[str, Descriptor]) -> list[str]:
-        """Return the messages that one may wait for: live predecessors that are not delivered."""
-        return [each for each in self.history.missing(self.name, name) if self.alive(messages[each])]
+        """Return the messages that one may wait for: live predecessors that are not delivered, or that join such."""
+        missing = self.history.missing(self.name, name)
+        barrier = set(messages[name].barrier)
+        for label, each in messages.items():
+            last = self.group.last(each.source)
+            if each.joins and named(each) in barrier and (last is None or last.tag < each.tag):
+                missing.append(label)
+        return [each for each in missing if self.alive(messages[each])]
 
-    def _described(self, name: str, lifetime_us: int | None) -> Descriptor:
-        created_us = self.group.stamp(self.now)
+    def _new_group(self) -> Group:
+        return Group(DESTINATION, self.ordering, me=NodeId(self.name), entries_max=self.entries_max)
+
+    def _stamping(self) -> Stamping:
+        return Stamping(lambda *_: self.group, self.now, signed=False, entries_max=self.entries_max)
+
+    def _described(self, name: str, stamp: Stamp, ends_us: int) -> Descriptor:
+        assert len(stamp.barrier) <= self.entries_max
         self._sequence += 1
         return described(
             self.name,
             self._sequence,
-            created_us=created_us,
-            deadline_us=None if lifetime_us is None else created_us + lifetime_us,
+            created_us=stamp.created_us,
+            deadline_us=None if ends_us == NEVER else ends_us,
             ordering=self.ordering,
-            barrier=self.group.barrier(self.now),
+            barrier=stamp.barrier,
             incarnation=self._incarnation,
             label=name,
+            joins=bool(stamp.until_us),
         )
 
     def _broadcast(self, descriptor: Descriptor) -> list[Descriptor]:
@@ -245,10 +280,17 @@ class GroupHost:
                 self.history.faults.append("delivered dead")
             self._dated_us = max(self._dated_us, descriptor.created_us)
             self.waiting.pop(descriptor.label, None)
+            if descriptor.joins:
+                continue
             self.log.append(("deliver", descriptor))
             if descriptor.label in self.answers:
-                queue.extend(self._broadcast(self._described(*self.answers.pop(descriptor.label))))
+                name, lifetime_us = self.answers.pop(descriptor.label)
+                stamp = self._stamping().stamp(DESTINATION, self.ordering)
+                ends_us = NEVER if lifetime_us is None else stamp.created_us + lifetime_us
+                queue.extend(self._broadcast(self._described(name, stamp, ends_us)))
         for each in self.group.pop_expired():
+            if each.joins:
+                continue
             if each.label in self._told:
                 self.history.faults.append("expired twice")
             self._told.add(each.label)

@@ -27,9 +27,11 @@ class Story:
             for other in nodes[at + 1 :]:
                 self.record.add(Kind.CONTACT, 0, node, peer=other, attrs={"end": "1000.0"})
 
-    def publish(self, t: float, node: str, message: str, *, until: float | None = None, barrier: int = 0) -> None:
+    def publish(
+        self, t: float, node: str, message: str, *, until: float | None = None, barrier: int = 0, joins: bool = False
+    ) -> None:
         """By its author, which is given it at once."""
-        attrs = {"destination": self.destination}
+        attrs = {"destination": self.destination} | ({"joins": "true"} if joins else {})
         if self.ordering != "none":
             attrs["ordering"] = self.ordering
         if until is not None:

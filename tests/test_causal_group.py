@@ -47,10 +47,19 @@ SCHEDULES = st.lists(STEPS, min_size=30, max_size=150)
 class World:
     """Hosts of one group that receive each other's messages in any order, or not at all."""
 
-    def __init__(self, ordering: Ordering, skews_s: list[int], *, prompt: bool = True) -> None:
+    def __init__(
+        self, ordering: Ordering, skews_s: list[int], *, prompt: bool = True, entries_max: int = NEVER
+    ) -> None:
         self.history = History()
         self.hosts = [
-            GroupHost(f"h{index}", ordering, self.history, ahead_us=skew_s * SECOND_US, prompt=prompt)
+            GroupHost(
+                f"h{index}",
+                ordering,
+                self.history,
+                ahead_us=skew_s * SECOND_US,
+                prompt=prompt,
+                entries_max=entries_max,
+            )
             for index, skew_s in enumerate(skews_s)
         ]
         self.time_us = EPOCH_US
@@ -135,7 +144,7 @@ class World:
                 continue  # The history has yet to hear of it.
             assert host.stuck(messages) == []
             waiting = sum(map(host.alive, host.waiting.values()))
-            undelivered = sum(1 for name in host.copies if not host.delivered(name))
+            undelivered = sum(1 for name, each in host.copies.items() if each.joins or not host.delivered(name))
             assert waiting <= host.group.sizes(host.now)[2] <= undelivered
             for name in filter(lambda name: host.alive(host.waiting[name]), host.waiting):
                 self.check_timer(host, name, messages)
@@ -165,14 +174,17 @@ class World:
 
 
 ORDERINGS = pytest.mark.parametrize("ordering", [CAUSAL, DELTA], ids=lambda each: each.text)
+ENTRIES_MAX = st.sampled_from([2, 3, NEVER])
 SKEWS = st.lists(st.integers(-SKEW_S_MAX, SKEW_S_MAX), min_size=2, max_size=8)
 
 
 @ORDERINGS
 @examples(25)
-@given(skews_s=SKEWS, steps=SCHEDULES)
-def test_no_schedule_breaks_the_order(ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]]) -> None:
-    world = World(ordering, skews_s)
+@given(skews_s=SKEWS, steps=SCHEDULES, entries_max=ENTRIES_MAX)
+def test_no_schedule_breaks_the_order(
+    ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]], entries_max: int
+) -> None:
+    world = World(ordering, skews_s, entries_max=entries_max)
     for _ in world.play(steps):
         pass
     world.run_out()
@@ -180,11 +192,11 @@ def test_no_schedule_breaks_the_order(ordering: Ordering, skews_s: list[int], st
 
 @ORDERINGS
 @examples(20)
-@given(skews_s=SKEWS, steps=SCHEDULES)
+@given(skews_s=SKEWS, steps=SCHEDULES, entries_max=ENTRIES_MAX)
 def test_nor_do_crashes_and_full_disks_before_what_happened_is_stored(
-    ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]]
+    ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]], entries_max: int
 ) -> None:
-    world = World(ordering, skews_s, prompt=False)
+    world = World(ordering, skews_s, prompt=False, entries_max=entries_max)
     for _ in world.play(steps):
         pass
     world.run_out()

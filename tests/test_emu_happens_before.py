@@ -19,6 +19,18 @@ def breaches(record: Record) -> list[Violation]:
     return [each for each in check(record, bound=False) if each.rule == "causal order"]
 
 
+@pytest.mark.parametrize(("joins", "wrong"), [(False, 2), (True, 0)])
+def test_a_message_that_joins_some_predecessors_may_come_before_the_others(joins: bool, wrong: int) -> None:
+    story = Story("abc")
+    story.publish(1, "a", "p")
+    story.get(2, "b", "p")
+    story.publish(3, "b", "j", joins=joins)
+    story.get(4, "c", "j")
+    story.get(5, "c", "p")
+    found = [each for each in check(story.end(9), bound=False) if each.rule in {"causal order", "nothing is hurried"}]
+    assert len(found) == wrong
+
+
 def test_what_an_author_published_before_is_delivered_before() -> None:
     for order, wrong in (("pq", 0), ("qp", 1)):
         story = Story("ab")

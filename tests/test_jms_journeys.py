@@ -62,6 +62,29 @@ class Program:
         await self.context.create_producer().send(topic, text)
 
 
+def test_programs_do_not_see_that_predecessors_were_joined() -> None:
+    names, forum = ("anna", "ben", "cleo", "dora"), Topic("forum", ordering="causal")
+
+    async def play() -> None:
+        async with network(*names, carrier=False, limits={"barrier_entries_max": 2}) as net:
+            programs = {name: await Program.on(net, name, forum) for name in names}
+            for name in names:
+                await programs[name].say(forum, name)
+            for name in names[1:]:
+                await meet(net, names[0], name)
+            await programs["anna"].say(forum, "after all")
+            await net.run(1)
+            await programs["anna"].say(forum, "last")
+            for name in names[1:]:
+                await meet(net, names[0], name)
+            for program in programs.values():
+                assert sorted(program.texts[:-2]) == list(names)
+                assert program.texts[-2:] == ["after all", "last"]
+            assert net.host("dora").registries(round(net.now * 1e6))[0].c_barrier == 1
+
+    testing.run(play, LIMIT_S)
+
+
 def test_public_text_reaches_five_nodes_that_never_meet_all_at_once() -> None:
     names = ("anna", "ben", "cleo", "dora", "emil")
 

@@ -402,21 +402,102 @@ def test_a_barrier_that_names_what_cannot_live_so_long_is_refused() -> None:
         assert registry(net, "b").pending == 1
 
 
-def test_a_message_that_would_depend_on_too_many_is_not_published() -> None:
+def joining(net: testing.Network, events: _Events, node: str) -> list[int]:
+    """Return the number of predecessors of each message here that joins some."""
+    found = [each.descriptor for each in events.deliveries(node)]
+    assert not [each for each in net.deliveries(node) if each.descriptor.joins], "programs see none"
+    return [len(each.barrier) for each in found if each.joins]
+
+
+@pytest.mark.parametrize("ordering", ["causal", "delta-causal"])
+@pytest.mark.parametrize(("limit", "joins"), [(5, [5]), (4, [4, 3]), (3, [3, 3]), (2, [2, 2, 2, 2])])
+def test_predecessors_beyond_the_limit_are_joined(ordering: str, limit: int, joins: list[int]) -> None:
     names = [f"n{number}" for number in range(6)]
-    with testing.network(*names, seed=1, limits={"barrier_entries_max": 4}) as net:
-        for name in names:
+    with testing.network(*names, seed=1, limits={"barrier_entries_max": limit}) as net:
+        events = _Events(net)
+        for number, name in enumerate(names):
             net.subscribe(name, "forum")
-            say(net, name, f"of {name}")
+            say(net, name, f"of {name}", ordering=ordering, lifetime_s=600 + 10 * number)
         for other in names[1:]:
             net.link(names[0], other)
         net.advance(20)
-        with pytest.raises(OrderError, match="6 others directly, more than 4"):
-            say(net, names[0], "too many")
-        net.advance(600)
-        say(net, names[0], "by itself")
-        net.advance(10)
-        assert all(labels(net, name)[-1] == "by itself" for name in names)
+        say(net, names[0], "after all", ordering=ordering, lifetime_s=1_000)
+        net.advance(20)
+        for name in names:
+            assert sorted(labels(net, name)[:-1]) == [f"of {each}" for each in names]
+            assert labels(net, name)[-1] == "after all"
+            assert joining(net, events, name) == joins
+        last = events.deliveries("n3")[-1].descriptor
+        assert len(last.barrier) <= limit
+        assert registry(net, "n3").c_barrier == 1
+        say(net, "n3", "answer", ordering=ordering, lifetime_s=1_000)
+        net.advance(20)
+        assert [len(each.descriptor.barrier) for each in events.deliveries("n0")[-1:]] == [1]
+
+
+def test_two_hundred_strangers_do_not_keep_anybody_from_publishing() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        events = _Events(net)
+        for node in "ab":
+            net.subscribe(node, "forum")
+        net.link("a", "b")
+        mallory = Attacker(net)
+        mallory.meet("a", "forum")
+        net.advance(5)
+        for number in range(201):
+            stranger = Identity.plain(f"stranger {number}")
+            mallory.give("a", message(stranger, b"x", destination="forum", ordering=Ordering.CAUSAL), number + 1)
+            net.advance(0.1)
+        net.advance(60)
+        assert registry(net, "a").c_barrier == registry(net, "b").c_barrier == 201
+        say(net, "b", "after all", ordering="causal")
+        net.advance(60)
+        assert labels(net, "a")[-1] == labels(net, "b")[-1] == "after all"
+        assert joining(net, events, "a") == [102, 100]
+        assert registry(net, "a").c_barrier == registry(net, "b").c_barrier == 2, "all, and those that outlive it"
+
+
+def test_what_waits_for_a_message_that_joins_others_waits_for_these() -> None:
+    with testing.network("a", "b", "c", seed=1, compress=False, limits={"barrier_entries_max": 2}) as net:
+        for node in "abc":
+            net.subscribe(node, "forum")
+        say(net, "a", "large", payload=bytes(LARGE))
+        net.link("a", "b")
+        net.advance(30)
+        for lifetime_s in (500, 400, 300):  # None of them replaces the one before.
+            say(net, "b", f"lives for {lifetime_s}", lifetime_s=lifetime_s)
+        say(net, "b", "answer", priority=9)
+        net.advance(1)
+        net.unlink("a", "b")
+        net.link("b", "c", rate_bytes_per_s=20_000)
+        net.advance(5)
+        net.unlink("b", "c")
+        assert labels(net, "c") == []
+        net.link("a", "c")
+        net.advance(30)
+        assert labels(net, "c")[:1] == ["large"]
+        net.link("b", "c")
+        net.advance(30)
+        assert labels(net, "c") == ["large", *(f"lives for {each}" for each in (500, 400, 300)), "answer"]
+
+
+def test_joining_messages_and_what_follows_are_published_together_or_not_at_all() -> None:
+    with testing.network("a", seed=1, compress=False, cache_messages_max=8, limits={"barrier_entries_max": 2}) as net:
+        net.subscribe("a", "forum")
+        for lifetime_s in (900, 800, 700):
+            say(net, "a", f"lives for {lifetime_s}", lifetime_s=lifetime_s)
+        net.advance(5)
+        events = _Events(net)
+        net.fill_disk("a")
+        say(net, "a", "lost", lifetime_s=600)
+        net.advance(5)
+        net.fill_disk("a", full=False)
+        net.advance(5)
+        assert labels(net, "a")[-1] == "lives for 700"
+        assert len(events.of("a", Failed)) == 2, "the message, and the one that joins its predecessors"
+        say(net, "a", "kept", lifetime_s=600)
+        net.advance(5)
+        assert labels(net, "a")[-1] == "kept"
 
 
 def test_there_are_only_so_many_groups_and_dead_ones_make_room() -> None:

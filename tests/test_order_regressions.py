@@ -8,9 +8,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.happens_before import History
 from tests.hostile import Attacker, message
 from tests.order_groups import SECOND_US as S
-from tests.order_groups import described, named
+from tests.order_groups import GroupHost, described, named
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -61,6 +62,47 @@ def test_a_lie_about_a_deadline_does_not_let_messages_of_others_overtake_each_ot
     answer = described("u", 1, deadline_us=until, created_us=6 * S, barrier=writer.barrier(6 * S))
     assert reader.receive((lie, answer), 6 * S) == [lie]
     assert reader.receive((a,), 7 * S) == [a, answer]
+
+
+# --- messages that join others -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_message_that_joins_others_does_not_hide_earlier_ones_of_its_author(ordering: Ordering) -> None:
+    history = History()
+    author = GroupHost("a", ordering, history, entries_max=3)
+    others = [GroupHost(name, ordering, history) for name in "bcde"]
+    reader = GroupHost("v", ordering, history)
+    author.publish("long", 1_000 * S)
+    for each in others:
+        author.receive(each.publish(f"of {each.name}", 100 * S))
+    author.publish("after", 50 * S)
+    joining = [each for each in author.published.values() if each.joins]
+    assert [len(each.barrier) for each in joining] == [3, 3]
+    theirs = [found for other in others for found in other.published.values()]
+    for found in (*theirs, *joining, author.published["after"], author.published["long"]):
+        reader.receive(found)
+    assert sorted(history.orders["v"][:-1]) == ["long", "of b", "of c", "of d", "of e"]
+    assert history.orders["v"][-1] == "after"
+
+
+def test_what_joins_others_and_dies_before_the_disk_has_it_is_not_told() -> None:
+    with testing.network("a", "b", seed=1, limits={"barrier_entries_max": 2}) as net:
+        told: list[tuple[str, Event]] = []
+        net.watch(lambda _t, node, event: told.append((node, event)))
+        for node in "ab":
+            net.subscribe(node, "forum")
+        net.link("a", "b")
+        net.advance(5)
+        net._driver("b").disk.delay_us = 90_000_000  # noqa: SLF001
+        for number in range(4):
+            net.publish("a", "forum", b"x", label=f"m{number}", ordering="delta-causal", lifetime_s=60 - number)
+        net.advance(300)
+        found = {node: [event for other, event in told if other == node] for node in "ab"}
+        assert any(
+            each.descriptor.joins for event in found["a"] if isinstance(event, Delivered) for each in event.deliveries
+        )
+        assert not [event for event in found["b"] if isinstance(event, Delivered)]
 
 
 # --- dates ---------------------------------------------------------------------------------------------------------

@@ -101,16 +101,15 @@ def test_a_publication_that_cannot_be_stored_was_told_nevertheless() -> None:
         ({"lifetime_us": 0}, PayloadError),
         ({"attributes": {"n": 2**63}}, PayloadError),
         ({"payload": bytes(2_000)}, StateError),
-        ({"ordering": Ordering.DELTA_CAUSAL}, OrderError),
+        ({"ordering": Ordering.DELTA_CAUSAL, "destination": "sport"}, OrderError),
     ],
 )
 def test_what_could_not_be_published_is_not_told(changes: dict[str, Any], error: type[LocalError]) -> None:
-    host = started(cache_bytes_max=1_000, compress=False, limits={"barrier_entries_max": 1})
-    for lifetime_us in (10_000, 1_000):  # The next one would depend on both, for the first outlives the second.
-        host.publish("news", b"x", now=0, ordering=Ordering.DELTA_CAUSAL, lifetime_us=lifetime_us)
+    host = started(cache_bytes_max=1_000, compress=False, limits={"groups_max": 1})
+    host.publish("news", b"x", now=0, ordering=Ordering.DELTA_CAUSAL)
     host.events()
     with pytest.raises(error):
-        host.publish("news", **{"payload": b"x", "now": 0, **changes})
+        host.publish(**{"destination": "news", "payload": b"x", "now": 0, **changes})
     assert host.events() == []
 
 
@@ -137,9 +136,9 @@ def ordered(*topics: str) -> tuple[Draft, ...]:
 @pytest.mark.parametrize(
     ("limits", "topics"),
     [
-        ({"barrier_entries_max": 2}, ("news",) * 4),
         ({"groups_max": 3}, ("news", "sport", "roads", "rails")),
-        ({"descriptor_bytes_max": 256}, ("news",) * 30),
+        ({"groups_max": 2, "barrier_entries_max": 2}, ("news", "news", "news", "news", "sport", "roads")),
+        ({"descriptor_bytes_max": 256}, ("news",) * 30 + ("n" * 200,)),
     ],
 )
 def test_a_work_whose_last_ordered_send_fails_publishes_nothing(

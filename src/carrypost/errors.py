@@ -81,7 +81,7 @@ class StateError(LocalError):
 
 
 class OrderError(StateError):
-    """A message that would depend on too many others, or begin one order group too many; later it may be possible."""
+    """A message that would begin one order group too many; later it may be possible."""
 
 
 class RemoteError(CarrypostError):

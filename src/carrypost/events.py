@@ -96,7 +96,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     descriptor: Descriptor
     subscriptions: tuple[int, ...]
-    """None: only messaging has a claim to it, and hands it over by itself (`Handed`)."""
+    """None: only messaging has a claim to it, and hands it over by itself (`Handed`); or it only joins others."""
     redelivered: bool
     hops: int = 0
     """0: published here; 1: straight from the author."""

@@ -265,6 +265,8 @@ class Record:
         if descriptor.ordering:
             attrs["ordering"] = descriptor.ordering.text
             detail = str(len(descriptor.barrier))
+            if descriptor.joins:
+                attrs["joins"] = "true"
         if self.by_id and descriptor.label:
             attrs["label"] = descriptor.label
         if descriptor.headers is not None:

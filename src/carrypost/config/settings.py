@@ -100,8 +100,8 @@ class Limits:
     """Hosts whose links are known."""
     groups_max: int = whole(4_096, 1, UNBOUNDED)
     """Order groups."""
-    barrier_entries_max: int = whole(200, 1, 65_536)
-    """Direct predecessors of one message."""
+    barrier_entries_max: int = whole(200, 2, 65_536)
+    """Direct predecessors of one message; if there are more, messages without content join them."""
     pending_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages that wait for their predecessors, never more than half of the cache; their copies are pinned."""
     pending_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)

@@ -18,6 +18,7 @@ from carrypost.events import Published
 from carrypost.gossip.layer import Draft, Layer, Layers
 from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
+from carrypost.model.headers import Headers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -62,24 +63,27 @@ class UnitsOfWork:
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp and admit a message; pass it to the layers, and journal it once."""
         admitted = self._admitted(draft, now)
-        self._enter((admitted,), now, alone=True)
-        return admitted[0]
+        self._enter(admitted, now, alone=True)
+        return admitted[-1][0]
 
     def publish_all(self, drafts: Sequence[Draft], now: int) -> None:
         """Publish drafts of layers together. Those that cannot be are counted, and not reported by `published`."""
-        admitted = []
+        admitted: list[tuple[Copy, Packed]] = []
         for draft in drafts:
             try:
-                admitted.append(self._admitted(draft, now))
+                admitted += self._admitted(draft, now)
             except LocalError:  # There is no room, or it is beyond the limits.
                 self._outputs.refuse("draft", "")
         if admitted:
             self._enter(admitted, now, alone=True)
 
-    def _admitted(self, draft: Draft, now: int) -> tuple[Copy, Packed]:
-        drafted = Drafted(0, draft, self.publisher.pack(draft), None)
-        ((_, descriptor),) = self._made((drafted,), now)
-        return self.publisher.admit(descriptor, drafted.packed, now, withheld=draft.withheld), drafted.packed
+    def _admitted(self, draft: Draft, now: int) -> list[tuple[Copy, Packed]]:
+        """Admit a message, and those that join its predecessors before it."""
+        made = self._made((Drafted(0, draft, self.publisher.pack(draft), None),), now)
+        if len(made) > 1:
+            self._check_room(made)
+        admit, withheld = self.publisher.admit, draft.withheld
+        return [(admit(found, each.packed, now, withheld=withheld), each.packed) for each, found in made]
 
     def _enter(self, admitted: Sequence[tuple[Copy, Packed]], now: int, *, alone: bool) -> None:
         """Pass admitted messages to the layers, journal them, and offer them to others."""
@@ -105,7 +109,8 @@ class UnitsOfWork:
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
         """Return each send with its descriptor, made unless it has one. Raises if one is invalid, and changes nothing.
 
-        Numbers are reserved when the messages are sent.
+        Numbers are reserved when the messages are sent. Before a message with too many predecessors come messages that
+        join these.
         """
         publisher, stamping, sequence = self.publisher, self._order.stamping(now), 0
         numbers: dict[str, int | None] = {}
@@ -113,7 +118,13 @@ class UnitsOfWork:
         for each in sends:
             descriptor, draft = each.descriptor, each.draft
             if descriptor is None:
-                stamp = self._numbered(stamping.stamp(draft.destination, draft.ordering), draft.destination, numbers)
+                stamp = stamping.stamp(draft.destination, draft.ordering)
+                while stamp.until_us:
+                    made.append(self._joining(draft, stamp, now, after=sequence))
+                    sequence = made[-1][1].sequence
+                    stamping.add(made[-1][1])
+                    stamp = stamping.stamp(draft.destination, draft.ordering)
+                stamp = self._numbered(stamp, draft.destination, numbers)
                 descriptor = publisher.sign(publisher.make(draft, each.packed, stamp, now, after=sequence))
                 sequence = descriptor.sequence
                 if len(sends) > 1:
@@ -122,6 +133,17 @@ class UnitsOfWork:
                 raise IllegalStateException(f"another message has the id {descriptor.shown}: roll back")
             made.append((each, descriptor))
         return made
+
+    def _joining(self, draft: Draft, stamp: Stamp, now: int, *, after: int) -> tuple[Drafted, Descriptor]:
+        """Return a message that joins predecessors of another one. It is kept and passed on like that one."""
+        joining = Draft(
+            draft.destination, b"", priority=draft.priority, persistent=draft.persistent, ordering=draft.ordering,
+            headers=Headers(joins=True),
+        )  # fmt: skip
+        publisher = self.publisher
+        packed = publisher.pack(joining)
+        descriptor = publisher.sign(publisher.make(joining, packed, stamp, now, after=after))
+        return Drafted(0, joining, packed, None), descriptor
 
     def _numbered(self, stamp: Stamp, destination: str, numbers: dict[str, int | None]) -> Stamp:
         """Return a stamp with the next number of its channel, if layers number events.
@@ -203,13 +225,14 @@ class UnitsOfWork:
         self._check_room(alive)
         # No other node may have a part of a unit that a crash, or a full disk, undoes as a whole.
         whole = len(alive) > 1 or bool(unit.acks)
-        sent = [(each.draft, self._send(each, descriptor, now, withheld=whole)) for each, descriptor in alive]
+        everything = [(each.draft, self._send(each, descriptor, now, withheld=whole)) for each, descriptor in alive]
+        sent = [each for each in everything if not each[1].joins]
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
         descriptors = tuple([descriptor for _, descriptor in sent])
         if sends:
-            self._undo.note_sent([descriptor.id for descriptor in descriptors])
+            self._undo.note_sent([descriptor.id for _, descriptor in everything])
         for layer in self.layers.having(Layer.performed):
             layer.performed(sent, unit.acks, undoable=bool(sends))
         self._journal.demand(unit.durability)

@@ -190,7 +190,7 @@ class Deliveries(Layer):
         """Deliver these to the application in this order, unless it has them; return those that are new to it.
 
         Messages that no subscription asks for are skipped. Ordered messages are skipped for good, once anything of
-        their group was delivered.
+        their group was delivered. Messages that only join others are reported, to no subscription.
         """
         holdings, burst, asking = self._holdings, self.burst, self.subscriptions.asking
         awaited = self._again
@@ -205,21 +205,22 @@ class Deliveries(Layer):
                 again = copy.id in awaited
                 if not again:
                     continue
-            numbers = asking(descriptor)
+            joins = bool(descriptor.ordering) and descriptor.joins
+            numbers = () if joins else asking(descriptor)
             if numbers:
                 first = claimed.pop(copy.slot, None) is not None or copy.id in burst
                 known = not first and holdings.is_claimed(copy)
                 auto = confirmed.issuperset(numbers)
                 burst[copy.id] = Delivery(descriptor, numbers, again, copy.hops, known, auto, copy.predecessors_lost)
                 (done if again else new).append(copy)
-            elif claimed.pop(copy.slot, None) is not None:
+            elif joins or claimed.pop(copy.slot, None) is not None:
                 burst[copy.id] = Delivery(descriptor, (), again, copy.hops, predecessors_lost=copy.predecessors_lost)
                 noted.append(copy)
             elif descriptor.ordering and not again:
                 done.append(copy)
                 self._passed_over.add(copy.slot)
                 continue
-            if descriptor.ordering and len(self._given) < _GIVEN_MAX:
+            if descriptor.ordering and not joins and len(self._given) < _GIVEN_MAX:
                 self._given.add((descriptor.destination, descriptor.ordering))
         if done:
             self._again.difference_update([copy.id for copy in done])
@@ -285,7 +286,8 @@ class Deliveries(Layer):
         if self._again:
             self._again.discard(copy.id)
         holdings = self._holdings
-        if holdings.is_given(copy) and (self.subscriptions.confirmed or not holdings.is_confirmed(copy)):
+        given = holdings.is_given(copy) or copy.descriptor.joins
+        if given and (self.subscriptions.confirmed or not holdings.is_confirmed(copy)):
             unwritten = self.burst.pop(copy.id, None) is not None
             if self._journal.retract(copy.id) or unwritten:
                 holdings.unconfirm(copy)  # By its delivery, if it was: no program has it yet.

@@ -23,6 +23,7 @@ from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue,
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,8 @@ class Stamp(NamedTuple):
     """The messages that it depends on directly."""
     event: int = 0
     """Number among the events of this node to its channel; 0: it is not an event."""
+    until_us: int = 0
+    """Deadline of a message that joins its predecessors, the latest of theirs; 0: it is for programs."""
 
 
 class Publisher:
@@ -107,7 +110,7 @@ class Publisher:
                 sequence += 1
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
-            created_us=stamp.created_us, deadline_us=self._deadline(draft, stamp.created_us),
+            created_us=stamp.created_us, deadline_us=self._deadline(draft, stamp),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
             persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
@@ -230,7 +233,9 @@ class Publisher:
         ordered = bool(draft.ordering)
         return as_sent(recipients, self._identity.node, draft.destination, ordered=ordered, signed=signed, most=most)
 
-    def _deadline(self, draft: Draft, now: int) -> int | None:
+    def _deadline(self, draft: Draft, stamp: Stamp) -> int | None:
+        if stamp.until_us:
+            return None if stamp.until_us == NEVER else stamp.until_us
         settings, lifetime_us = self._settings, draft.lifetime_us
         if lifetime_us is None and settings.overlay.enabled and is_channel(draft.destination):
             lifetime_us = round(settings.overlay.event_lifetime_s * 1e6)
@@ -244,7 +249,7 @@ class Publisher:
         _require("a lifetime", lifetime_us, int, "whole microseconds")
         if lifetime_us <= 0:
             raise PayloadError(f"a lifetime must be greater than 0, not {lifetime_us / 1e6} s")
-        return min(now + lifetime_us, TIME_US_MAX)
+        return min(stamp.created_us + lifetime_us, TIME_US_MAX)
 
     def _check_payload(self, payload: bytes | Blank) -> None:
         limits = self._limits

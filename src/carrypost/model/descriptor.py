@@ -104,7 +104,8 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a causal barrier: a message that must be delivered or expired before this one is delivered."""
 
     source: _Author
-    """The author's node id: text if security is off, else the bytes of the id."""
+    """The author's node id, or the id of a message that only joins others: text if security is off, else the bytes of
+    the id."""
     incarnation: _Count
     """Incarnation of the author that published the message."""
     sequence: _Count
@@ -198,6 +199,17 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return NodeId(self.author) if isinstance(self.author, str) else ids.node_id(self.author)
 
     @lazy
+    def source(self) -> NodeId:
+        """Return the source of the message in barriers: its author, or the message itself if it only joins others.
+
+        A source's messages are delivered by their tags, and one that joins some predecessors must not come after all
+        earlier ones of its author.
+        """
+        if not self.joins:
+            return self.node
+        return ids.node_of(self.id) if self.signed else NodeId(self.id.decode())
+
+    @lazy
     def shown(self) -> str:
         """Return the name of the message for people and records: its label, else its id."""
         return self.label or ids.shown(self.id)
@@ -247,6 +259,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
             return None if self.headers is None else decode(self.headers.origin)
         except DecodeError:
             return None
+
+    @property
+    def joins(self) -> bool:
+        """True if the message only joins its predecessors, and is not for programs."""
+        return self.headers is not None and self.headers.joins
 
     @property
     def due_us(self) -> int:

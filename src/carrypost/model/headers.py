@@ -83,7 +83,7 @@ _KEYS = {
     "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
-    "origin": "g", "connected": "y", "event": "E", "covers": "V",
+    "origin": "g", "connected": "y", "event": "E", "covers": "V", "joins": "j",
 }  # fmt: skip
 """Keys of the fields on the wire. None is ever reused."""
 
@@ -135,6 +135,9 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     """Number among the events of its author to its channel, from 1, without gaps; 0: the message is not an event."""
     covers: Covers | None = None
     """For a result, the events that it was made of."""
+    joins: bool = False
+    """True if the message has no content, and only joins its predecessors: later messages name it instead of them. It
+    has a place in the order like any other, and is not delivered to programs."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -140,6 +140,8 @@ class Messaging(Layer):
             self._look_ahead()
         addressed = False
         for copy in copies:
+            if copy.descriptor.joins:
+                continue
             if copy.descriptor.destination.startswith(ADDRESSED):
                 addressed = True
                 if not self.queues.receive(copy, now):

@@ -100,9 +100,20 @@ class Group:
     )  # fmt: skip
 
     def __init__(
-        self, destination: str, ordering: Ordering, me: NodeId, opener: str = "", *, ahead_us_max: int = NEVER
+        self,
+        destination: str,
+        ordering: Ordering,
+        me: NodeId,
+        opener: str = "",
+        *,
+        ahead_us_max: int = NEVER,
+        entries_max: int = NEVER,
     ) -> None:
-        """Create a group that knows nothing; `ahead_us_max`: no date may be ahead of the local clock by more."""
+        """Create a group that knows nothing.
+
+        `ahead_us_max`: no date may be ahead of the local clock by more. `entries_max`: in causal order, dead
+        predecessors are named up to this number of predecessors.
+        """
         self.opener = opener
         """The author of its first message; empty: not known."""
         self.destination = destination
@@ -119,7 +130,7 @@ class Group:
         deadlines of all that are about as short."""
         self._newest_us = -1
         """The latest date of a delivered message of another author."""
-        self._barrier = Barrier(forgets=self._forgets)
+        self._barrier = Barrier(0 if self._forgets else entries_max)
         # `co_delivered`, in two parts, since one of them is asked for several times per message.
         self._tags: dict[NodeId, int] = {}
         self._ends_us: dict[NodeId, int] = {}
@@ -170,7 +181,7 @@ class Group:
         self._look_at_clock(now)
         tags, pending = self._tags, self.pending
         for each in descriptors:
-            if each.tag <= tags.get(each.node, -1) or each.id in pending:
+            if each.tag <= tags.get(each.source, -1) or each.id in pending:
                 continue  # It was delivered; or one that follows it was, because it was dead.
             if each.ends_us <= self.clock_us:
                 self._expired.append(each)
@@ -247,7 +258,7 @@ class Group:
         if self._early is None:
             self._early = Watch()
         descriptor = waiting.descriptor
-        waiting.predecessors = ((descriptor.node, descriptor.tag, near_us),)
+        waiting.predecessors = ((descriptor.source, descriptor.tag, near_us),)
         self.pending[descriptor.id] = waiting
         self._early.file(waiting)
 
@@ -274,7 +285,7 @@ class Group:
         return _NONE
 
     def _deliver(self, descriptor: Descriptor, predecessors: Entries) -> None:
-        source, tag, deadline_us = descriptor.node, descriptor.tag, descriptor.ends_us
+        source, tag, deadline_us = descriptor.source, descriptor.tag, descriptor.ends_us
         undo = self.undo
         if undo is None:
             undo = self.undo = Undo(self._barrier.copy())
@@ -306,7 +317,7 @@ class Group:
         out, watch = self._out, self._watch
         while True:
             while self._at < len(out):
-                source, tag = out[self._at].node, out[self._at].tag
+                source, tag = out[self._at].source, out[self._at].tag
                 self._at += 1
                 tags = watch.tags.get(source)
                 if tags is not None and tags[0] <= tag:
@@ -330,7 +341,7 @@ class Group:
         pending = self.pending
         for waiting in found:
             descriptor, predecessors = waiting.descriptor, waiting.predecessors
-            if descriptor.ends_us <= self.clock_us or descriptor.tag <= self._tags.get(descriptor.node, -1):
+            if descriptor.ends_us <= self.clock_us or descriptor.tag <= self._tags.get(descriptor.source, -1):
                 # It is dead; or its author, which lost its store or lies, did not name it in a later one.
                 del pending[descriptor.id]
                 self._expired.append(descriptor)

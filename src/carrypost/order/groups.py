@@ -46,6 +46,12 @@ _FORGET_US = 1_000_000
 """Shortest time between two searches for groups of which nothing is alive."""
 _CAUSAL_PART = 64
 """Causal groups with a subscriber here that are forgotten at a time: at most one in this many of `groups_max`."""
+_BARRIER_PART = 2
+"""The barrier of an own message takes at most one in this many of the bytes of a descriptor."""
+_ENTRY_BYTES = 40
+"""Bytes of an entry of a barrier, with keys and large numbers."""
+_JOINED_MIN = 2
+"""Joining fewer predecessors would not reduce their number."""
 _RETRY_US = 1_000_000
 """Delay before changes of a lost batch are written again."""
 
@@ -75,6 +81,9 @@ class Order(Layer):
         """Number of groups that each author opened."""
         self._opened_max = max(1, int(context.limits.groups_max * context.limits.share_author))
         self._skew_us = round(context.settings.skew_s_max * MICROSECONDS)
+        room = context.limits.descriptor_bytes_max // _BARRIER_PART // _ENTRY_BYTES
+        self._entries_max = max(_JOINED_MIN, min(context.limits.barrier_entries_max, room))
+        """Number of predecessors that an own message names: further ones are joined before."""
         self._interests = context.interests
         self._waiting = _Room(context)
         self._passing: list[Copy] = []
@@ -96,7 +105,7 @@ class Order(Layer):
     def stamping(self, now: int) -> Stamping:
         """Begin to stamp messages that are published together."""
         self._stamped = set()
-        return Stamping(self.opened, now, signed=self._signed, entries_max=self._limits.barrier_entries_max)
+        return Stamping(self.opened, now, signed=self._signed, entries_max=self._entries_max)
 
     def opened(self, destination: str, ordering: Ordering) -> Group:
         """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""
@@ -289,6 +298,8 @@ class Order(Layer):
         copies = [copy for each in delivered if (copy := get(each.id)) is not None and copy.here]
         for copy in copies if lost else ():
             copy.predecessors_lost = lost.get(copy.id, 0)
+        if joining := [copy for copy in copies if copy.descriptor.joins]:
+            self._cache.mark_done(joining)
         self._release(copies)
         self._passing += copies
         if expired:
@@ -357,7 +368,12 @@ class Order(Layer):
         group = self._groups.get((destination, ordering))
         if group is None:
             group = self._groups[destination, ordering] = Group(
-                destination, ordering, self._node, opener, ahead_us_max=self._skew_us // 2
+                destination,
+                ordering,
+                self._node,
+                opener,
+                ahead_us_max=self._skew_us // 2,
+                entries_max=self._entries_max,
             )
             self._count(group, 1)
         return group

@@ -344,9 +344,9 @@ class Emulation:
                     recipients=[self._node(name) for name in what.recipients] or None,
                 )  # fmt: skip
         except StateError as error:
-            # The cache is full of what may not give way, or it would depend on too many others: it was not published,
-            # and the application knows.
-            reason = "barrier" if isinstance(error, OrderError) else Reason.NO_ROOM.value
+            # The cache is full of what may not give way, or there are too many order groups: it was not published, and
+            # the application knows.
+            reason = "groups" if isinstance(error, OrderError) else Reason.NO_ROOM.value
             self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=reason)
         else:
             driver.report_published()

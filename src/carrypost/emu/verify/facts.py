@@ -161,6 +161,11 @@ class Facts:
         return zip(*(each.tolist() for each in (*columns, self.deadline_us(rows))), strict=True)
 
     @cached_property
+    def joining(self) -> Ints:
+        """Publications that only join others."""
+        return np.array(list(self.log.attr("joins")), np.int64)
+
+    @cached_property
     def _ordered(self) -> dict[int, tuple[str, str]]:
         """By publication that has an order, its group."""
         destination = self.log.attr("destination")

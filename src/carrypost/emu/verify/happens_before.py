@@ -101,10 +101,20 @@ def rows_with_order(facts: Facts, *kinds: Kind) -> Ints:
     return found
 
 
+def rows_for_programs(facts: Facts, *kinds: Kind) -> Ints:
+    """Return the rows of `rows_with_order` that are not about messages that only join others.
+
+    Such a message is after those that it names, and not after everything that its author knows.
+    """
+    rows = rows_with_order(facts, *kinds)
+    found: Ints = rows[~np.isin(facts.publication(rows), facts.joining)]
+    return found
+
+
 def causal_order(facts: Facts) -> Found:
     """Check that no node is delivered a message after another one that must come later."""
     log = facts.log
-    rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER)
+    rows = rows_for_programs(facts, Kind.PUBLISH, Kind.DELIVER)
     message, place = facts.publication(rows), facts.place(rows)
     delivered = log.kind[rows] == KIND[Kind.DELIVER]
     ends = dict(zip(message[delivered].tolist(), rows[delivered].tolist(), strict=True))

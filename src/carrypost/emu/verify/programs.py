@@ -228,7 +228,7 @@ class Programs:
 
     def _owe(self, place: NodePrograms, event: Delivered) -> None:
         for delivery in event.deliveries:
-            if not (delivery.known or delivery.redelivered):
+            if not (delivery.known or delivery.redelivered or delivery.descriptor.joins):
                 for account in place.accounts.values():
                     account.delivered(delivery.descriptor)
 

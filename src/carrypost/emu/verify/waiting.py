@@ -28,7 +28,7 @@ import numpy as np
 from carrypost.emu.arrays import Ints
 from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
-from carrypost.emu.verify.happens_before import Pasts, rows_with_order
+from carrypost.emu.verify.happens_before import Pasts, rows_for_programs, rows_with_order
 from carrypost.events import Reason
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -112,7 +112,7 @@ def nothing_is_hurried(facts: Facts) -> Found:
     """Check that a delivered message has waited for whatever is before it and alive, whether that ever comes or not."""
     if not _steady(facts) or len(rows_with_order(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
-    rows = rows_with_order(facts, Kind.PUBLISH, Kind.DELIVER)
+    rows = rows_for_programs(facts, Kind.PUBLISH, Kind.DELIVER)
     ahead_us = _ahead_us(facts)
     pasts, given, alive, deaths = Pasts(), defaultdict[int, int](int), 0, list[tuple[int, int]]()
     for row, t_us, kind, _, place, message, deadline_us in facts.happenings(rows):
