@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from carrypost import (
     JMSSecurityException,
     Queue,
 )
+from carrypost.errors import NoNodeError, RunningError
 from carrypost.naming import InitialContext
 from carrypost.node.driver import NodeDriver
+from carrypost.node.folder import NodeFolder
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 
@@ -108,6 +111,50 @@ async def test_a_folder_that_another_process_uses_is_told(tmp_path: Path) -> Non
             _ = await factory(tmp_path, attach=False).create_context()
     async with factory(tmp_path).create_context():
         pass
+
+
+def folder(path: Path) -> NodeFolder:
+    """Return the folder of the node of `factory`."""
+    found = NodeFolder(parse("", {}, {"node.data": str(path / "node")}))
+    found.create()
+    return found
+
+
+class Hurried(asyncio.SelectorEventLoop):
+    """A loop on which twenty seconds pass in one, so that long waits are short."""
+
+    def time(self) -> float:
+        return super().time() * 20
+
+
+def test_a_program_waits_for_a_node_that_starts_slowly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> str | None:
+        home, joining = folder(tmp_path), factory(tmp_path)
+        with home.locked():  # As a node has it that does not answer yet.
+            opening = asyncio.ensure_future(joining.create_context())
+            await asyncio.sleep(10)
+        opened = await opening
+        await opened.close()
+        return joining.mode
+
+    with asyncio.Runner(loop_factory=Hurried) as runner:
+        assert runner.run(play()) == "embedded"
+    said = [record.getMessage() for record in caplog.records if record.name == "carrypost.jms"]
+    assert said == [f"the node in {tmp_path / 'node'} is starting; trying again, up to 30 s"]
+
+
+@pytest.mark.parametrize(("attach", "cause"), [(None, RunningError), (True, NoNodeError)])
+def test_a_program_does_not_wait_for_ever_for_a_node_that_does_not_answer(
+    tmp_path: Path, attach: bool | None, cause: type[Exception]
+) -> None:
+    async def play() -> None:
+        with folder(tmp_path).locked():
+            _ = await factory(tmp_path, attach=attach).create_context()
+
+    told = rf"process {os.getpid()} uses the folder .*, and no node answered at .* within 30 s: try again later"
+    with asyncio.Runner(loop_factory=Hurried) as runner, pytest.raises(JMSException, match=told) as caught:
+        runner.run(play())
+    assert isinstance(caught.value.__cause__, cause)
 
 
 @scene

@@ -13,6 +13,7 @@ from carrypost.errors import (
     IllegalStateException,
     JMSException,
     JMSSecurityException,
+    NodeError,
     NoNodeError,
     RunningError,
 )
@@ -34,8 +35,11 @@ _log = logging.getLogger("carrypost.jms")
 Mode = Literal["attached", "embedded"]
 _Node = TypeVar("_Node", AttachedNode, EmbeddedNode)
 _AT_SOCKET = "unix:"
-_START_S = 5.0
-"""Time within which a node whose folder is in use answers at its socket."""
+_START_S = 30.0
+"""Time within which a node whose folder is in use answers at its socket. A large store on a slow disk takes long to
+read."""
+_NOTICE_S = 2.0
+"""Time after which the log says that a program waits for a node."""
 _AGAIN_S = 0.05
 
 
@@ -134,23 +138,24 @@ class _Joining:
 
     async def join(self) -> tuple[AttachedNode | EmbeddedNode, Provider]:
         """Return a node, and its provider; raise a `JMSException` whose cause says why there is none."""
-        loop, embedded = asyncio.get_running_loop(), EmbeddedNode(self._settings, self._privilege)
-        until = loop.time() + _START_S
+        embedded, starting = EmbeddedNode(self._settings, self._privilege), _Starting(self._settings)
         while True:
             try:
                 if self._attach is False or (self._attach is None and embedded.runs_here):
                     return self._joined("embedded", embedded, await embedded.acquire())
                 return await self._join_running()
             except NoNodeError as error:
-                if self._attach and not self._is_worth_waiting(until):
+                if self._attach and not (self._waits and starting.process):
                     raise JMSException(str(error)) from error
+                missing: NodeError = error
             if not self._attach:
                 try:
                     return self._joined("embedded", embedded, await embedded.acquire())
                 except JMSException as error:
-                    if not isinstance(error.__cause__, RunningError) or loop.time() >= until:
+                    if not isinstance(error.__cause__, RunningError):
                         raise
-            await asyncio.sleep(_AGAIN_S)
+                    missing = error.__cause__
+            await starting.wait(missing)
 
     async def _join_running(self) -> tuple[AttachedNode, Provider]:
         """Attach to a node that runs; raise `NoNodeError` if none does."""
@@ -169,14 +174,37 @@ class _Joining:
             )  # fmt: skip
         return self._joined("attached", running, provider)
 
-    def _is_worth_waiting(self, until: float) -> bool:
-        """Return True while a node may be starting."""
-        in_use = self._waits and NodeFolder(self._settings).is_in_use
-        return in_use and asyncio.get_running_loop().time() < until
-
     def _joined(self, mode: Mode, node: _Node, provider: Provider) -> tuple[_Node, Provider]:
         self.mode = mode
         return node, provider
+
+
+class _Starting:
+    """The wait for a node whose process has the folder, and that does not answer at its socket yet."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._folder, self._socket = NodeFolder(settings), settings.control
+        self._began_s = asyncio.get_running_loop().time()
+        self._noticed = False
+
+    @property
+    def process(self) -> int | None:
+        """The process that has the folder; None if there is none."""
+        return self._folder.process
+
+    async def wait(self, missing: NodeError) -> None:
+        """Wait a moment; after the time that a node may take to start, raise a `JMSException` with this cause."""
+        waited_s = asyncio.get_running_loop().time() - self._began_s
+        if waited_s >= _START_S:
+            process = f"process {self.process}" if self.process else "another process"
+            raise JMSException(
+                f"{process} uses the folder {self._folder.folder}, and no node answered at {self._socket} within "
+                f"{_START_S:.0f} s: try again later, or end that process"
+            ) from missing
+        if waited_s >= _NOTICE_S and not self._noticed:
+            self._noticed = True
+            _log.warning("the node in %s is starting; trying again, up to %.0f s", self._folder.folder, _START_S)
+        await asyncio.sleep(_AGAIN_S)
 
 
 class _Joined:

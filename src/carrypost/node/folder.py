@@ -92,15 +92,15 @@ class NodeFolder:
                     file.truncate(0)
 
     @property
-    def is_in_use(self) -> bool:
-        """True if a live process has the folder, perhaps for a node that is starting or ending."""
+    def process(self) -> int | None:
+        """The live process that has the folder, perhaps for a node that is starting or ending; None if none has."""
         try:
-            os.kill(int((self.folder / LOCK_FILE).read_bytes()), 0)
-        except PermissionError:
-            return True
+            process = int((self.folder / LOCK_FILE).read_bytes())
+            with contextlib.suppress(PermissionError):  # It belongs to another user.
+                os.kill(process, 0)
         except (OSError, ValueError, OverflowError):
-            return False
-        return True
+            return None
+        return process
 
     @contextlib.contextmanager
     def _used(self, *, misnamed: type[CarrypostError] = NodeError) -> Iterator[None]:
