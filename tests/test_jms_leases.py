@@ -134,3 +134,30 @@ async def test_what_a_listener_was_too_slow_with_is_reported(net: testing.Networ
         assert sorted(await texts(await other.create_consumer(BOX), quiet_s=3 * LEASE_S)) == ["x", "y"]
         assert heard == ["x"], "the lease of what waited here was over before its program had it"
         assert [type(each) for each in told] == [IllegalStateException]
+
+
+@on_both_nodes
+@scene("a", "b", "c")
+async def test_a_clock_that_was_ahead_for_a_moment_neither_ends_nor_prolongs_leases(
+    net: testing.Network, node: str
+) -> None:
+    await declare(net)
+    driver = net._driver(node)  # noqa: SLF001 - clocks go wrong in emulations, and no program sets them
+    driver.step_clock(3_600_000_000)
+    await net.run(10)
+    driver.step_clock(-3_600_000_000)
+    async with net.context("b", CLIENT) as slow, net.context("a") as here, net.context("c") as other:
+        inbox = await slow.create_consumer(BOX)
+        producer = here.create_producer().set_time_to_live(600)
+        await producer.send(BOX, "in time")
+        await net.run(LEASE_S / 2)
+        in_time = await got(inbox)
+        assert abs(in_time.jms_timestamp / 1_000 - net.now) < LEASE_S
+        await in_time.acknowledge()
+        await producer.set_delivery_delay(30).send(BOX, "late")
+        assert await inbox.receive(timeout=25) is None
+        late = await got(inbox)
+        await net.run(LEASE_S)
+        with pytest.raises(IllegalStateException, match="the lease of the message is over"):
+            await late.acknowledge()
+        assert await texts(await other.create_consumer(BOX)) == ["late"]

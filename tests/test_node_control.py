@@ -232,6 +232,7 @@ async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
         assert found["island"] == {"hosts": 0, "records": 1, "routes": 0, "relayed_bytes": 0, "withheld": 0}
         assert 0 <= found["uptime_s"] < WITHIN_S
         assert found["clock_ahead_s"] < 1
+        assert found["clock_set_back_s"] < 1
         assert found["store"]["lost"] == 0
         assert [each["name"] for each in found["udp"]["interfaces"]] == ["lo"]
         assert await client.peers() == []

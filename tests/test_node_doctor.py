@@ -342,7 +342,8 @@ def test_findings_are_fit_for_json() -> None:
 
 
 PLAIN: dict[str, Any] = {
-    "heard": 1, "places": 168, "waiting": 0, "refused": {}, "messaging": None, "clock_ahead_s": 0.0, "services": {},
+    "heard": 1, "places": 168, "waiting": 0, "refused": {}, "messaging": None, "clock_ahead_s": 0.0,
+    "clock_set_back_s": 0.0, "services": {},
 }  # fmt: skip
 """The status of a node without problems."""
 
@@ -369,6 +370,20 @@ def test_a_node_is_told_of_that_refused_datagrams_for_their_length() -> None:
     (finding,) = of_node(status, Limits(datagram_bytes_max=2_000))
     assert "12 datagrams of more than 2,000 bytes" in finding.detail
     assert "mtu_bytes" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("clock", "words"),
+    [
+        ({"clock_ahead_s": 200_000.0}, "200,000 s behind the dates in the node's store, so it is not believed"),
+        ({"clock_set_back_s": 3_600.4}, "was 3,600 s ahead while the node was running, and was set back"),
+        ({"clock_set_back_s": 0.4}, None),
+    ],
+)
+def test_a_node_is_told_of_whose_clock_is_behind_or_was_set_back(clock: dict[str, float], words: str | None) -> None:
+    findings = of_node({**PLAIN, **clock}, Limits())
+    assert [(each.means, words in each.detail) for each in findings if words] == [("clock", True)] * len(findings)
+    assert bool(findings) is (words is not None)
 
 
 @pytest.mark.parametrize("lost", [0, 1_200])

@@ -8,6 +8,7 @@ import socket
 import time
 from logging import WARNING
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.loopback import apart
@@ -142,22 +143,45 @@ def test_a_key_that_others_can_read_is_warned_of(tmp_path: Path, caplog: pytest.
     ]
 
 
-def test_a_system_clock_that_is_behind_the_store_is_warned_of_and_not_followed(
+def test_a_system_clock_that_is_days_behind_the_store_is_warned_of_and_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:
         async with Node(settings(tmp_path)):
             pass
-        later_s = time.time() + 3_600
+        later_s = time.time() + 48 * 3_600
         os.utime(tmp_path / "store.sqlite", (later_s, later_s))
         async with Node(settings(tmp_path)) as node:
-            assert 3_590 < node.clock.ahead_us / 1e6 <= 3_600
+            assert 47.9 * 3_600 < node.clock.ahead_us / 1e6 <= 48 * 3_600
             async with Programs(node).context() as ctx:
                 await ctx.send("topic/news", b"")
 
     asyncio.run(scene())
     (record,) = caplog.records
-    assert record.getMessage().startswith("the system's clock is 3599 s behind this node's store: set it right")
+    told = record.getMessage()
+    assert told == "the system's clock is 172799 s behind this node's store, and is not believed until it is set"
+
+
+def test_a_system_clock_that_was_ahead_for_a_moment_is_logged_and_shown_and_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead_us = 0
+    wall = SimpleNamespace(time_ns=lambda: time.time_ns() + 1_000 * ahead_us, monotonic_ns=time.monotonic_ns)
+    monkeypatch.setattr("carrypost.node.clock.time", wall)
+
+    async def scene() -> None:
+        nonlocal ahead_us
+        async with Node(settings(tmp_path)) as node:
+            assert node.driver.date
+            ahead_us = 3_600_000_000
+            assert node.driver.date - time.time_ns() // 1_000 > 3_590_000_000
+            ahead_us = 0
+            assert abs(node.driver.date - time.time_ns() // 1_000) < 1_000_000
+            now = node.driver.now
+            assert now - node.host.date_of(now) == node.clock.lead_us > 3_590_000_000
+
+    asyncio.run(scene())
+    assert "the system's clock was set back by 3600 s: the dates of this node follow it" in caplog.messages
 
 
 @scene

@@ -19,7 +19,7 @@ def due_us(host: Host) -> int:
     ground, recovery = host._host_context, host._recovery  # noqa: SLF001 - what is due is nobody else's business
     dues = [recovery.notes_us, recovery.relief_us]
     deadlines = [copy.descriptor.deadline_us for copy in ground.holdings.cache.copies if copy is not None]
-    dues += [deadline_us for deadline_us in deadlines if deadline_us is not None]
+    dues += [ground.holdings.own_time(deadline_us) for deadline_us in deadlines if deadline_us is not None]
     if host._steps.ready:  # noqa: SLF001
         beacon = host._neighbours.beacon  # noqa: SLF001
         dues.append(beacon.due_us)

@@ -124,6 +124,8 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
     ]
     if found["clock_ahead_s"] >= 1:
         rows.insert(2, ("clock", f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"))
+    elif found["clock_set_back_s"] >= 1:
+        rows.insert(2, ("clock", f"set back by {duration(found['clock_set_back_s'])} since the node was started"))
     if store["failure"]:
         rows.insert(-1, ("last failure", store["failure"]))
     if found["unread"]:

@@ -148,7 +148,13 @@ class ProgramDriver(HostDriver):
     @property
     @abstractmethod
     def now(self) -> int:
-        """The time by the host's clock, in microseconds."""
+        """The host's own time, in microseconds, which never decreases."""
+
+    @property
+    def date(self) -> int:
+        """The date on the host, in microseconds since 1970: less than its own time after the clock was set back."""
+        host, now = self._driven, self.now
+        return now if host is None else host.date_of(now)
 
     def payload(self, descriptor: Descriptor) -> bytes | None:
         """Return a payload from the store, expanded; None, after informing the host, if that is not possible."""

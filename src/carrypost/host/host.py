@@ -178,7 +178,7 @@ class Host:
             raise StateError("a host can be started or restored only once")
         self._started = True
         rows = list(state)
-        self._holdings.now_us = now
+        self._holdings.begin(now)
         incarnation = self._recovery.restore(rows, now) + 1
         self._layers.restore(rows)
         self._steps.start(incarnation)
@@ -451,8 +451,16 @@ class Host:
             self._steps.permit(now)
 
     def clock_stepped(self, delta_us: int) -> None:
-        """Shift all times after the clock was set forward: that much silence was none."""
-        self._neighbours.clock_stepped(delta_us)
+        """Note that the clock was set forward or, by a negative amount, back.
+
+        Dates follow at once, in either direction. `now` follows forward, as far as dates overtake it: that much silence
+        was none. It does not follow back.
+        """
+        self._steps.clock_stepped(delta_us)
+
+    def date_of(self, now: int) -> int:
+        """Return the date at a time of this host: the two differ after the clock was set back."""
+        return self._holdings.date_of(now)
 
     # --- what it wants -------------------------------------------------------------------------------------
 

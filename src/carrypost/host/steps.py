@@ -121,7 +121,7 @@ class Steps:
 
     def begin(self, now: int) -> bool:
         """Expire what is due; return True if a step has to be finished for that alone."""
-        self._holdings.now_us = now
+        self._holdings.begin(now)
         changed = False
         if self._deadlines.due_us <= now:
             # Of all the work at the end of a step, only transfers can have changed.
@@ -256,6 +256,16 @@ class Steps:
                 self._neighbours.tick(now)
                 self._strategy.tick(now)
                 self.finish(now)
+
+    def clock_stepped(self, delta_us: int) -> None:
+        """Set dates forward or back, and the host's own time forward as far as dates overtake it."""
+        before_us, jump_us = self._holdings.lead_us, self._holdings.clock_stepped(delta_us)
+        if self._holdings.lead_us != before_us:
+            self._deadlines.set_lead(self._holdings.lead_us)
+            for layer in self._timed:
+                layer.due_us = 0  # Some of what it waits for are dates.
+        if jump_us:
+            self._neighbours.clock_stepped(jump_us)
 
     def announce(self, now: int) -> bool:
         """Announce this host if that is due; return True if more followed from it than the announcement."""

@@ -112,7 +112,8 @@ class UnitsOfWork:
         Numbers are reserved when the messages are sent. Before a message with too many predecessors come messages that
         join these.
         """
-        publisher, stamping, sequence = self.publisher, self._order.stamping(now), 0
+        publisher, date_us, sequence = self.publisher, self._holdings.date_of(now), 0
+        stamping = self._order.stamping(date_us)
         numbers: dict[str, int | None] = {}
         made: list[tuple[Drafted, Descriptor]] = []
         for each in sends:
@@ -120,12 +121,12 @@ class UnitsOfWork:
             if descriptor is None:
                 stamp = stamping.stamp(draft.destination, draft.ordering)
                 while stamp.until_us:
-                    made.append(self._joining(draft, stamp, now, after=sequence))
+                    made.append(self._joining(draft, stamp, date_us, after=sequence))
                     sequence = made[-1][1].sequence
                     stamping.add(made[-1][1])
                     stamp = stamping.stamp(draft.destination, draft.ordering)
                 stamp = self._numbered(stamp, draft.destination, numbers)
-                descriptor = publisher.sign(publisher.make(draft, each.packed, stamp, now, after=sequence))
+                descriptor = publisher.sign(publisher.make(draft, each.packed, stamp, date_us, after=sequence))
                 sequence = descriptor.sequence
                 if len(sends) > 1:
                     stamping.add(descriptor)
@@ -134,7 +135,7 @@ class UnitsOfWork:
             made.append((each, descriptor))
         return made
 
-    def _joining(self, draft: Draft, stamp: Stamp, now: int, *, after: int) -> tuple[Drafted, Descriptor]:
+    def _joining(self, draft: Draft, stamp: Stamp, date_us: int, *, after: int) -> tuple[Drafted, Descriptor]:
         """Return a message that joins predecessors of another one. It is kept and passed on like that one."""
         joining = Draft(
             draft.destination, b"", priority=draft.priority, persistent=draft.persistent, ordering=draft.ordering,
@@ -142,7 +143,7 @@ class UnitsOfWork:
         )  # fmt: skip
         publisher = self.publisher
         packed = publisher.pack(joining)
-        descriptor = publisher.sign(publisher.make(joining, packed, stamp, now, after=after))
+        descriptor = publisher.sign(publisher.make(joining, packed, stamp, date_us, after=after))
         return Drafted(0, joining, packed, None), descriptor
 
     def _numbered(self, stamp: Stamp, destination: str, numbers: dict[str, int | None]) -> Stamp:
@@ -184,7 +185,8 @@ class UnitsOfWork:
             )
         made = None
         if not draft.ordering and not is_channel(draft.destination):
-            made = self.publisher.sign(self.publisher.make(draft, packed, Stamp(now), now))
+            date_us = self._holdings.date_of(now)
+            made = self.publisher.sign(self.publisher.make(draft, packed, Stamp(date_us), date_us))
             self.publisher.reserve(made)
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
@@ -221,7 +223,8 @@ class UnitsOfWork:
         # Drafts may have died while they waited.
         # Made before anything is admitted: signing may raise, and a unit that raises must have
         # changed nothing.
-        alive = [(each, descriptor) for each, descriptor in self._made(sends, now) if descriptor.alive(now)]
+        made, date_us = self._made(sends, now), self._holdings.date_of(now)
+        alive = [(each, descriptor) for each, descriptor in made if descriptor.alive(date_us)]
         self._check_room(alive)
         # No other node may have a part of a unit that a crash, or a full disk, undoes as a whole.
         whole = len(alive) > 1 or bool(unit.acks)

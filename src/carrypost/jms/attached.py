@@ -92,7 +92,6 @@ class AttachedProvider(RemoteProvider):
         """Calls whose tasks were cancelled, until what they opened is closed."""
         self._read = 0
         """The highest number of a message that came."""
-        self._now_us = 0
         self._room: asyncio.Future[None] | None = None
         """Future that is set when the disk is not behind any more; None: it is not behind."""
         self._node_info: NodeInfo | None = None
@@ -134,8 +133,7 @@ class AttachedProvider(RemoteProvider):
 
     def now_us(self) -> int:
         """Return the node's time in microseconds, which never goes back."""
-        self._now_us = max(self._now_us, time.time_ns() // 1_000 + self.ahead_us)
-        return self._now_us
+        return time.time_ns() // 1_000 + self.ahead_us
 
     # --- calls ---------------------------------------------------------------------------------------------
 

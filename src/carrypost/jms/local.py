@@ -91,8 +91,8 @@ class LocalProvider(Provider):
         return NodeInfo(self._host().node, settings.limits, settings.messaging)
 
     def now_us(self) -> int:
-        """Return the time on the node."""
-        return self._driver.now
+        """Return the date on the node."""
+        return self._driver.date
 
     # --- events of the host --------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class LocalProvider(Provider):
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
         with self._command():
-            number = self._messaging.connect(self.now_us(), client=client)
+            number = self._messaging.connect(self._driver.now, client=client)
         self._programs[number], self._clients[number] = program, client
         return number
 
@@ -212,7 +212,7 @@ class LocalProvider(Provider):
 
     def _disconnect(self, connection: int, unread: Collection[int], *, crashed: bool = False) -> None:
         with self._command():
-            self._messaging.disconnect(connection, self.now_us(), unread=unread, crashed=crashed)
+            self._messaging.disconnect(connection, self._driver.now, unread=unread, crashed=crashed)
         del self._programs[connection], self._clients[connection]
         for session in [number for number, of in self._sessions.items() if of == connection]:
             self._forget(session)
@@ -220,14 +220,14 @@ class LocalProvider(Provider):
     async def open_session(self, connection: int) -> int:
         """Return one more session."""
         with self._command():
-            number = self._messaging.open_session(connection, self.now_us())
+            number = self._messaging.open_session(connection, self._driver.now)
         self._sessions[number] = connection
         return number
 
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session."""
         with self._command():
-            self._messaging.close_session(session, self.now_us(), unread=unread)
+            self._messaging.close_session(session, self._driver.now, unread=unread)
         self._forget(session)
 
     def _forget(self, session: int) -> None:
@@ -238,7 +238,7 @@ class LocalProvider(Provider):
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let what a session has not acknowledged come again."""
         with self._command():
-            return self._messaging.recover(session, self.now_us(), unread=unread, numbers=numbers)
+            return self._messaging.recover(session, self._driver.now, unread=unread, numbers=numbers)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class LocalProvider(Provider):
         """Open a consumer."""
         number = self._next()
         with self._command():
-            consumer = self._messaging.consume(number, session, asked, self.now_us())
+            consumer = self._messaging.consume(number, session, asked, self._driver.now)
         answer = self._answer(number)
         self._consumers[consumer] = session
         try:
@@ -263,7 +263,7 @@ class LocalProvider(Provider):
         """Grant a consumer this much more credit."""
         if consumer in self._consumers:
             with self._command():
-                self._messaging.credit(consumer, messages, nbytes, self.now_us())
+                self._messaging.credit(consumer, messages, nbytes, self._driver.now)
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
@@ -272,7 +272,7 @@ class LocalProvider(Provider):
     def _close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         if self._consumers.pop(consumer, None) is not None:
             with self._command():
-                self._messaging.close_consumer(consumer, self.now_us(), unread=unread)
+                self._messaging.close_consumer(consumer, self._driver.now, unread=unread)
 
     async def modulate(self, consumer: int, modulator: bytes) -> None:
         """Give a consumer of a channel another modulator."""
@@ -303,7 +303,7 @@ class LocalProvider(Provider):
         """Let a session receive more."""
         if session in self._sessions:
             with self._command():
-                self._messaging.go_on(session, self.now_us())
+                self._messaging.go_on(session, self._driver.now)
 
     # --- queues --------------------------------------------------------------------------------------------
 
@@ -318,13 +318,13 @@ class LocalProvider(Provider):
     async def receive_counts(self, name: str) -> dict[NodeId, int]:
         """Return how much nodes consumed from the queues of a name."""
         with self._command(patient=True):
-            return self._messaging.receive_counts(name, self.now_us())
+            return self._messaging.receive_counts(name, self._driver.now)
 
     async def ask_to_manage(self, asked: Declare, node: NodeId, timeout_us: int, advertise: bool) -> PlaceAnswered:
         """Ask another node to manage a queue."""
         number = self._next()
         with self._command():
-            now = self.now_us()
+            now = self._driver.now
             self._messaging.place(number, asked, node, now + timeout_us, now, advertise=advertise)
         answer: PlaceAnswered = await asyncio.shield(self._answer(number))
         return answer
@@ -340,7 +340,7 @@ class LocalProvider(Provider):
     async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
         """Return the messages that wait in a queue."""
         with self._command():
-            found = self._messaging.browse(session, destination, selector, self.now_us())
+            found = self._messaging.browse(session, destination, selector, self._driver.now)
         if found.descriptors is None:
             self._browsings[found.number] = session
         return found
@@ -368,7 +368,7 @@ class LocalProvider(Provider):
     async def followed(self, session: int, message: MessageId) -> Followed | None:
         """Return a message of this node that is followed."""
         with self._command():
-            found = self._messaging.followed(message, self.now_us())
+            found = self._messaging.followed(message, self._driver.now)
         if found is not None:
             self._follow(session, message)
         return found
@@ -376,19 +376,19 @@ class LocalProvider(Provider):
     async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
         """Keep a message for a unit of work."""
         with translating:
-            return self._host().draft(session, draft, self.now_us())
+            return self._host().draft(session, draft, self._driver.now)
 
     async def rollback(self, session: int, unread: Collection[int]) -> int:
         """Forget drafts, and let messages come again."""
         with self._command():
-            return self._messaging.rollback(session, self.now_us(), unread=unread)
+            return self._messaging.rollback(session, self._driver.now, unread=unread)
 
     def perform(self, asked: Perform) -> Performed:
         """Carry out a unit of work."""
         number = self._next()
         session, sends, acks, durability, _ = asked
         with self._command(patient=durability is not _FULL):
-            made = self._host().perform(UnitOfWork(number, sends, acks, durability, session), self.now_us())
+            made = self._host().perform(UnitOfWork(number, sends, acks, durability, session), self._driver.now)
         for descriptor in made:
             self._follow(session, descriptor.id)
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
@@ -399,7 +399,7 @@ class LocalProvider(Provider):
         """Give the host a command, of a number and the time; returns when what it did is durable."""
         number = self._next()
         with self._command():
-            found = command(number, self.now_us())
+            found = command(number, self._driver.now)
         await asyncio.shield(self._answer(number))
         return found
 
@@ -419,7 +419,7 @@ class LocalProvider(Provider):
         while True:
             try:
                 with self._command(patient=True):
-                    return self._messaging.lookup(name, self.now_us(), kind=kind)
+                    return self._messaging.lookup(name, self._driver.now, kind=kind)
             except NameNotFoundException:
                 left_s = ends_s - self._loop.time()
                 if left_s <= 0:
@@ -439,7 +439,7 @@ class LocalProvider(Provider):
         """Ask all nodes in reach for their names."""
         number = self._next()
         with self._command():
-            host, now = self._host(), self.now_us()
+            host, now = self._host(), self._driver.now
             host.messaging.discover(number, host.reach(), now + timeout_us, now)
         found: Discovered = await asyncio.shield(self._answer(number))
         return found
@@ -447,7 +447,7 @@ class LocalProvider(Provider):
     async def entries(self, context: str) -> list[Binding]:
         """Return the bindings in a context."""
         with self._command(patient=True):
-            return self._messaging.entries(context, self.now_us())
+            return self._messaging.entries(context, self._driver.now)
 
     def _next(self) -> int:
         self._number += 1

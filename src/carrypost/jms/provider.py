@@ -91,7 +91,7 @@ class Provider(Protocol):
         """The node, and its limits and settings."""
 
     def now_us(self) -> int:
-        """Return the time on the node, in microseconds."""
+        """Return the date on the node, in microseconds since 1970."""
 
     # --- programs ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ version wrote it or because it is nonsense, is skipped and counted; the others o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 import msgspec
@@ -16,6 +16,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId
+from carrypost.model.times import TIME_US_MAX
 
 T = TypeVar("T")
 
@@ -32,10 +33,20 @@ _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 class ItemKinds(Generic[T]):
     """The kinds of items of one layer, and the messages that carry them."""
 
-    def __init__(self, kinds: object, destination: Callable[[NodeId], str], *, lesser: tuple[type, ...] = ()) -> None:
-        """Make the kinds of a layer: a union of tagged structs, of which the `lesser` are not urgent."""
+    def __init__(
+        self,
+        kinds: object,
+        destination: Callable[[NodeId], str],
+        *,
+        lesser: tuple[type, ...] = (),
+        dates: Mapping[type, tuple[str, ...]] | None = None,
+    ) -> None:
+        """Make the kinds of a layer: a union of tagged structs, of which the `lesser` are not urgent.
+
+        `dates`: fields that are times, which a host has in its own time, and others as dates; 0 is none.
+        """
         self._decode: Callable[[msgspec.Raw | bytes], T] = msgspec.msgpack.Decoder(cast("type[T]", kinds)).decode
-        self._destination, self._lesser = destination, lesser
+        self._destination, self._lesser, self._dates = destination, lesser, dates or {}
 
     def encode(self, items: Sequence[T]) -> bytes:
         """Return a list of items in its wire form."""
@@ -62,21 +73,24 @@ class ItemKinds(Generic[T]):
         withheld: bool = False,
         connected: bool = False,
         payload: bytes = b"",
+        lead_us: int = 0,
     ) -> Draft:
         """Return a control message to one node; one that is `withheld` leaves when it is durable.
+
+        `lead_us`: time by which the host's own time is ahead of dates.
 
         `connected`: it reaches the node only while that is connected with this one, and is never carried. `payload`:
         content of items that does not fit into headers.
         """
-        headers = Headers(control=self.encode(items), connected=connected)
+        headers = Headers(control=self.encode(self._shifted(items, -lead_us)), connected=connected)
         priority = _PRIORITY_WORD if all(isinstance(each, self._lesser) for each in items) else _PRIORITY
         return Draft(
             self._destination(to), payload, lifetime_us=lifetime_us, priority=priority, headers=headers,
             withheld=withheld,
         )  # fmt: skip
 
-    def items_of(self, descriptor: Descriptor) -> tuple[list[T], int]:
-        """Return the items of a control message, and the number of undecodable ones."""
+    def items_of(self, descriptor: Descriptor, lead_us: int = 0) -> tuple[list[T], int]:
+        """Return the items of a control message, with times of this host, and the number of undecodable ones."""
         headers = descriptor.headers
         if headers is None or not headers.control:
             return [], 1
@@ -90,4 +104,15 @@ class ItemKinds(Generic[T]):
                 found.append(self._decode(part))
             except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
                 continue
-        return found, len(parts) - len(found)
+        return self._shifted(found, lead_us), len(parts) - len(found)
+
+    def _shifted(self, items: Sequence[T], by_us: int) -> list[T]:
+        """Return items whose times are shifted from dates to the host's own time, or back."""
+        if not by_us:
+            return list(items)
+        shifted: list[T] = []
+        for item in items:
+            times = {name: getattr(item, name) for name in self._dates.get(type(item), ())}
+            moved = {name: min(max(t_us + by_us, 1), TIME_US_MAX) for name, t_us in times.items() if t_us}
+            shifted.append(msgspec.structs.replace(item, **moved) if moved else item)  # type: ignore[type-var]  # a struct
+        return shifted

@@ -301,7 +301,8 @@ class ControlOutbox:
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)
             lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
-            draft = self._kinds.draft(to, items, lifetime_us, withheld=any(note.again for note in notes))
+            again, lead_us = any(note.again for note in notes), self._holdings.lead_us
+            draft = self._kinds.draft(to, items, lifetime_us, withheld=again, lead_us=lead_us)
             assert draft.headers is not None  # Made by `ItemKinds.draft`.
             self._leaving[draft.destination, draft.headers.control] = to, notes
             drafts.append(draft)

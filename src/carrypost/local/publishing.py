@@ -98,7 +98,7 @@ class Publisher:
             found.codec, found.size, found.length, (), self._holdings.hashes(source), found.root, source=message
         )
 
-    def make(self, draft: Draft, packed: Packed, stamp: Stamp, now: int, *, after: int = 0) -> Descriptor:
+    def make(self, draft: Draft, packed: Packed, stamp: Stamp, date_us: int, *, after: int = 0) -> Descriptor:
         """Return the descriptor of the next message, or of the next one after a sequence; not signed yet.
 
         Raises `PayloadError`.
@@ -114,7 +114,7 @@ class Publisher:
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
             persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
-            ordering=draft.ordering, barrier=stamp.barrier, headers=self._headers(draft, stamp, now),
+            ordering=draft.ordering, barrier=stamp.barrier, headers=self._headers(draft, stamp, date_us),
         )  # fmt: skip
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
@@ -203,7 +203,7 @@ class Publisher:
                 found.append(copy)
         return found
 
-    def _headers(self, draft: Draft, stamp: Stamp, now: int) -> Headers | None:
+    def _headers(self, draft: Draft, stamp: Stamp, date_us: int) -> Headers | None:
         """Return the headers of a message, with its recipients, and its own date if order assigned another."""
         headers = None if draft.headers is None else checked(draft.headers, draft.attributes)
         if draft.recipients is not None:
@@ -216,9 +216,9 @@ class Publisher:
             raise PayloadError("events are numbered when they are sent: leave the header event out")
         if stamp.event:
             headers = msgspec.structs.replace(headers or Headers(), event=stamp.event)
-        if headers is None or stamp.created_us == now or headers.sent_us is not None:
+        if headers is None or stamp.created_us == date_us or headers.sent_us is not None:
             return headers
-        return msgspec.structs.replace(headers, sent_us=now)
+        return msgspec.structs.replace(headers, sent_us=date_us)
 
     def _check_connected(self, draft: Draft) -> None:
         """Raise unless a message for connected nodes alone may be sent."""

@@ -96,7 +96,7 @@ class Claims:
         first = not self._holdings.is_claimed(copy)
         # Sessions may still have what subscriptions that are gone were handed.
         count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.claimant.ended)])
-        due_us = copy.descriptor.original.due_us
+        due_us = self._holdings.own_time(copy.descriptor.original.due_us)
         for claimant in subscriptions:
             if claimant in known:
                 self.ready[claimant] = None
@@ -191,7 +191,8 @@ class Claims:
             self._session_order.note(copy)
         claims.append(claim)
         self._pins.pin(claim)
-        self._file(claim, claim.deferred_us or copy.descriptor.original.due_us, now)
+        due_us = self._holdings.own_time(copy.descriptor.original.due_us)
+        self._file(claim, claim.deferred_us or due_us, now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(copy)  # Else the next claimant does, and that is its delivery.
 
@@ -253,11 +254,12 @@ class Claims:
         if claim.kept and not claim.accompanied:
             self._write(claim)
         unordered = bool(claimant.ordering) and descriptor.ordering is not claimant.ordering
+        lease_us = 0 if claim.tenure is None else claim.tenure.lease_us
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
                 unordered=unordered, out_of_order=self._session_order.is_broken_by(claim.copy), alone=claim.doubtful,
-                lease_us=0 if claim.tenure is None else claim.tenure.lease_us, giver=claim.copy.giver,
+                lease_us=lease_us and self._holdings.date_of(lease_us), giver=claim.copy.giver,
                 events_lost=claim.lost, predecessors_lost=claim.copy.predecessors_lost,
             )
         )  # fmt: skip
@@ -395,7 +397,7 @@ class Claims:
             copy, session = claim.copy, claim.consumer.session
             if not copy.here:
                 self._pins.unpin(claim)
-                if copy.descriptor.alive(self._holdings.now_us):
+                if copy.descriptor.alive(self._holdings.date_us):
                     self.lose(claim, Reason.EVICTED)
                 continue
             claim.move(ClaimInput.UNDO)

@@ -256,6 +256,11 @@ Item = (
     | Enrol | Leave | Discover | Found
 )  # fmt: skip
 
-CONTROL = ItemKinds[Item](Item, address.control, lesser=(Outcome, Snapshot))
+_DATES: dict[type, tuple[str, ...]] = {
+    Ask: ("deadline_us",), Assign: ("lease_us", "until_us"), Place: ("until_us",), Enrol: ("deadline_us",),
+    Discover: ("until_us",),
+}  # fmt: skip
+"""Times in items. A node has them in its own time (`Holdings.own_time`), and sends them as dates."""
+CONTROL = ItemKinds[Item](Item, address.control, lesser=(Outcome, Snapshot), dates=_DATES)
 is_readable = CONTROL.is_readable
 control_draft, items_of = CONTROL.draft, CONTROL.items_of

@@ -77,7 +77,7 @@ class Discoveries:
 
     def __init__(self, context: MessagingContext, queues: Queues, directory: Directory) -> None:
         self._node, self._outputs, self._directory = context.node, context.outputs, directory
-        self._island = context.settings.island
+        self._holdings, self._island = context.holdings, context.settings.island
         """False if this node knows of no connected nodes, and can answer none."""
         self._accounts, self._budget = Accounts(), Budget(DISCOVERIES_PER_S, SAVED_S)
         self._open: dict[int, _Asking] = {}
@@ -96,7 +96,8 @@ class Discoveries:
         return drafts
 
     def _send(self, node: NodeId, item: control.Discover | control.Found, until_us: int, now: int) -> None:
-        self._drafts.append(control_draft(node, [item], max(until_us - now, 1), connected=True))
+        lead_us = self._holdings.lead_us
+        self._drafts.append(control_draft(node, [item], max(until_us - now, 1), connected=True, lead_us=lead_us))
 
     # --- asking --------------------------------------------------------------------------------------------
 

@@ -177,7 +177,8 @@ class Holder:
         """Inform the author of the progress of a publication, if it asked for that."""
         descriptor, headers = copy.descriptor, copy.descriptor.headers
         if headers is not None and headers.receipt:
-            self._outbox.add(descriptor.node, UnstoredItem(Outcome(copy.id, kind, reason)), until_us=descriptor.ends_us)
+            until_us = self._holdings.own_time(descriptor.ends_us)
+            self._outbox.add(descriptor.node, UnstoredItem(Outcome(copy.id, kind, reason)), until_us=until_us)
 
     def drafts(self, now: int) -> list[Draft]:
         """Return the notifications to publish; release publications that are complete."""
@@ -194,7 +195,8 @@ class Holder:
 
     def _draft(self, publication: Publication, page: Page, now: int) -> Draft:
         descriptor = publication.copy.descriptor
-        lifetime_us = None if descriptor.deadline_us is None else max(1, descriptor.deadline_us - now)
+        date_us = self._holdings.date_of(now)
+        lifetime_us = None if descriptor.deadline_us is None else max(1, descriptor.deadline_us - date_us)
         return Draft(
             publication.destination, b"", lifetime_us=lifetime_us, persistent=descriptor.persistent,
             priority=descriptor.priority, recipients=page.nodes, withheld=True, payload_of=descriptor.id,

@@ -90,6 +90,7 @@ class Messaging(Layer):
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
+        date_of, lapsing = self._holdings.date_of, islice(self._topics.lapsing(), NAMES_TOLD)
         return MessagingOverview(
             subscriptions=len(self._topics),
             durable=sum(each.durable for each in self._topics),
@@ -99,7 +100,7 @@ class Messaging(Layer):
             lost=self.claims.lost,
             **self.queues.overview(),
             unattended=tuple(islice(self.queues.unattended(), NAMES_TOLD)),
-            lapsing=tuple(islice(self._topics.lapsing(), NAMES_TOLD)),
+            lapsing=tuple([(name, date_of(end_us)) for name, end_us in lapsing]),
         )
 
     def owed_to(self, message: MessageId) -> list[str]:

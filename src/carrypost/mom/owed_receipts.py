@@ -57,6 +57,7 @@ class OwedReceipts:
     """The receipts that one node owes."""
 
     def __init__(self, context: MessagingContext) -> None:
+        self._holdings = context.holdings
         self._table, self._outbox = Table(context.ledger, b"O", OwedRow), context.outbox
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
         self._receipts: dict[MessageId, _OwedReceipt] = {}
@@ -73,7 +74,7 @@ class OwedReceipts:
         held = address.is_held(descriptor.destination)
         if not held and (headers.recipients or address.addressee(descriptor.destination) is not None):
             return  # For a queue its manager speaks, and listed recipients acknowledge.
-        until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us + self._outlive_us
+        until_us = min(self._holdings.own_time(descriptor.deadline_us) + self._outlive_us, NEVER)
         receipt = _OwedReceipt(self, descriptor.id, OwedRow(descriptor.node, until_us))
         self.write(receipt)
         self._send(receipt)

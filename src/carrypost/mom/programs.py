@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, StateError
 from carrypost.model.address import Kind
+from carrypost.mom.commands import OpenRequest
 from carrypost.mom.messaging import Messaging
 from carrypost.mom.names.namespace import Binding
 from carrypost.mom.overview import MessagingOverview
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.channels import Overlay
-    from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
+    from carrypost.mom.commands import Browsing, Declare, Followed, Receive, Subscribe
     from carrypost.mom.names.namespace import Bind
 
 
@@ -214,9 +215,9 @@ class MessagingCommands:
     # --- requests ------------------------------------------------------------------------------------------
 
     def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
-        """Remember a request that a program is about to send, and whose reply it awaits until a deadline."""
+        """Remember a request that a program is about to send, and whose reply it awaits until a deadline, a date."""
         with self._step(now, links=False, number=number):
-            self._awake.queues.calls.remember(correlation, deadline_us)
+            self._awake.queues.calls.remember(correlation, self._host_context.holdings.own_time(deadline_us))
 
     def forget_request(self, number: int, correlation: str, now: int) -> None:
         """Forget a request that has its reply, or was never sent."""
@@ -225,7 +226,10 @@ class MessagingCommands:
 
     def open_requests(self) -> tuple[OpenRequest, ...]:
         """Return the requests of this node that have no reply yet."""
-        return self._awake.queues.calls.all_open()
+        date_of = self._host_context.holdings.date_of
+        return tuple(
+            OpenRequest(each.correlation, date_of(each.deadline_us)) for each in self._awake.queues.calls.all_open()
+        )
 
     # --- names ---------------------------------------------------------------------------------------------
 

@@ -237,7 +237,7 @@ class Receipts:
 
     def _due_us(self, send: Send) -> int:
         """Return the time at which something changes without a report: its deadline, or the end of its row."""
-        deadline_us = NEVER if send.deadline_us is None else send.deadline_us
+        deadline_us = self._holdings.own_time(send.deadline_us)
         if send.state < SendState.EXPIRED:
             return deadline_us if send.fail_us is None else min(deadline_us, send.fail_us)
         return min(deadline_us + self._outlive_us, NEVER)
@@ -257,7 +257,7 @@ class Receipts:
             send = self._sends[message]
             if send.state >= SendState.EXPIRED:
                 self._end(message)
-            elif send.deadline_us is not None and send.deadline_us <= now:
+            elif self._holdings.own_time(send.deadline_us) <= now:
                 self._rise(message, SendState.EXPIRED, Reason.EXPIRED)
             else:
                 self._rise(message, SendState.FAILED, TIMEOUT)

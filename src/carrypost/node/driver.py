@@ -173,10 +173,15 @@ class NodeDriver(ProgramDriver):
 
     @property
     def now(self) -> int:
-        """The time in microseconds. If the clock stepped, the host learns of it first."""
+        """The host's own time in microseconds. If the clock stepped, the host learns of it first."""
         now = self._clock.now()
-        if step_us := self._clock.pop_step_us():
+        for step_us in self._clock.pop_steps():
             self.host.clock_stepped(step_us)
+            if step_us < 0:
+                back_s = -step_us / MICROSECONDS
+                _log.warning("the system's clock was set back by %.0f s: the dates of this node follow it", back_s)
+            else:
+                _log.info("the system's clock was set forward by %.0f s, or the system slept", step_us / MICROSECONDS)
         return now
 
     # --- what happens --------------------------------------------------------------------------------------

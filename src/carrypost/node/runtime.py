@@ -79,9 +79,9 @@ class Node:
         self.clock = NodeClock(home.written_us())
         if self.clock.ahead_us > MICROSECONDS:
             _log.warning(
-                "the system's clock is %d s behind this node's store: set it right, or touch %s before the next start",
-                self.clock.ahead_us // MICROSECONDS, home.store_file,
-            )  # fmt: skip
+                "the system's clock is %d s behind this node's store, and is not believed until it is set",
+                self.clock.ahead_us // MICROSECONDS,
+            )
         for sentence in oversights(core):
             _log.warning("%s", sentence)
         self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))

@@ -102,10 +102,10 @@ class Order(Layer):
 
     # --- publication ---------------------------------------------------------------------------------------
 
-    def stamping(self, now: int) -> Stamping:
+    def stamping(self, date_us: int) -> Stamping:
         """Begin to stamp messages that are published together."""
         self._stamped = set()
-        return Stamping(self.opened, now, signed=self._signed, entries_max=self._entries_max)
+        return Stamping(self.opened, date_us, signed=self._signed, entries_max=self._entries_max)
 
     def opened(self, destination: str, ordering: Ordering) -> Group:
         """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""
@@ -120,7 +120,7 @@ class Order(Layer):
         for copy in copies:
             if copy.descriptor.ordering:
                 group = self._groups[_group_of(copy)]  # It was there when the message was stamped, in the same step.
-                self._deliver(group, group.published(copy.descriptor, self._holdings.now_us))
+                self._deliver(group, group.published(copy.descriptor, self._holdings.date_us))
 
     # --- reception -----------------------------------------------------------------------------------------
 
@@ -166,16 +166,17 @@ class Order(Layer):
             for copy in copies:
                 self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
             return
-        self._deliver(group, group.receive([copy.descriptor for copy in copies], self._holdings.now_us))
+        self._deliver(group, group.receive([copy.descriptor for copy in copies], self._holdings.date_us))
         for copy in copies if group.pending else ():
             if copy.id in group.pending and copy.id not in self._waiting.copies:
                 self._hold(group, copy)
 
     def expire(self, now: int) -> None:
         """Pass on messages that waited for others that are dead by now."""
+        date_us = self._holdings.date_of(now)
         for group in list(self._groups.values()):
-            if group.due_us <= now:
-                self._deliver(group, group.expire(now))
+            if group.due_us <= date_us:
+                self._deliver(group, group.expire(date_us))
         if self._reopen_us <= now:
             self._reopen_us, self._reopened_us = NEVER, now
             # That the turn of something has come is a guess: asked for at once, all of it would come every few seconds.
@@ -184,8 +185,8 @@ class Order(Layer):
             self._retry_us = NEVER
             for group in self._touched:  # Be there a batch for something else or not.
                 self._outputs.journal.put(rows.head_key(group), rows.head_row(group))
-        dues = [group.due_us for group in self._groups.values()]
-        self.due_us = min([self._reopen_us, self._retry_us, *dues])
+        dues_us = min([group.due_us for group in self._groups.values()], default=NEVER)
+        self.due_us = min(self._reopen_us, self._retry_us, self._holdings.own_time(dues_us))
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
         """Drop waiting copies that left the cache, or are not wanted any more."""
@@ -198,9 +199,8 @@ class Order(Layer):
 
     def registries(self, now: int) -> list[Registry]:
         """Return the sizes of the registries of all groups."""
-        return [
-            Registry(group.destination, group.ordering, *group.sizes(now)) for _, group in sorted(self._groups.items())
-        ]
+        groups, date_us = sorted(self._groups.items()), self._holdings.date_of(now)
+        return [Registry(group.destination, group.ordering, *group.sizes(date_us)) for _, group in groups]
 
     def _group(self, destination: str, ordering: Ordering, opener: NodeId) -> Group | None:
         """Return the group, made if there is room for one more, and for one more of this author."""
@@ -228,18 +228,18 @@ class Order(Layer):
         delivered as if that one were missing. So causal groups with a subscriber here are forgotten only as far as
         necessary, the one that ended first before others, and none before it is over by every node's clock.
         """
-        now = self._forgot_us = self._holdings.now_us
+        self._forgot_us, date_us = self._holdings.now_us, self._holdings.date_us
         # A group with changes in an open batch may have to be reset to its state before (`lost`);
         # stamped ones get a message yet.
         busy = {group for changes in self._open.values() for group, _ in changes} | self._stamped
         full = len(self._groups) >= self._limits.groups_max
         spare: list[Group] = []
         for group in list(self._groups.values()):
-            group.forget_dead(now)
+            group.forget_dead(date_us)
             if group.undo is not None:
                 self._touched[group] = None
             causal = group.ordering is Ordering.CAUSAL
-            if group in busy or not group.is_over(now, margin_us=self._skew_us if causal else 0):
+            if group in busy or not group.is_over(date_us, margin_us=self._skew_us if causal else 0):
                 continue
             # A causal group that no program here subscribes to is not missed; one that is
             # subscribed to is forgotten last.
@@ -253,7 +253,7 @@ class Order(Layer):
                 break
             self._forget(group)
         if self._cache.memories.turned_away.get(ORDER) and self._room_for(opener):
-            self._look_outside(now)
+            self._look_outside(self._forgot_us)
 
     def _is_wanted(self, group: Group) -> bool:
         """Return True if a program here subscribes to a message of the group that has no attributes."""
@@ -274,7 +274,7 @@ class Order(Layer):
 
     def _hold(self, group: Group, copy: Copy) -> None:
         if not self._waiting.enter(copy):
-            self._look_outside(group.waits_until_us(copy.descriptor))
+            self._look_outside(self._holdings.own_time(group.waits_until_us(copy.descriptor)))
             group.discard(copy.descriptor)
             self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
 
@@ -285,8 +285,7 @@ class Order(Layer):
 
     def _deliver(self, group: Group, delivered: list[Descriptor]) -> None:
         """Pass on the messages that a group delivers, in this order, and report those that died while they waited."""
-        if group.due_us < self.due_us:
-            self.due_us = group.due_us
+        self.due_us = min(self.due_us, self._holdings.own_time(group.due_us))
         if group.undo is not None:
             self._touched[group] = None
         expired, lost = group.pop_expired(), group.pop_lost()
@@ -352,7 +351,7 @@ class Order(Layer):
             latest = group.mark()
             rolled_back += group.roll_back(found if latest is None else [latest, *found])
             self._touched[group] = None
-            self.due_us = min(self.due_us, group.due_us)
+            self.due_us = min(self.due_us, self._holdings.own_time(group.due_us))
         self._retry_us = self._holdings.now_us + _RETRY_US
         self.due_us = min(self.due_us, self._retry_us)
         return rolled_back

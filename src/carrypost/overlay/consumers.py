@@ -104,7 +104,12 @@ class Consumers:
         self._rows.put(_COUNTER, self._last.to_bytes(NUMBER_BYTES, "big"))
         reference = None if modulator is None else modulator.reference
         row = SubscriptionRow(
-            channel, max(now, 1), 1, modulator=reference, owner=owner, relocation=cast("Relocation", relocation)
+            channel,
+            max(self._holdings.date_of(now), 1),
+            1,
+            modulator=reference,
+            owner=owner,
+            relocation=cast("Relocation", relocation),
         )
         found = Subscription(self._last, self._node, row)
         self._open[found.destination] = found

@@ -146,7 +146,8 @@ class Destinations:
             return False
         # The lease counts from the consumer's own request. A broker that passes a seat on cannot
         # prolong it.
-        order, until_us = (origin.incarnation, origin.sequence), min(origin.ends_us, now + LEASE_US)
+        order, ends_us = (origin.incarnation, origin.sequence), self._holdings.own_time(origin.ends_us)
+        until_us = min(ends_us, now + LEASE_US)
         client = Client(origin.node, items[0], order, until_us, origin.wire)
         if not client.seated:
             return False

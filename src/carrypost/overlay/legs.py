@@ -190,7 +190,7 @@ class Legs:
 
     def _arrive(self, copy: Copy, channel: str, brokers: int) -> None:
         """Report that a message is here, at the last broker of its route; seats get it if it belongs to a channel."""
-        self.arrivals.report(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.now_us)
+        self.arrivals.report(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.date_us)
         if channel:
             self.events.append((copy, channel))
         elif address.module_of(copy.descriptor.original.destination) is not None:
@@ -362,7 +362,8 @@ class Legs:
 
     def _draft(self, forwarding: _Forwarding, leg: _Leg, now: int) -> Draft:
         origin, destination = forwarding.copy.descriptor.original, address.overlay(leg.to)
-        lifetime_us = None if origin.deadline_us is None else max(origin.deadline_us - now, 1)
+        date_us = self._holdings.date_of(now)
+        lifetime_us = None if origin.deadline_us is None else max(origin.deadline_us - date_us, 1)
         control = ITEMS.encode([leg.item])
         self._leaving[destination, control, origin.wire] = forwarding, leg
         return Draft(

@@ -304,7 +304,8 @@ class Overlay(Layer):
     def _attach(self, item: Attach, copy: Copy, now: int) -> None:
         """Add a client, and answer it once that is durable."""
         descriptor = copy.descriptor
-        order, until_us = (descriptor.incarnation, descriptor.sequence), min(descriptor.ends_us, now + LEASE_US)
+        order, ends_us = (descriptor.incarnation, descriptor.sequence), self._holdings.own_time(descriptor.ends_us)
+        until_us = min(ends_us, now + LEASE_US)
         origin = descriptor.wire if descriptor.wire_bytes <= ORIGIN_BYTES_MAX else b""
         refusal = self.moves.attach(Client(descriptor.node, item, order, until_us, origin), now)
         if item.active and refusal is not None:

@@ -162,7 +162,7 @@ class Processing:
         self.restore(row.state)
 
     def step(
-        self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, now: int, *, age_us: int | None = None
+        self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, date_us: int, *, age_us: int | None = None
     ) -> Step:
         """Process an event; `to`: the destination of results.
 
@@ -188,7 +188,7 @@ class Processing:
             row.faults + bool(fault), row.busy_us + self._busy_us - busy_us, row.begun,
             discarded=row.discarded + discarded, lacks=row.lacks,
         )  # fmt: skip
-        lifetime_us = None if event.deadline_us is None else max(event.deadline_us - now, 1)
+        lifetime_us = None if event.deadline_us is None else max(event.deadline_us - date_us, 1)
         drafts = []
         # `left` counts down to 0 for the last result, which is the one that names the events
         # covered. The consumer accepts all results of an event or none, so it has to know which one

@@ -46,7 +46,8 @@ class Producer:
     """The events of one node."""
 
     def __init__(self, context: HostContext, legs: Legs, homes: Homes, numbers: EventNumbers, ledger: Ledger) -> None:
-        self._node, self._cache, self._outputs = context.node, context.holdings.cache, context.outputs
+        self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
+        self._cache = context.holdings.cache
         self._legs, self._homes, self._ledger = legs, homes, ledger
         limits, settings = context.limits, context.settings
         self._replay_max, self._askers_max = limits.replay_events_max, limits.overlay_brokers_max
@@ -173,8 +174,9 @@ class Producer:
         upto = dict(item.cursors).get(self._node, 0)
         if self._homes.home(Role.PRODUCER, item.channel) != author or not upto:
             return False
+        before_us = self._holdings.date_of(now) - self._young_us
         for number, copy in self._log.get(item.channel, {}).items():
-            if number <= upto and copy.descriptor.created_us <= now - self._young_us:
+            if number <= upto and copy.descriptor.created_us <= before_us:
                 self._unpin(copy)
         return True
 

@@ -391,10 +391,10 @@ class Seats:
             processing.revert(seat.row)
             if processing.is_broken:
                 return []
-        age_us = max(now - event.created_us, 0) if self._asks(seat) else None
+        age_us = max(self._holdings.date_us - event.created_us, 0) if self._asks(seat) else None
         author = seat.client.node if processing.is_program else None
         with self._budget.charged(author, processing.instance, now):
-            step = processing.step(seat.row, copy, payload, seat.destination, now, age_us=age_us)
+            step = processing.step(seat.row, copy, payload, seat.destination, self._holdings.date_us, age_us=age_us)
         seat.reading = None
         if step.fault:
             client = seat.client

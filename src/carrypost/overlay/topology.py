@@ -98,6 +98,7 @@ class Topology:
         settings, most = context.settings.overlay, context.limits.overlay_brokers_max
         self.node, self.prefix = context.node, context.prefix
         self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
+        self._holdings = context.holdings
         self._in_reach, self._island, self._settings = context.links.in_reach, island, settings
         self._rng, self._most, self._load = rng, most, load
         self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
@@ -197,7 +198,7 @@ class Topology:
     def announced(self, item: Broker, descriptor: Descriptor, hops: int, now: int) -> None:
         """Note that a node is a broker; `hops`: the hops that its announcement took."""
         node = descriptor.node
-        until_us = min(descriptor.ends_us, now + ANNOUNCED_US)
+        until_us = min(self._holdings.own_time(descriptor.ends_us), now + ANNOUNCED_US)
         info = BrokerInfo(
             node, node_prefix(node), descriptor.incarnation, item.capacity, until_us, item.roster, hops
         )  # fmt: skip

@@ -127,7 +127,7 @@ class EmulatedDriver(ProgramDriver):
 
     @property
     def now(self) -> int:
-        """The time by the node's clock, in microseconds."""
+        """The node's own time, in microseconds, which never decreases."""
         return self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
 
     @property
@@ -137,9 +137,9 @@ class EmulatedDriver(ProgramDriver):
 
     def step_clock(self, delta_us: int) -> None:
         """Set the node's clock forward or, by a negative amount, back."""
-        self.clock.step(delta_us, self._scheduler.now)
+        self.clock.step(delta_us)
         self._skewed = True
-        if delta_us > 0 and self._host is not None:
+        if self._host is not None:
             self._host.clock_stepped(delta_us)
         if self.state is _RUNNING:
             self._stop_timer()
@@ -158,6 +158,7 @@ class EmulatedDriver(ProgramDriver):
         chance = stream(self._seed, self.name, "host", self._boots)
         host = self._host = self._driven = Host(self.identity, self.settings, chance, privilege=self._privilege)
         self.state = _RUNNING
+        self.clock.restart()
         now = self.now
         state = list(self.store.state())
         if state:

@@ -59,7 +59,7 @@ class Recorder:
         else:
             record.observe(driver.t_us, node, event, again=held)
         if held is not None:
-            _remember(held, event, driver.now)
+            _remember(held, event, driver.date)
         if driver.identity.signed:
             for column in (record.peer, record.source):
                 column[start:] = [shown and self._name(NodeId(shown)) for shown in column[start:]]
@@ -75,7 +75,7 @@ class Recorder:
 
 def _shown(driver: EmulatedDriver) -> dict[str, str]:
     """Return the time that the node's clock shows."""
-    return {"clock": repr(driver.now / MICROSECONDS)}
+    return {"clock": repr(driver.date / MICROSECONDS)}
 
 
 def _remember(held: set[MessageId], event: Event, now: int) -> None:

@@ -197,7 +197,8 @@ class Acked(Layer):
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        self.due_us = min(self._again_us, self._send_us, self._straight_us, self._comparison.due_us, self.known.ends_us)
+        ends_us = self._holdings.own_time(self.known.ends_us)
+        self.due_us = min(self._again_us, self._send_us, self._straight_us, self._comparison.due_us, ends_us)
 
     def _hasten(self) -> None:
         """Sign and broadcast new acknowledgements as soon as possible."""
@@ -236,7 +237,7 @@ class Acked(Layer):
             fingerprint, private = self._own_of.get(message), self._private.get(message)
             if fingerprint is not None and (record := self.known.get(fingerprint)) is not None:
                 found[peer, record] = None
-            if private is not None and private.until_us > now:
+            if private is not None and private.until_us > self._holdings.date_of(now):
                 found[peer, private] = None
         for peer, record in found:
             link = self._links.get(peer)
@@ -252,10 +253,10 @@ class Acked(Layer):
         """
         if not self._pending.ready:
             return
-        givers = self._pending.givers()
-        sound = self._sign_private(self._pending.pop_sound(now, most), givers, now)
+        givers, date_us = self._pending.givers(), self._holdings.date_of(now)
+        sound = self._sign_private(self._pending.pop_sound(date_us, most), givers, date_us)
         for page in records.pages(sound, self._context.settings.datagram_bytes):
-            until_us = min(max(sound[message] for message in page), now + LASTS_US)
+            until_us = min(max(sound[message] for message in page), date_us + LASTS_US)
             record = records.signed_record(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
             if fingerprint in self.known:
@@ -264,7 +265,7 @@ class Acked(Layer):
             self._keep(fingerprint, record, {peer for peer in peers if self._send_to(peer, record)})
 
     def _sign_private(
-        self, sound: dict[MessageId, int], givers: Mapping[MessageId, str], now: int
+        self, sound: dict[MessageId, int], givers: Mapping[MessageId, str], date_us: int
     ) -> dict[MessageId, int]:
         """Acknowledge messages that only their author need hear of to their givers; return all others."""
         found: dict[str, dict[MessageId, int]] = {}
@@ -274,7 +275,7 @@ class Acked(Layer):
                 found.setdefault(giver, {})[message] = until_us
         for peer, theirs in found.items():
             for page in records.pages(theirs, self._context.settings.datagram_bytes):
-                until_us = min(max(theirs[message] for message in page), now + LASTS_US)
+                until_us = min(max(theirs[message] for message in page), date_us + LASTS_US)
                 record = records.signed_record(self._identity, until_us, page)
                 self._private.update(dict.fromkeys(page, record))
                 self._send_to(peer, record)
@@ -354,9 +355,10 @@ class Acked(Layer):
         node = signed.author_of(record, signed=self._identity.signed)
         if node == self._node:
             return False  # Its own incarnation says what this host has.
-        if record.until_us <= now:
+        date_us = self._holdings.date_of(now)
+        if record.until_us <= date_us:
             raise LimitError("expired")
-        if record.until_us > now + self._until_us_max:
+        if record.until_us > date_us + self._until_us_max:
             raise LimitError("deadline")
         concerns = self._written_by(record) != UNKNOWN
         # A stranger acknowledges messages that are here and not addressed to it: a purge that must
@@ -461,14 +463,14 @@ class Acked(Layer):
         restored, self._restored = self._restored, []
         for record in restored:
             fingerprint = signed.fingerprint(record)
-            if record.until_us > now and fingerprint not in self.known:
+            if record.until_us > self._holdings.date_of(now) and fingerprint not in self.known:
                 self._forget(self.known.add(fingerprint, record))
                 self._count(fingerprint, record)
             else:
                 self._forget((fingerprint,))
 
     def _expire_records(self, now: int) -> None:
-        self._forget(self.known.expire(now))
+        self._forget(self.known.expire(self._holdings.date_of(now)))
 
     def _forget(self, fingerprints: Iterable[int]) -> None:
         for each in fingerprints:

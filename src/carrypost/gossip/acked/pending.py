@@ -95,7 +95,7 @@ class Pending:
         """Return the addresses of the neighbours that brought what may be signed."""
         return {message: self._givers[message] for message in self.ready if message in self._givers}
 
-    def pop_sound(self, now: int, most: int | None = None) -> dict[MessageId, int]:
+    def pop_sound(self, date_us: int, most: int | None = None) -> dict[MessageId, int]:
         """Remove and return what may be signed, with the times until which it counts; delete finished rows.
 
         Acknowledgements whose confirmation has still to be written stay. `most`: the largest number to return.
@@ -103,7 +103,7 @@ class Pending:
         sound: dict[MessageId, int] = {}
         done: list[MessageId] = []
         for message, due in islice(self.ready.items(), most):
-            if due.until_us > now and (not due.confirmed or self._is_confirmed(message)):
+            if due.until_us > date_us and (not due.confirmed or self._is_confirmed(message)):
                 if due.confirmed and not self._journal.is_confirmation_durable(message):
                     continue
                 sound[message] = due.until_us

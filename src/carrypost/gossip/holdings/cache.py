@@ -120,7 +120,7 @@ class Cache:
         lack of room it is then remembered as `declined`, unless it is the host's own. A declined message is admitted
         under its old slot. Raises `StateError` for a message that is here or `done`.
         """
-        if not descriptor.alive(now):
+        if not descriptor.alive(now - self.deadlines.lead_us):
             return Reason.EXPIRED
         copy = self.get(descriptor.id)
         newcomer = copy is None

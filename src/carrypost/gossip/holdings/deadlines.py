@@ -3,7 +3,8 @@
 Entries are the copies' own `expiry`: deadline, serial and slot as one number, so that an entry keeps no copy alive and
 comparing two is fast. They are sorted in on demand, a burst at a time: most messages come in bursts, and nothing reads
 them before the earliest deadline. An entry is stale once its slot has another tenant, or none; stale entries are
-dropped when they come up, and swept out when there are too many.
+dropped when they come up, and swept out when there are too many. Deadlines are dates, and the host's own time is ahead
+of them by `lead_us`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ _STALE_SLACK = 64
 class Deadlines:
     """The deadlines of copies that have slots."""
 
-    __slots__ = ("_copies", "_entries", "_new", "due_us")
+    __slots__ = ("_copies", "_entries", "_new", "due_us", "lead_us")
 
     def __init__(self, copies: Sequence[Copy | None]) -> None:
         self.due_us = NEVER
-        """Not after the earliest deadline: nothing expires before this time."""
+        """Not after the earliest deadline, in the host's own time: nothing expires before this time."""
+        self.lead_us = 0
         self._copies = copies
         """The tenants by slot."""
         self._entries: list[int] = []
@@ -37,7 +39,7 @@ class Deadlines:
         expiries = [copy.expiry for copy in copies]
         self._new += expiries
         if expiries:
-            self.due_us = min(self.due_us, deadline_of(min(expiries)))
+            self.due_us = min(self.due_us, deadline_of(min(expiries)) + self.lead_us)
         if len(self._entries) + len(self._new) > 2 * tenants + _STALE_SLACK:
             self._new += self._entries
             self._new = [expiry for expiry in dict.fromkeys(self._new) if self._tenant(expiry) is not None]
@@ -48,13 +50,19 @@ class Deadlines:
         ended: list[Copy] = []
         if self.due_us > now:
             return ended
-        entries = self._in_order()
-        while entries and deadline_of(entries[0]) <= now:
+        entries, date_us = self._in_order(), now - self.lead_us
+        while entries and deadline_of(entries[0]) <= date_us:
             copy = self._tenant(heappop(entries))
             if copy is not None:
                 ended.append(copy)
-        self.due_us = deadline_of(entries[0]) if entries else NEVER
+        self.due_us = deadline_of(entries[0]) + self.lead_us if entries else NEVER
         return ended
+
+    def set_lead(self, lead_us: int) -> None:
+        """Set the time by which the host's own time is ahead of dates."""
+        if self.due_us < NEVER:
+            self.due_us += lead_us - self.lead_us
+        self.lead_us = lead_us
 
     def pop(self) -> Copy:
         """Remove and return the copy with the earliest deadline; there must be one."""

@@ -14,6 +14,7 @@ from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
+from carrypost.gossip.holdings.host_time import HostTime
 from carrypost.gossip.holdings.owners import ISLAND, QUEUES, RECIPIENTS
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.holdings.recipients import Recipients
@@ -44,13 +45,13 @@ _BLANK = PayloadCodec.BLANK
 _NORMAL = Durability.NORMAL
 
 
-class Holdings:
+class Holdings(HostTime):
     """The copies of one host, and the state that belongs to them."""
 
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
         "_withholders", "acknowledged", "by_handle", "cache", "claims", "follows", "index", "lingering",
-        "now_us", "paused_until_us", "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
+         "paused_until_us", "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,7 @@ class Holdings:
         *,
         ranking: Ranking,
     ) -> None:
+        super().__init__()
         self._journal = journal
         self.privilege = bounded(privilege)
         """The privilege of a message, by the papers' rule or the application's own."""
@@ -74,8 +76,6 @@ class Holdings:
         """The remaining recipients of messages that list recipients."""
         self._needed: set[MessageId] = set()
         """Messages of which a layer needs a copy that is not here."""
-        self.now_us = 0
-        """The time of the current step, set by the host."""
         self.withheld = 0
         """Slots of messages that must not be offered yet."""
         self._withholders: dict[int, int] = {}
@@ -165,7 +165,7 @@ class Holdings:
         """Index a new copy that lists its recipients, or is for one node or connected hosts alone."""
         if headers.recipients:
             self.index.mark_listed(copy)
-            self.recipients.enter(copy.descriptor, self.now_us)
+            self.recipients.enter(copy.descriptor, self.date_us)
         if headers.recipients or copy.descriptor.service.direct:
             self._keep_to_itself(copy)
         if headers.connected:
@@ -178,7 +178,7 @@ class Holdings:
 
     def strike(self, copy: Copy, node: NodeId) -> bool:
         """Strike a recipient off a message; return True if none is left."""
-        over = self.recipients.strike(copy.descriptor, node, self.now_us)
+        over = self.recipients.strike(copy.descriptor, node, self.date_us)
         if not over and copy.here:
             self._keep_to_itself(copy)
         return over

@@ -102,21 +102,21 @@ class Inspection:
         """Return True if all recipients of the message are done with it."""
         if not (self._purges or self._struck) or found.signed != self._signed:
             return False
-        return self._recipients.is_over(found, now)
+        return self._recipients.is_over(found, self._holdings.date_of(now))
 
     def _check_times(self, found: Descriptor, now: int) -> None:
-        deadline_us = found.deadline_us
-        if deadline_us is not None and deadline_us <= now:
+        date_us, deadline_us = self._holdings.date_of(now), found.deadline_us
+        if deadline_us is not None and deadline_us <= date_us:
             raise LimitError("expired")
         # Authors with a fast clock are common, authors a day ahead are not. A date in the future
         # would put the message ahead wherever copies are ordered by date.
-        if found.created_us > now + self._skew_us:
+        if found.created_us > date_us + self._skew_us:
             raise LimitError("created")
-        if self._lifetime_us is not None and (deadline_us is None or deadline_us > now + self._lifetime_us):
+        if self._lifetime_us is not None and (deadline_us is None or deadline_us > date_us + self._lifetime_us):
             raise LimitError("deadline")
         if found.barrier and self._lifetime_us is not None:
             # Nothing lives that long: what names it would wait for nothing.
-            latest_us = now + self._lifetime_us
+            latest_us = date_us + self._lifetime_us
             if any(deadline_us > latest_us for _, _, deadline_us in found.predecessors):
                 raise LimitError("barrier")
 
@@ -125,7 +125,8 @@ class Inspection:
 
         Usually it was lost in a crash. Without signatures it may also be forged: then its number is not reused.
         """
-        if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(now):
+        date_us = self._holdings.date_of(now)
+        if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(date_us):
             return
         if found.signed:
             self._verify(found, link, now)

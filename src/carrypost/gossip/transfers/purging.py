@@ -26,7 +26,7 @@ def strike(context: HostContext, messages: Iterable[MessageId], node: NodeId, un
     messages are remembered with the node. Messages of which the node is no recipient are counted, and stay.
     """
     holdings = context.holdings
-    cache, now = holdings.cache, holdings.now_us
+    cache, now = holdings.cache, holdings.date_us
     if until_us <= now:
         return
     here: list[Copy] = []

@@ -259,7 +259,7 @@ class Directory:
             return
         self._overtake(known)
         _note(known, descriptor)
-        known.deadline_us, known.counts = descriptor.deadline_us or 0, advert.counts
+        known.deadline_us, known.counts = self._holdings.own_time(descriptor.deadline_us), advert.counts
         self._renewals[known.name] = self._renewal(known)
         self._write(known)
         self._plan()
@@ -268,8 +268,9 @@ class Directory:
         """Enter another node's advertisement that is newer than the known one of that name."""
         descriptor = copy.descriptor
         entry = Entry(
-            descriptor.node, name, advert.destination, advert.ordering, deadline_us=descriptor.deadline_us or 0,
-            receivers=advert.receivers, counts=advert.counts,
+            descriptor.node, name, advert.destination, advert.ordering,
+            deadline_us=self._holdings.own_time(descriptor.deadline_us), receivers=advert.receivers,
+            counts=advert.counts,
         )  # fmt: skip
         _note(entry, descriptor)
         if known is not None:

@@ -273,7 +273,7 @@ class Assignments:
         assignment.copy = copy
         self._note_need(assignment)
         if copy.descriptor.deadline_us is not None:
-            assignment.until_us = copy.descriptor.deadline_us
+            assignment.until_us = self._holdings.own_time(copy.descriptor.deadline_us)
         self._cache.pin((copy,), QUEUES)
 
     def detach(self, assignment: Assignment) -> None:

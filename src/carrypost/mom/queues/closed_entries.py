@@ -60,7 +60,7 @@ class ClosedEntries:
     def restore(self, entry: QueueEntry, now: int) -> None:
         """Resume an entry after a restart."""
         if entry.owed & NOTICE:
-            self._holdings.acknowledge(entry.message, entry.until_us)
+            self._holdings.acknowledge(entry.message, self._holdings.date_of(entry.until_us))
             entry.owed &= ~NOTICE
             entry.write()
         if entry.owed:

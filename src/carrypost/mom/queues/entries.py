@@ -21,6 +21,7 @@ from carrypost.mom import control
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.holdings.host_time import HostTime
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.mom.control import Item
@@ -101,13 +102,15 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     """True if it was handed over before a restart, and perhaps caused it."""
     elsewhere: bool = True
     """True if other nodes may have copies."""
+    due_us: int = 0
+    """Time at which it may be handed over."""
 
-    def fill(self, copy: Copy) -> None:
+    def fill(self, copy: Copy, times: HostTime) -> None:
         """Fill the entry with its copy."""
         descriptor = copy.descriptor
         self.copy = copy
         self.author = descriptor.node
-        self.until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
+        self.until_us, self.due_us = times.own_time(descriptor.deadline_us), times.own_time(descriptor.due_us)
         self.rank = (-descriptor.priority, descriptor.created_us, self.place)
 
     @property
@@ -115,11 +118,6 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
         """Descriptor of the message."""
         assert self.copy is not None  # Asked of entries that are alive; of closed ones, `author` and `until_us` are.
         return self.copy.descriptor
-
-    @property
-    def due_us(self) -> int:
-        """Time at which it may be handed over."""
-        return self.descriptor.due_us
 
     def is_addressed(self, node: NodeId) -> bool:
         """Return True if the message was sent to a queue of this node: dead letters of topics were not."""

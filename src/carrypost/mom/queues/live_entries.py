@@ -44,7 +44,7 @@ class LiveEntries:
         """Make an entry of a message, the latest of all."""
         self._place += 1
         entry = QueueEntry(self._place, table=self._table, queue_number=queue_number, message=copy.id)
-        entry.fill(copy)
+        entry.fill(copy, self._holdings)
         self._holdings.mark_claimed(copy)
         self._holdings.cache.mark_done((copy,))
         return entry

@@ -422,7 +422,7 @@ class Manager:
                 self.demands.spare(queue, entry, now)
             entry.delete()
             return False
-        entry.fill(copy)
+        entry.fill(copy, self._holdings)
         if queue is None:
             self.close(entry, control.FAILED, "its queue ended")
             self.discard(entry)

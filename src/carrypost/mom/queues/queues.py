@@ -168,7 +168,7 @@ class Queues:
             return
         if not for_all and address.addressee(descriptor.destination) != self._node:
             return
-        items, unread = items_of(descriptor)
+        items, unread = items_of(descriptor, self._holdings.lead_us)
         if unread:
             self._outputs.refuse("control", descriptor.node, descriptor.shown, count=unread)
         until_us = NEVER if descriptor.deadline_us is None else descriptor.deadline_us
@@ -180,7 +180,7 @@ class Queues:
             if for_all or isinstance(item, control.Purge):
                 self._outputs.refuse("control", descriptor.node, descriptor.shown)
             else:
-                self._act(item, descriptor.node, until_us, now)
+                self._act(item, descriptor.node, self._holdings.own_time(until_us), now)
         if not for_all:
             self._read.append(copy)
             self._holdings.acknowledge(copy.id, until_us)
@@ -318,4 +318,5 @@ class Queues:
         if manager != self._node:
             return Browsing(self._browsings.open(destination, manager, selector, now))
         queue = self.manager.declared.managed(destination)
-        return Browsing(0, now, tuple(visible(queue, selector, self._limits, now)))
+        date_us = self._holdings.date_of(now)
+        return Browsing(0, date_us, tuple(visible(queue, selector, self._limits, date_us)))

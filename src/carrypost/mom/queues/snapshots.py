@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queue import Queue
 
 
-def visible(queue: Queue, selector: str | None, limits: Limits, now: int) -> list[Descriptor]:
+def visible(queue: Queue, selector: str | None, limits: Limits, date_us: int) -> list[Descriptor]:
     """Return the live waiting messages of a queue, in order; delayed messages are not visible before their time."""
-    waiting = [each.descriptor for each in queue.waiting if each.descriptor.alive(now)]
+    waiting = [each.descriptor for each in queue.waiting if each.descriptor.alive(date_us)]
     if not selector:
         return waiting
     matcher = Matcher((entry(".*", selector),), limits, own=True)
     return [each for each in waiting if matcher.matches(each)]
 
 
-def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[list[Descriptor], int]:
+def _glimpse(queue: Queue, selector: str, limits: Limits, date_us: int) -> tuple[list[Descriptor], int]:
     """Return the messages shown to a node, within its bounds, and the steps that its selector took."""
     try:
         weight = Selector(selector).weight if selector else 0
@@ -45,7 +45,7 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, now: int) -> tuple[lis
     except PatternError:
         return [], 0  # Programs get errors for such selectors on their own node: this is a stranger's.
     seen = queue.waiting[: admission.BROWSE_STEPS_MAX // weight] if weight else queue.waiting
-    alive = (each.descriptor for each in seen if each.descriptor.alive(now))
+    alive = (each.descriptor for each in seen if each.descriptor.alive(date_us))
     matching = (each for each in alive if matcher is None or matcher.matches(each))
     return list(islice(matching, admission.SNAPSHOT_MAX)), weight * len(seen)
 
@@ -54,7 +54,7 @@ class Snapshots:
     """The snapshots of this node's queues for other nodes."""
 
     def __init__(self, context: MessagingContext, demands: Demands) -> None:
-        self._outputs, self._limits = context.outputs, context.limits
+        self._holdings, self._outputs, self._limits = context.holdings, context.outputs, context.limits
         self._demands, self._outbox = demands, context.outbox
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
         """Browses by node, in turn, and by their numbers."""
@@ -108,10 +108,11 @@ class Snapshots:
         queue = self._demands.open_to(item.queue, node)
         if queue is None:
             return admission.ITEM_UNITS  # It ended meanwhile.
-        found, steps = _glimpse(queue, item.selector, self._limits, now)
+        date_us = self._holdings.date_of(now)
+        found, steps = _glimpse(queue, item.selector, self._limits, date_us)
         for first in range(0, len(found) or 1, admission.SNAPSHOT_PART):
             part = tuple([each.id for each in found[first : first + admission.SNAPSHOT_PART]])
-            listed = control.Snapshot(item.queue, item.number, now, first, len(found), part)
+            listed = control.Snapshot(item.queue, item.number, date_us, first, len(found), part)
             self._outbox.add(node, UnstoredItem(listed), until_us=now + admission.ANSWER_US)
         read = admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
         return read + steps // admission.STEPS_PER_UNIT + admission.ID_UNITS * len(found)

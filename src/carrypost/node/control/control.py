@@ -248,7 +248,7 @@ class Program(Line):
         self._greeted = True
         programs = self._control.programs
         place = calls.NOTHING if programs is None else msgspec.Raw(programs.place)
-        now_us, system_us = self._node.driver.now, time.time_ns() // 1_000
+        now_us, system_us = self._node.driver.date, time.time_ns() // 1_000
         self.write(calls.Welcome(calls.VERSION, __version__, place, now_us, system_us))
 
     def _join(self) -> Guest:
@@ -283,6 +283,7 @@ class Program(Line):
             "incarnation": seen.incarnation,
             "data": str(node.folder.folder),
             "clock_ahead_s": node.clock.ahead_us / MICROSECONDS,
+            "clock_set_back_s": node.clock.lead_us / MICROSECONDS,
             "addresses": node.udp.addresses,
             "neighbours": sum(each.state == "linked" for each in seen.neighbours),
             "heard": len(seen.neighbours),

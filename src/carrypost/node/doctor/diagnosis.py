@@ -86,6 +86,11 @@ _FORGETFUL = (
 )
 
 
+_BEHIND = "Set the system's clock. The node follows it as soon as it is set, forward or back."
+_SET_BACK = (
+    "The node follows it. Other nodes refuse messages that this node sent meanwhile, and those that it sends to topics "
+    "with an ordering, until these dates have come. Check the battery of the clock, its time zone and the time service."
+)
 _UNATTENDED = (
     "Start the program that receives them, show them with `carrypost browse`, or delete them with "
     "`carrypost cache purge --to QUEUE --force`."
@@ -242,7 +247,18 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
             f"delivered, and {many(messaging['pinned'], 'copy', 'copies')} that eviction spares."
         )
         found.append(Finding(means="messaging", detail=detail, advice=_FORGETFUL))
-    return found + _of_consumers(status)
+    return found + _of_clock(status) + _of_consumers(status)
+
+
+def _of_clock(status: Mapping[str, Any]) -> list[Finding]:
+    """Return what is, or was, wrong with the system's clock."""
+    if (ahead_s := status["clock_ahead_s"]) >= 1:
+        detail = f"The system's clock is {ahead_s:,.0f} s behind the dates in the node's store, so it is not believed."
+        return [Finding(means="clock", detail=detail, advice=_BEHIND)]
+    if (back_s := status["clock_set_back_s"]) >= 1:
+        detail = f"The system's clock was {back_s:,.0f} s ahead while the node was running, and was set back."
+        return [Finding(means="clock", detail=detail, advice=_SET_BACK)]
+    return []
 
 
 def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:

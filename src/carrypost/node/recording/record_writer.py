@@ -29,7 +29,7 @@ class RecordWriter:
         self.archive = Archive(folder, self._node, run=f"node/{self._node}", settings=settings.record)
         self._traffic: Counter[str] = Counter()
         driver.traffic = self._traffic
-        now = driver.now
+        now = driver.date
         attrs = {"version": __version__, "python": platform.python_version()}
         self.archive.record.add(Kind.RUN, now, self._node, attrs=attrs | differences(settings.core, Settings()))
         self.archive.record.add(Kind.JOIN, now, self._node)
@@ -38,13 +38,13 @@ class RecordWriter:
 
     def observe(self, event: Event) -> None:
         """Record an event of the host."""
-        self.archive.record.observe(self._driver.now, self._node, event)
+        self.archive.record.observe(self._driver.date, self._node, event)
 
     def close(self) -> None:
         """Write the last rows, and give the last file its name."""
         self._chore.cancel()
         self._sample()
-        self.archive.record.add(Kind.LEAVE, self._driver.now, self._node)
+        self.archive.record.add(Kind.LEAVE, self._driver.date, self._node)
         self.archive.flush(final=True)
 
     async def _keep(self) -> None:
@@ -58,7 +58,7 @@ class RecordWriter:
             self.archive.flush()
 
     def _sample(self) -> None:
-        record, now = self.archive.record, self._driver.now
+        record, now = self.archive.record, self._driver.date
         for kind, nbytes in sorted(self._traffic.items()):
             record.add(Kind.TRAFFIC, now, self._node, size=nbytes, detail=kind)
         self._traffic.clear()

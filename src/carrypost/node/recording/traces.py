@@ -78,7 +78,7 @@ class Traces:
         """Note an event of the host, if it is about a message."""
         if type(event) in _UNNAMED or (isinstance(event, events.Refused) and event.message is None):
             return
-        self._record.observe(self._driver.now, self._node, event)
+        self._record.observe(self._driver.date, self._node, event)
         if len(self._record) >= _ROWS_MAX:
             self.flush()
         elif self._timer is None and len(self._record):
@@ -96,7 +96,7 @@ class Traces:
         record.clear()
         self.lost += rows
         with self._trying():
-            self._write(lines, messages, self._driver.now)
+            self._write(lines, messages, self._driver.date)
             self.lost -= rows
             if self._failed:
                 self._failed = False
