@@ -13,6 +13,7 @@ from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
 from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
+from carrypost.journal import SEEN
 from carrypost.record import Record
 
 SECOND = 1_000_000
@@ -153,6 +154,69 @@ def test_a_clock_that_was_ahead_for_a_moment_makes_no_node_mute_or_deaf(node: st
     assert [driver.host.copies for driver in world.drivers.values()] == [0, 0], "they expire by their dates"
     world.drivers[node].step_clock(ahead_s * SECOND)
     assert world.drivers[node].now == world.drivers[node].date == (145 + ahead_s) * SECOND
+
+
+@pytest.mark.parametrize(("ahead_s", "lifetime_s"), [(HOUR, HOUR / 2), (26 * HOUR, 24 * HOUR)])
+@pytest.mark.parametrize("restart", ["never", "before", "meanwhile", "twice", "afterwards"])
+def test_a_confirmed_message_does_not_come_again_after_the_clock_was_ahead(
+    ahead_s: int, lifetime_s: float, restart: str
+) -> None:
+    """Check `b`, whose memory of the message ends by the wrong date; `a` has the message all the time."""
+    world = Wrong(EmulatedClock(), EmulatedClock())
+    driver = world.drivers["b"]
+
+    def reboot() -> None:
+        driver.crash()
+        driver.boot()
+
+    world.run(30)
+    world.publish(lifetime_s)
+    world.run(30)
+    assert len(world.inboxes["b"].deliveries) == 1
+    if restart == "before":
+        driver.crash()
+    driver.step_clock(ahead_s * SECOND)
+    if restart == "before":
+        driver.boot()
+    world.run(6)
+    for _ in range({"meanwhile": 1, "twice": 2}.get(restart, 0)):
+        reboot()
+        world.run(3)
+    world.run(6)
+    driver.step_clock(-ahead_s * SECOND)
+    if restart == "afterwards":
+        reboot()
+    world.radio.unlink("a", "b")
+    world.run(60)
+    world.radio.link("a", "b")
+    world.run(120)
+    assert len(world.inboxes["b"].deliveries) == 1
+    world.publish(lifetime_s)
+    world.run(30)
+    assert len(world.inboxes["b"].deliveries) == 2
+    assert world.drivers["a"].host.copies == 2
+
+
+def test_the_id_of_a_confirmed_message_is_forgotten_once_its_deadline_has_passed_by_every_clock() -> None:
+    world = Wrong(EmulatedClock(), EmulatedClock())
+    driver = world.drivers["b"]
+
+    def remembered() -> list[bool]:
+        rows = {name for (kind, name, _), _ in driver.store.state() if kind == SEEN}
+        return [each.descriptor.id in rows for each in world.inboxes["b"].deliveries]
+
+    world.run(30)
+    world.publish(lifetime_s=600)
+    world.run(30)
+    driver.step_clock(HOUR * SECOND)
+    world.run(500)
+    assert remembered() == [True], "it has expired by the clock as it is now, and not as it was"
+    world.drivers["a"].step_clock(HOUR * SECOND)
+    for _ in range(2):
+        world.run(200)
+        world.publish(lifetime_s=10)
+    world.run(30)
+    assert remembered() == [False, True, True], "the others have not expired by the clock as it was"
 
 
 def test_what_fell_due_when_a_clock_was_set_forward_is_done_at_once() -> None:

@@ -15,7 +15,7 @@ from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileReq
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
-from carrypost.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
+from carrypost.journal import DATE, INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.security.identity import Identity
@@ -322,7 +322,7 @@ def test_a_lost_deletion_is_written_again() -> None:
     hand.lose(batch)
     hand.host.tick(20 * SECOND)
     hand.write()
-    assert set(hand.disk) == {INCARNATION}
+    assert set(hand.disk) == {INCARNATION, DATE}
 
 
 # --- confirm -----------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pytest
 from tests.loopback import apart
 
 from carrypost.errors import ConfigError, LocalError, NodeError, RunningError
-from carrypost.model.times import MICROSECONDS
 from carrypost.node.folder import NodeFolder, exposed, read_key, write_key
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
@@ -327,17 +326,6 @@ def test_a_plain_name_without_a_store_begins_after_all_its_earlier_lives(tmp_pat
     """Check the ids, which have nothing else that distinguishes one life from another."""
     lives = [incarnation(tmp_path / each, security="off") for each in ("a", "a", "b", "b")]
     assert lives == sorted(set(lives))
-
-
-def test_time_goes_on_from_what_was_last_written_wherever_that_is(home: NodeFolder) -> None:
-    assert home.written_us() == 0
-    home.store_file.write_bytes(b"")
-    os.utime(home.store_file, (5, 5))
-    assert home.written_us() == 5 * MICROSECONDS
-    log = home.folder / "store.sqlite-wal"
-    log.write_bytes(b"")
-    os.utime(log, (7, 7))
-    assert home.written_us() == 7 * MICROSECONDS
 
 
 # --- pet names ------------------------------------------------------------------------------------------------------

@@ -425,6 +425,10 @@ _CONSTANTS = (
     ),
     ("purged.NODE_IDS_MAX", "of these, ids that one node named: its latest"),
     ("purged._SWEEP_US", "shortest time between two searches for expired ones"),
+    (
+        "outlived.SLACK_US_MAX",
+        "longest time for which ids of finished messages outlive their deadlines after the clock was set forward",
+    ),
     ("memories._INVITED_MIN", "declined messages, at least, that may be offered again after one review"),
     ("offers._SHARE_WAIT_US", "time (at most `coalesce_s`) that a burst waits for requests of other neighbours"),
     ("requests._ACK_FRAMES", "transfer frames after which an acknowledgement is sent at once"),

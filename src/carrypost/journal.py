@@ -45,6 +45,8 @@ META = "meta"
 CORE = frozenset({MESSAGE, PIECE, HASHES, SEEN, STRUCK, META})
 """Kinds of rows that belong to no layer."""
 INCARNATION: Key = (META, b"incarnation", 0)
+DATE: Key = (META, b"date", 0)
+"""The latest date that is known to have passed, to the minute."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):

@@ -101,6 +101,8 @@ class Recovery:
                 self._holdings.recipients.restore(MessageId(name), value, now)
             elif key == keys.INCARNATION and isinstance(value, int):
                 incarnation = value
+            elif key == keys.DATE and isinstance(value, int):
+                self._cache.outlived.clock_stepped(now - value)
         for stored in messages:
             self._restore_copy(stored, hashes.get(stored.descriptor.id, b""), seen, now)
         for message, descriptor in seen.items():
@@ -139,7 +141,8 @@ class Recovery:
 
     def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:
         if not descriptor.alive(now):
-            self._journal.delete((keys.SEEN, message, 0))
+            if not self._cache.outlived.keep(MessageId(message), descriptor.ends_us, now):
+                self._journal.delete((keys.SEEN, message, 0))
             return
         memory = self._holdings.remember(descriptor, delivered=descriptor.author != self._author)
         self._deliveries.restored(memory, delivered=True, confirmed=True)

@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.gossip.layer import Draft, Layer
-from carrypost.journal import INCARNATION
-from carrypost.model.times import NEVER
+from carrypost.journal import DATE, INCARNATION
+from carrypost.model.times import MICROSECONDS, NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from carrypost.journal import Batch
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
+
+_DATE_US = 60 * MICROSECONDS
+"""Least time between two dates in the store."""
+_SURE_US = 3_600 * MICROSECONDS
+"""Time after which a step of the clock forward is believed."""
 
 
 class _Step:
@@ -89,12 +94,17 @@ class Steps:
         """The incarnation of this host; 0 before it began."""
         self.ready = False
         """True once the incarnation is durable: this host may send."""
+        self._dated_us = -_DATE_US
+        """The date in the store."""
+        self._sure_us = 0
+        """Time from which the last step of the clock forward is believed."""
         self._first_batches: set[int] = set()
         """Batches that contain the incarnation."""
 
     def start(self, incarnation: int) -> None:
         """Begin a life of this number."""
         self.incarnation = incarnation
+        self._sure_us = self._holdings.now_us + _SURE_US
         self._publisher.begin(incarnation)
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> _Step:
@@ -212,10 +222,24 @@ class Steps:
         if not (journal.puts or journal.deletes):
             return None
         self._layers.write(journal)
+        if journal.puts:  # A batch of deletions alone makes room, also on a full disk.
+            self._write_date()
         batch = journal.pop_batch()
         if batch is not None and not self.ready and INCARNATION in batch.puts:
             self._first_batches.add(batch.serial)
         return batch
+
+    def _write_date(self) -> None:
+        """Write the date, unless that was done lately: ids of messages are forgotten by it after a restart.
+
+        A step forward is not believed for an hour, in case it is taken back: until then the date is the one before it.
+        """
+        holdings = self._holdings
+        sure = holdings.now_us >= self._sure_us
+        date_us = max(holdings.date_us - (0 if sure else self._cache.outlived.slack_us), 0)
+        if not 0 <= date_us - self._dated_us < _DATE_US:
+            self._dated_us = date_us
+            self._journal.put(DATE, date_us)
 
     def durable(self, serial: int, now: int) -> None:
         """Report and offer what waited for a batch, which is on disk."""
@@ -260,10 +284,14 @@ class Steps:
     def clock_stepped(self, delta_us: int) -> None:
         """Set dates forward or back, and the host's own time forward as far as dates overtake it."""
         before_us, jump_us = self._holdings.lead_us, self._holdings.clock_stepped(delta_us)
+        self._cache.outlived.clock_stepped(delta_us)
+        self._sure_us = self._holdings.now_us + jump_us + _SURE_US
         if self._holdings.lead_us != before_us:
             self._deadlines.set_lead(self._holdings.lead_us)
             for layer in self._timed:
                 layer.due_us = 0  # Some of what it waits for are dates.
+            self._holdings.begin(self._holdings.now_us)
+            self._write_date()
         if jump_us:
             self._neighbours.clock_stepped(jump_us)
 

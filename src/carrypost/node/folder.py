@@ -172,14 +172,6 @@ class NodeFolder:
                 "use another folder (--data), or the key or name that belongs to this one"
             )
 
-    def written_us(self) -> int:
-        """Return the time of the last write to the store, in microseconds since 1970; 0: there is none."""
-        newest_ns = 0
-        for file in (self.store_file, self.store_file.with_name(self.store_file.name + "-wal")):
-            with contextlib.suppress(OSError):
-                newest_ns = max(newest_ns, file.stat().st_mtime_ns)
-        return newest_ns // 1_000
-
     def token(self, name: str) -> str:
         """Return the secret in a file of this name, which admits a program; it is made if missing."""
         file = self.folder / name

@@ -8,14 +8,14 @@ import gc
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from carrypost.errors import StateError
 from carrypost.events import ClaimLost, Event
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
-from carrypost.journal import INCARNATION
+from carrypost.journal import DATE, INCARNATION, Key, Value
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.clock import NodeClock
@@ -76,16 +76,17 @@ class Node:
         identity = home.identity()
         if identity.signed and exposed(home.key_file):
             _log.warning("other users of this machine can read the key: chmod 600 %s", home.key_file)
-        self.clock = NodeClock(home.written_us())
+        for sentence in oversights(core):
+            _log.warning("%s", sentence)
+        self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
+        self._exits.callback(self.store.close)
+        state = list(self.store.state())
+        self.clock = NodeClock(_last_date(state))
         if self.clock.ahead_us > MICROSECONDS:
             _log.warning(
                 "the system's clock is %d s behind this node's store, and is not believed until it is set",
                 self.clock.ahead_us // MICROSECONDS,
             )
-        for sentence in oversights(core):
-            _log.warning("%s", sentence)
-        self.store = Store.open(home.store_file, lambda: loop.call_soon_threadsafe(self._answered))
-        self._exits.callback(self.store.close)
         await self.udp.open()
         self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege, meter=_cpu_us)
         driver = NodeDriver(self.host, core, self._handle_event, clock=self.clock, store=self.store, udp=self.udp)
@@ -93,7 +94,6 @@ class Node:
             self.chronicle = RecordWriter(folder, self.settings, driver)
         if self.settings.trace.enabled:
             self.traces = Traces(home.trace_file, self.settings.trace, driver)
-        state = list(self.store.state())
         if not state and (known_key or not identity.signed):
             # The key, or a node of that name, may have had an earlier life whose store is gone: no number of that life
             # may come again. A node does not start a thousand times in a second.
@@ -183,6 +183,11 @@ def collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
+
+
+def _last_date(state: Iterable[tuple[Key, Value]]) -> int:
+    """Return the last date in the store; 0 if there is none."""
+    return next((value for key, value in state if key == DATE and isinstance(value, int)), 0)
 
 
 def _cpu_us() -> int:

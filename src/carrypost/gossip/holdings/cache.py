@@ -34,6 +34,7 @@ from carrypost.errors import StateError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.memories import Memories
+from carrypost.gossip.holdings.outlived import Outlived
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
 from carrypost.gossip.holdings.room import Room
@@ -58,6 +59,8 @@ class Cache:
         self.ranking = ranking
         self.room = Room(settings, self.copies, ranking.level_shift)
         self.memories = Memories(settings, self.copies, self.room, ranking)
+        self.outlived = Outlived(settings.limits.seen_max)
+        """Ids of finished messages that are remembered beyond their deadlines."""
         self.changed = False
         """True if `pop_removed` and `pop_released` have something to return. Checked after every step."""
         self._removed: list[tuple[Copy, Reason]] = []
@@ -307,6 +310,7 @@ class Cache:
     def expire(self, now: int) -> list[Copy]:
         """Forget everything whose deadline has passed; return the copies that were here, earliest deadline first."""
         ended = self.deadlines.pop_due(now)
+        self.outlived.expired(ended, now - self.deadlines.lead_us)
         gone = [copy for copy in ended if copy.here]
         for copy in gone:
             self.room.leave(copy)

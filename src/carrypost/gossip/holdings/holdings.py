@@ -98,7 +98,7 @@ class Holdings(HostTime):
         """Messages to acknowledge, and the time until which that counts, until they are read."""
         self.reminders: dict[MessageId, str] = {}
         """Finished messages that were offered again, with their offerers: the acknowledgement may be lost."""
-        self._seen: dict[int, MessageId] = {}
+        self._seen: dict[int, Copy] = {}
         """Confirmed messages by slot: their ids are stored until the deadline. All were delivered or claimed."""
         # Handles start anywhere, so that those of an earlier incarnation are not mistaken for new ones.
         self._handle = rng.randrange(_HANDLE_BASE_MAX)
@@ -366,7 +366,7 @@ class Holdings(HostTime):
         done: list[Copy] = []
         for copy in copies:
             if copy.slot not in seen and copy.given:
-                seen[copy.slot] = copy.id
+                seen[copy.slot] = copy
                 done.append(copy)
                 headers = copy.descriptor.headers
                 if headers is not None and headers.recipients and self.recipients.lists_this_host(copy.descriptor):
@@ -407,7 +407,7 @@ class Holdings(HostTime):
     def mark_confirmed(self, copy: Copy) -> None:
         """Restore a confirmation of an earlier incarnation."""
         copy.given |= DELIVERED
-        self._seen[copy.slot] = copy.id
+        self._seen[copy.slot] = copy
         self.cache.mark_done((copy,))
 
     # --- the store -----------------------------------------------------------------------------------------
@@ -472,8 +472,8 @@ class Holdings(HostTime):
         hashes, handled, known, seen = self._hashes, self._handled, self.cache.get, self._seen
         for copy in copies:
             self.forget(copy.descriptor, copy.held)
-            if expired and copy.slot in seen:
-                self._journal.delete((keys.SEEN, seen.pop(copy.slot), 0))
+            if expired and seen.pop(copy.slot, None) is not None:
+                self.cache.outlived.forget(copy, self.date_us, self._journal)
             if hashes:
                 hashes.pop(copy.slot, None)
             if copy.handle >= 0:
@@ -492,8 +492,8 @@ class Holdings(HostTime):
                 self.withheld &= ~released
                 for slot in bits(released):
                     self._withholders.pop(slot, None)
-            if self._seen:
-                for slot in bits(released):
-                    if slot in self._seen:
-                        self._journal.delete((keys.SEEN, self._seen.pop(slot), 0))
+            for slot in bits(released) if self._seen else ():
+                if (copy := self._seen.pop(slot, None)) is not None:
+                    self.cache.outlived.forget(copy, self.date_us, self._journal)
+            self.cache.outlived.sweep(self.date_us, self._journal)
         return released

@@ -58,6 +58,7 @@ class Inspection:
         self._holdings, self._interests, self._limits = context.holdings, context.interests, context.limits
         self._recipients, self._memories = context.holdings.recipients, context.holdings.cache.memories
         self._purges, self._struck = context.holdings.purged.by_node, context.holdings.recipients.struck
+        self._outlived = context.holdings.cache.outlived.ids
         self._signed = context.identity.signed
         self._author, self._node = context.identity.author, context.node
         limits, settings = context.limits, context.settings
@@ -108,6 +109,8 @@ class Inspection:
         date_us, deadline_us = self._holdings.date_of(now), found.deadline_us
         if deadline_us is not None and deadline_us <= date_us:
             raise LimitError("expired")
+        if self._outlived and found.id in self._outlived:
+            raise LimitError("expired")  # By a clock that this host has had.
         # Authors with a fast clock are common, authors a day ahead are not. A date in the future
         # would put the message ahead wherever copies are ordered by date.
         if found.created_us > date_us + self._skew_us:
