@@ -10,6 +10,7 @@ from carrypost.errors import LocalError
 from carrypost.events import Event, Published, Stored
 from carrypost.model.ids import MessageId
 from carrypost.overlay.event_numbers import event_of
+from carrypost.overlay.events import SeatFailed
 from carrypost.overlay.kept_checkpoints import EventsLost
 from carrypost.testing import Network, network
 
@@ -31,6 +32,8 @@ class World:
         """Events that are missing: destination, producer, how many."""
         self.since: dict[str, tuple[str, float]] = {}
         """Destinations of results: consumer, time of the subscription."""
+        self.failed: list[tuple[str, SeatFailed]] | None = None
+        """Brokers and their seats that failed; None: no seat may fail."""
         self.down: set[str] = set()
         self.net.watch(self._watch)
 
@@ -42,6 +45,9 @@ class World:
             self.stored[event.message] = self.given[event.message]
         elif isinstance(event, EventsLost):
             self.lost.append((event.destination, self.net.name(event.producer), event.events))
+        elif isinstance(event, SeatFailed):
+            assert self.failed is not None, f"a seat at {node} failed: {event}"
+            self.failed.append((node, event))
 
     def begin(self, links: str, consumers: str = "") -> None:
         """Link nodes, and let brokers find each other; then let consumers subscribe."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import tests.modulators  # noqa: F401 - registers every-nth
 from tests.channels import LINKS, OVERLAY, Storm, World
@@ -9,11 +10,13 @@ from tests.examples import soaked
 from tests.histories import HISTORY, Histories
 from tests.test_overlay_bounds import refused, say
 
+from carrypost.cli.node import _overlay
 from carrypost.events import Event, Published
 from carrypost.model.headers import Headers
-from carrypost.overlay.items import ITEMS, Adopt, Attach, Role
+from carrypost.overlay.events import Homed, HomeRefused
+from carrypost.overlay.items import ITEMS, Adopt, Attach, Role, Sent
 from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.snapshot import Snapshot, packed
+from carrypost.overlay.snapshot import Snapshot, digest, packed
 
 DISK_S = 0.2
 """Seconds that a batch takes to be on disk, where nodes crash between batches."""
@@ -102,6 +105,31 @@ def test_events_that_wait_for_another_seat_are_not_for_a_consumer_that_subscribe
         world.emit("p")
         net.advance(10)
         assert world.seen("results/z/1") == {"p": [6]}
+
+
+def test_a_seat_is_adopted_while_two_producers_are_away() -> None:
+    """The checkpoint has neither of them, and the new home heard of the second one first."""
+    world = Histories("ABpqyz")
+    with world.net as net:
+        world.begin("AB pA qB yA zB", "y")
+        net.consume("z", "flood")
+        net.advance(5)
+        net.unlink("A", "B")
+        for node in "ppqq":
+            world.emit(node)
+            net.advance(0.3)
+        world.link("AB")
+        net.advance(3)
+        net.unlink("q", "B")
+        net.kill("A")
+        world.link("yB")
+        net.advance(120)
+        assert net.overlay("y").homes == {"flood": "B"}
+        world.link("pB qB")
+        flow(world, 4)
+        world.settle()
+        assert [each[1:] for each in world.lost if each[0] == "results/y/1"] == [("q", 2), ("p", 1)]
+        assert world.histories("results/y/1")[-1] == ["p0", "q5", "p4", "p6", "q7"]
 
 
 def test_a_static_consumer_waits_for_its_home() -> None:
@@ -211,6 +239,86 @@ def test_a_modulator_without_state_is_adopted_without_repeating_events() -> None
         found = {each.message: each for each in reversed(net.deliveries("y"))}
         names = [each.payload.decode() for each in reversed(found.values())]
         assert sorted(names, key=lambda name: int(name[1:])) == [f"{'pq'[at % 2]}{at}" for at in range(30)]
+
+
+# --- faults of seats ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["heads", "gap", "processing"])
+def test_a_seat_that_raises_ends_no_step_and_another_broker_adopts_it(part: str) -> None:
+    """The parts fail when the next event is looked for, when one arrives, and when one is processed."""
+    world = Histories("ABpqyz")
+    world.failed, homed = [], list[Homed]()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no rain")
+
+    with world.net as net:
+        world.begin("AB pA qA pB qB yA yB zA", "yz")
+        flow(world, 5)
+        consumer = net.host("y").node
+        seats = net.host("A").overlay._overlay.seats  # noqa: SLF001
+        (seat,) = [each for each in seats if each.client.node == consumer]
+        setattr(seat, part, fail)
+        net.watch(lambda *seen: homed.append(seen[2]) if isinstance(seen[2], Homed) else None)
+        flow(world, 4, 2)
+        world.settle()
+        assert world.wrong() == []
+        assert world.lost == []
+        assert [(each.broker, each.reason) for each in homed[:1]] == [("B", "orphan")]
+        assert [(node, each.consumer, each.channel) for node, each in world.failed] == [("A", consumer, "flood")]
+        view = net.host("A").overlay.view()
+        assert (view.failed, refused(world, "A", "seat")) == (1, 1)
+        assert view.last_fault == world.failed[0][1].fault
+
+
+def test_the_consumer_and_people_are_told_why_a_seat_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Histories("Apy")
+    world.failed, told = [], list[HomeRefused]()
+    world.net.watch(lambda *seen: told.append(seen[2]) if isinstance(seen[2], HomeRefused) else None)
+
+    def fail() -> None:
+        raise RuntimeError("no rain")
+
+    with world.net as net:
+        world.begin("pA yA", "y")
+        world.emit("p")
+        net.advance(2)
+        (seat,) = net.host("A").overlay._overlay.seats  # noqa: SLF001
+        monkeypatch.setattr(seat, "heads", fail)
+        world.emit("p")
+        net.advance(10)
+        assert net.overlay("A").seats == []
+        ((reason, detail),) = [(each.reason, each.detail) for each in told]
+        assert (reason, detail.partition(" (")[0]) == ("fault", "RuntimeError: no rain")
+        shown = _overlay(msgspec.to_builtins(net.host("A").overlay.view()))
+        assert f"; 1 seat closed after an error, the last: {detail}" in shown
+        net.advance(120)
+        assert len(net.overlay("A").seats) == 1, "after a minute it may try again"
+        for _ in range(2):
+            world.emit("p")
+            net.advance(2)
+        world.settle()
+        assert world.wrong() == []
+        assert world.lost == []
+
+
+def test_a_client_cannot_stop_a_broker_by_the_events_that_its_seat_has_to_repeat() -> None:
+    world = Histories("Apqyx")
+    with world.net as net:
+        world.begin("pA qA yA xA", "y")
+        attach = Attach(Role.CONSUMER, "flood", 1, epoch=3, number=2, since_us=1, modulator=HISTORY, adopts=True)
+        say(world, "x", "A", attach)
+        say(world, "x", "A", Sent("flood", (("x", 5),)))
+        snapshot = Snapshot(3, 2, {}, b"", digest(HISTORY), repeats=(("m", 0, 2), ("x", 0, 2)))
+        headers = Headers(control=ITEMS.encode([Adopt("flood", 1, 3)]))
+        net.host("x").publish("overlay/A", packed(snapshot), headers=headers, now=round(net.now * 1e6))
+        net.advance(2)
+        net.kill("x")
+        net.advance(100)
+        flow(world, 4)
+        world.settle()
+        assert world.wrong() == []
 
 
 # --- crashes -----------------------------------------------------------------------------------------------

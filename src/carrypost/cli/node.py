@@ -237,6 +237,8 @@ def _overlay(found: Mapping[str, Any] | None) -> str:
         text += f"; seats of {', '.join(named[:_SEATS_TOLD])}{more}"
         text += f"; modulators worked {found['busy_us'] / 1e6:,.3f} s, with {many(found['faults'], 'fault')}"
         text += f"; load {found['load']:.0%}"
+    if found["failed"]:
+        text += f"; {many(found['failed'], 'seat')} closed after an error, the last: {found['last_fault']}"
     if found["homes"]:
         text += "; homes: " + ", ".join(f"{broker} ({channel})" for channel, broker in found["homes"].items())
     if found["emitted"] or found["consumed"] or found["lost"]:

@@ -52,6 +52,8 @@ class OverlayCommands:
             seats=tuple((*each.client.key[::2], each.row.epoch, each.row.number) for each in seats),
             faults=sum(each.faults for each in seats.instances),
             busy_us=sum(each.busy_us for each in seats.instances),
+            failed=seats.failed,
+            last_fault=seats.last_fault,
             emitted=overlay.producer.numbers.total,
             consumed=sum(each.row.events for each in overlay.consumers),
             lost=overlay.consumers.coverage.missed,

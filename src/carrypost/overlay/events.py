@@ -39,7 +39,8 @@ class HomeRefused(LayerEvent, frozen=True):
     broker: NodeId
     reason: str
     """`clients`, `seats` or `channels`: it has no room for more of them; `modulator`: it cannot run that of the
-    consumer; `broker`: the node is not a broker."""
+    consumer; `broker`: the node is not a broker; `fault`: it closed the seat of the consumer after an error; `moved`:
+    the seat is not there any more."""
     detail: str = ""
     """Details of the reason, for people, such as the fault of the modulator."""
 
@@ -73,3 +74,13 @@ class ModulatorFault(LayerEvent, frozen=True):
     number: int
     """Number of the event."""
     fault: str
+
+
+class SeatFailed(LayerEvent, frozen=True):
+    """A seat of this broker raised an error, and was closed. Its consumer attaches elsewhere, or again."""
+
+    consumer: NodeId
+    channel: str
+    subscription: int
+    fault: str
+    """The error and its place in the code, for people."""

@@ -17,7 +17,7 @@ from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
 from carrypost.overlay.lanes import ASK_ON_US, ASK_US, ASK_US_MAX, Lane, Room, Seat, WaitingEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
@@ -111,20 +111,19 @@ class Gaps:
 
     # --- answers -------------------------------------------------------------------------------------------
 
-    def handle_item(self, seats: Iterable[Seat], item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
+    def handle_item(self, seat: Seat, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Process the answer of a producer about missing events, or a report of producers' homes.
 
         `trusted`: the author is a broker. What it reports of other producers counts until these report something else.
         """
-        for seat in seats:
-            if isinstance(item, Start):
-                self._start(seat, item, author)
-            elif isinstance(item, Gone):
-                self._skip(seat, item, author)
-            else:
-                for producer, number in item.last:
-                    if trusted or producer == author:
-                        self._sent(seat, NodeId(producer), number, final=producer == author)
+        if isinstance(item, Start):
+            self._start(seat, item, author)
+        elif isinstance(item, Gone):
+            self._skip(seat, item, author)
+        else:
+            for producer, number in item.last:
+                if trusted or producer == author:
+                    self._sent(seat, NodeId(producer), number, final=producer == author)
 
     def _sent(self, seat: Seat, producer: NodeId, number: int, *, final: bool) -> None:
         """Process the number of a producer's last event; `final`: the producer itself reports it."""

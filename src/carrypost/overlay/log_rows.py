@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.times import MICROSECONDS
-from carrypost.overlay.events import Homed, Relocated
+from carrypost.overlay.events import Homed, Relocated, SeatFailed
 from carrypost.overlay.kept_checkpoints import EventsLost
 from carrypost.record import Kind
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from carrypost.events import Event
     from carrypost.record import Append, Record
 
-EVENTS_LOST = "events-lost"
+EVENTS_LOST, SEAT_FAILED = "events-lost", "seat-failed"
 
 
 def _lost(record: Record, t_us: int, node: str, event: EventsLost) -> None:
@@ -40,4 +40,10 @@ def _relocated(record: Record, t_us: int, node: str, event: Relocated) -> None:
     )
 
 
-ROWS: Mapping[type[Event], Append] = {EventsLost: _lost, Homed: _homed, Relocated: _relocated}
+def _failed(record: Record, t_us: int, node: str, event: SeatFailed) -> None:
+    """Append that a broker closed the seat of a consumer after an error."""
+    attrs = {"channel": event.channel, "subscription": str(event.subscription), "fault": event.fault}
+    record.add(Kind.FAILURE, t_us, node, peer=event.consumer, detail=SEAT_FAILED, attrs=attrs)
+
+
+ROWS: Mapping[type[Event], Append] = {EventsLost: _lost, Homed: _homed, Relocated: _relocated, SeatFailed: _failed}

@@ -20,6 +20,7 @@ from carrypost.overlay.snapshot import Snapshot, digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from carrypost.overlay.lanes import Seat
     from carrypost.overlay.modulator import Instance
     from carrypost.overlay.processing import Processing
     from carrypost.overlay.relocation import Variant
@@ -52,7 +53,12 @@ class MovableSeats(Seats):
 
     def load(self, client: Client, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
         """Resume an expected seat from the state that came."""
-        seat, known = self.at(client), snapshot.modulator == digest(client.item.modulator)
+        seat = self.at(client)
+        self._run(seat, self._load, seat, snapshot, epoch, variant)
+
+    def _load(self, seat: Seat, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
+        client = seat.client
+        known = snapshot.modulator == digest(client.item.modulator)
         state = snapshot.state if known and variant.state else b""
         row = SeatRow(
             epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state),
@@ -76,9 +82,11 @@ class MovableSeats(Seats):
     def adopt(self, client: Client, snapshot: Snapshot) -> None:
         """Give a consumer the seat that a snapshot is of, unless it has it: after the number in the snapshot."""
         seat = self.at(client)
-        if not seat.awaits_state:
-            return
-        self._begin(seat, adopted(client.item, snapshot), seat.processing)
+        if seat.awaits_state:
+            self._run(seat, self._adopt, seat, snapshot)
+
+    def _adopt(self, seat: Seat, snapshot: Snapshot) -> None:
+        self._begin(seat, adopted(seat.client.item, snapshot), seat.processing)
         self._gaps.expect(seat)
 
     def lacks_state(self, client: Client) -> bool:
@@ -105,7 +113,8 @@ class MovableSeats(Seats):
 
     def write(self, client: Client) -> None:
         """Write a seat to the store."""
-        self._rows.put(name_of(client), encode(self.at(client).row))
+        if (seat := self.find(client)) is not None:
+            self._rows.put(name_of(client), encode(seat.row))
 
     def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
         """Process events of each producer up to a number, and none of others; None: process all again."""
@@ -119,7 +128,8 @@ class MovableSeats(Seats):
 
     def suspend(self, client: Client) -> None:
         """Keep a seat that moved away as it is."""
-        seat = self.at(client)
+        if (seat := self.find(client)) is None:
+            return
         seat.suspended, seat.reading, seat.leaving = True, None, None
         del self._of_channels[client.item.channel][name_of(client)]
         self._gaps.clear(seat)

@@ -13,7 +13,7 @@ from carrypost.overlay.adoption import Adoptions
 from carrypost.overlay.clients import ACCEPTED
 from carrypost.overlay.destinations import Destinations
 from carrypost.overlay.item_outbox import ItemOutbox
-from carrypost.overlay.items import Abort, Detour, Detoured, MoveReason, Ready, Role, Seated
+from carrypost.overlay.items import Abort, Detour, Detoured, Homed, MoveReason, Ready, Role, Seated
 from carrypost.overlay.sources import Sources
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FAMILIES = (sources.FAMILY, sources.GONE, destinations.FAMILY)
 """First bytes of the names of rows."""
+FAULT = "fault"
+"""Refusal of a broker that closed the seat after an error."""
 
 
 class Moves:
@@ -49,7 +51,7 @@ class Moves:
         rows: RevertingRows,
         ledger: Ledger,
     ) -> None:
-        self._clients, self._detours, self._holdings = clients, detours, context.holdings
+        self._clients, self._seats, self._detours, self._holdings = clients, seats, detours, context.holdings
         self.outbox = ItemOutbox(context)
         self.sources = Sources(context, topology, clients, seats, self.outbox, rows=rows, ledger=ledger)
         self.destinations = Destinations(
@@ -99,6 +101,15 @@ class Moves:
         node, channel, subscription = consumer
         client = self._clients.table.at(node, Role.CONSUMER, channel, subscription)
         return client is not None and client.seated and self.destinations.send_on(client, to, reason, now, gain)
+
+    def forget_failed(self) -> None:
+        """Forget the clients of seats that failed, and inform them: they attach elsewhere, or again."""
+        for client, fault in self._seats.pop_failures():
+            item = client.item
+            self.sources.forget(client)
+            self.destinations.forget(client)
+            self._clients.forget(client, self._holdings.now_us)
+            self.outbox.add(client.node, Homed(item.role, item.channel, item.subscription, FAULT, detail=fault))
 
     def lost(self, broker: NodeId) -> None:
         """Note that a broker cannot be reached any more."""

@@ -401,6 +401,7 @@ class Overlay(Layer):
         self._receive_events()
         self._receive_modules(now)
         self.moves.sources.work(now)
+        self.moves.forget_failed()
         self.progress.work()
         # One part's answer may be another part's question, on the same node.
         while items := [

@@ -271,6 +271,9 @@ def adopted(item: Attach, snapshot: Snapshot) -> SeatRow:
     # A state means nothing to another modulator, or to another version of it.
     if snapshot.modulator and snapshot.modulator == digest(item.modulator):
         row.state, row.begun, row.repeats = snapshot.state, True, list(snapshot.repeats)
+        # Events are not repeated in the order in which producers can be reached, so that each one has a cursor.
+        for producer, after, _ in row.repeats:
+            row.cursors.setdefault(producer, after)
     return advanced(row)
 
 

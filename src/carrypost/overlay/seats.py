@@ -46,14 +46,16 @@ from carrypost.overlay.gaps import Gaps
 from carrypost.overlay.lanes import Leaving, Seat, WaitingEvents, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.processing import Processing, SeatRow, Step, fresh
+from carrypost.overlay.seat_table import SeatTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId
     from carrypost.overlay.items import Gone, Item, Sent, Start
     from carrypost.overlay.legs import Legs
@@ -78,21 +80,19 @@ encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(SeatRow).decode
 
 
-class Seats:
-    """The seats of one broker."""
+class Seats(SeatTable):
+    """The seats of one broker, at work."""
 
     def __init__(
         self, context: HostContext, legs: Legs, rows: RevertingRows, load: Load, meter: Meter | None = None
     ) -> None:
+        super().__init__(context.outputs)
         self._rows, self.monitor, self._meter = rows, load, meter
         self.modules = Modules(context, legs)
         self._budget = ComputeBudget(context.limits, context.settings.overlay.capacity, meter)
-        self._holdings, self._outputs = context.holdings, context.outputs
+        self._holdings = context.holdings
         self._node, self._in_reach = context.node, context.links.in_reach
         self._gaps = Gaps(context, legs)
-        self._seats: dict[bytes, Seat] = {}
-        """Seats by the name of the row."""
-        self._of_channels: dict[str, dict[bytes, Seat]] = {}
         self._leaving: dict[tuple[str, int], Seat] = {}
         """Seats whose results were passed to the host to publish, by destination and number."""
         self._speed = context.settings.overlay.speed
@@ -108,20 +108,14 @@ class Seats:
         self._worked = 0
         """Number of events processed in this step."""
 
-    def __len__(self) -> int:
-        return len(self._seats)
-
-    def __iter__(self) -> Iterator[Seat]:
-        return iter(self._seats.values())
-
     # --- clients -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to look for missing events: before that, the time is not known."""
         self._gaps.start()
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):
             seat.next_us = 0
-            self._gaps.expect(seat)
+            self._run(seat, self._gaps.expect, seat)
 
     def prepare(self, client: Client, now: int) -> Processing | None:
         """Return the modulator of a consumer, made; None if it has to wait for its module, or for its turn.
@@ -148,14 +142,21 @@ class Seats:
         """Open the seat of a consumer with the result of `prepare`, or let it continue where the consumer says."""
         name, item = name_of(client), client.item
         seat = self.find(client)
+        is_new = seat is None
         if seat is None:
             stored = self._rows.written(name)
             row = fresh(item) if stored is None else _decode(stored)
             # Later requests do not repeat the cursors, so that a restart would lose them.
             if stored is None and row.epoch and row.cursors:
                 self._rows.put(name, encode(row))
-            processing.restore(row.state)
             seat = self._add(client, row, processing)
+        self._run(seat, self._resume, seat, client, processing, is_new=is_new)
+
+    def _resume(self, seat: Seat, client: Client, processing: Processing, *, is_new: bool) -> None:
+        """Let a seat continue as its consumer says."""
+        item = client.item
+        if is_new:
+            processing.restore(seat.row.state)
             self._gaps.expect(seat)
         seat.client = client
         changed = item.modulator != seat.processing.modulator
@@ -186,27 +187,6 @@ class Seats:
         self.monitor.add(name_of(client), self._holdings.now_us)
         return seat
 
-    def find(self, client: Client) -> Seat | None:
-        """Return the seat of a consumer, which the caller may change."""
-        return self._named(name_of(client))
-
-    def at(self, client: Client) -> Seat:
-        """Return the seat of a consumer that has one, which the caller may change."""
-        seat = self.find(client)
-        assert seat is not None
-        return seat
-
-    def _named(self, name: bytes) -> Seat | None:
-        if (seat := self._seats.get(name)) is not None:
-            seat.next_us = 0
-        return seat
-
-    def _of(self, channel: str) -> Iterable[Seat]:
-        """Return the seats of a channel, all of which the caller may change."""
-        for seat in self._of_channels.get(channel, {}).values():
-            seat.next_us = 0
-            yield seat
-
     def close(self, client: Client) -> None:
         """End the seat of a consumer that left."""
         name = name_of(client)
@@ -217,6 +197,8 @@ class Seats:
             self._gaps.clear(seat)
             self._rows.delete(name)
             self.monitor.remove(name)
+            # Results of this step are published later, and must not bring its row back.
+            self._leaving = {key: each for key, each in self._leaving.items() if each is not seat}
 
     # --- events --------------------------------------------------------------------------------------------
 
@@ -228,17 +210,17 @@ class Seats:
         if not event_of(event) or address.channel_of(event.destination) != channel:
             self._outputs.refuse("event", copy.descriptor.node, copy.descriptor.shown)
             return
-        for name, seat in self._of_channels[channel].items():
-            seat.next_us = 0
-            self._enter(name, seat, copy)
+        for seat in self._of(channel):
+            self._run(seat, self._enter, seat, copy)
 
-    def _enter(self, name: bytes, seat: Seat, copy: Copy) -> None:
+    def _enter(self, seat: Seat, copy: Copy) -> None:
         if self._gaps.enter(seat, copy):
-            self.monitor.arrived(name, seat.processing.event_us, self._holdings.now_us)
+            self.monitor.arrived(name_of(seat.client), seat.processing.event_us, self._holdings.now_us)
 
     def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
         """Process what producers, and homes of producers (`trusted`), report about missing events."""
-        self._gaps.handle_item(self._of(item.channel), item, author, trusted=trusted)
+        for seat in self._of(item.channel):
+            self._run(seat, self._gaps.handle_item, seat, item, author, trusted=trusted)
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are requested again."""
@@ -246,31 +228,20 @@ class Seats:
         gone = {copy.id for copy in copies if event_of(copy.descriptor.original)} if self._seats else set()
         if self._turn is not None and self._turn[0].id in gone:
             self._end_turn()
-        for seat in self._seats.values() if gone else ():
-            self._gaps.forget(seat, gone)
-
-    @property
-    def due_us(self) -> int:
-        """Time at which `expire` or `work` has something to do."""
-        due_us = NEVER
-        # Asked after every step. A cached time per seat makes it one comparison for the many that
-        # have nothing to do.
-        for seat in self._seats.values():  # Most have nothing to do, and cost one look.
-            next_us = seat.next_us
-            if not next_us:
-                next_us = seat.next_us = seat.due_us
-            if next_us < due_us:
-                due_us = next_us
-        return due_us
+        for seat in list(self._seats.values()) if gone else ():
+            self._run(seat, self._gaps.forget, seat, gone)
 
     def expire(self, now: int) -> None:
         """Look for missing events at other seats, and ask producers for them; skip those that are missing for long."""
         waiting = WaitingEvents(self._of_channels)
-        for name, seat in [(name, each) for name, each in self._seats.items() if each.next_us <= now]:
-            seat.next_us = 0
-            for copy in self._gaps.here(seat, waiting, now):
-                self._enter(name, seat, copy)
-            self._gaps.expire(seat, now)
+        for seat in [each for each in self._seats.values() if each.next_us <= now]:
+            self._run(seat, self._expire, seat, waiting, now)
+
+    def _expire(self, seat: Seat, waiting: WaitingEvents, now: int) -> None:
+        seat.next_us = 0
+        for copy in self._gaps.here(seat, waiting, now):
+            self._enter(seat, copy)
+        self._gaps.expire(seat, now)
 
     def pop_items(self) -> list[tuple[NodeId, Item]]:
         """Return the items for producers, once."""
@@ -293,30 +264,35 @@ class Seats:
         drafts = []
         programs: list[tuple[Seat, Copy, bool]] = []
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
-            if seat.after_us > now or seat.suspended or seat.awaits_state:
-                continue
-            seat.next_us = 0
-            checkpoint = seat.checkpoint_us <= now
-            heads = [] if checkpoint else seat.heads()
-            if heads and seat.keep_us > now and self._asks(seat):
-                seat.after_us = now + _LOOK_US
-            elif heads:
-                copy = seat.reading or self._next(seat, heads, now)
-                if seat.after_us > now:
-                    continue
-                self._worked += 1
-                if seat.processing.is_program:
-                    programs.append((seat, copy, len(heads) > 1 or seat.has_next(copy)))
-                elif not self._budget.is_over:
-                    drafts += self._process(seat, copy, now)
-            elif checkpoint or seat.mute_us <= now:
-                result_of = seat.processing.checkpoint if checkpoint else seat.processing.mute
-                drafts += self._leave(
-                    seat, result_of(seat.row, seat.destination, self._event_us, signed=self._signed), now
-                )
+            if seat.after_us <= now and not seat.suspended:
+                drafts += self._run(seat, self._work_for, seat, now, programs) or []
         drafts += self._run_programs(programs, now)
         self._payloads = {}
         return drafts
+
+    def _work_for(self, seat: Seat, now: int, programs: list[tuple[Seat, Copy, bool]]) -> list[Draft]:
+        """Process one event of a seat, or add it to those for clients' own code; return the results to publish."""
+        if seat.awaits_state:
+            return []
+        seat.next_us = 0
+        checkpoint = seat.checkpoint_us <= now
+        heads = [] if checkpoint else seat.heads()
+        if heads and seat.keep_us > now and self._asks(seat):
+            seat.after_us = now + _LOOK_US
+        elif heads:
+            copy = seat.reading or self._next(seat, heads, now)
+            if seat.after_us > now:
+                return []
+            self._worked += 1
+            if seat.processing.is_program:
+                programs.append((seat, copy, len(heads) > 1 or seat.has_next(copy)))
+            elif not self._budget.is_over:
+                return self._process(seat, copy, now)
+        elif checkpoint or seat.mute_us <= now:
+            result_of = seat.processing.checkpoint if checkpoint else seat.processing.mute
+            step = result_of(seat.row, seat.destination, self._event_us, signed=self._signed)
+            return self._leave(seat, step, now)
+        return []
 
     def _next(self, seat: Seat, heads: Sequence[Copy], now: int) -> Copy:
         """Return the event that a seat processes next. It takes its time (`after_us`) where nothing measures that."""
@@ -347,7 +323,7 @@ class Seats:
                 continue
             budget.raise_least(min(used_us, least_us))
             if copy.id in self._payloads and budget.has_time:
-                made += self._run_program(seat, copy, now)
+                made += self._run(seat, self._run_program, seat, copy, now) or []
                 if not waits:
                     continue
             elif self._turn is None or self._turn[1] <= now:
@@ -462,17 +438,22 @@ class Seats:
             if headers is None or headers.covers is None:
                 continue
             seat = self._leaving.pop((copy.descriptor.destination, headers.covers.number), None)
-            if seat is not None and (leaving := seat.leaving) is not None:
-                leaving.numbers.discard(headers.covers.number)
-                nbytes = copy.descriptor.length + copy.descriptor.wire_bytes
-                seat.checkpoints.sent(nbytes)
-                if not headers.covers.mute:
-                    seat.flow.sent(nbytes)
-                if not leaving.numbers:
-                    seat.mute_us, seat.spoke_us = NEVER, self._holdings.now_us
-                    if headers.covers.mute and copy.descriptor.size:
-                        seat.checkpoints.begin(self._holdings.now_us)
-                    self._took(seat, leaving.row, copy.descriptor)
+            if seat is not None:
+                self._run(seat, self._published, seat, copy, headers.covers)
+
+    def _published(self, seat: Seat, copy: Copy, covers: Covers) -> None:
+        if (leaving := seat.leaving) is None:
+            return
+        leaving.numbers.discard(covers.number)
+        nbytes = copy.descriptor.length + copy.descriptor.wire_bytes
+        seat.checkpoints.sent(nbytes)
+        if not covers.mute:
+            seat.flow.sent(nbytes)
+        if not leaving.numbers:
+            seat.mute_us, seat.spoke_us = NEVER, self._holdings.now_us
+            if covers.mute and copy.descriptor.size:
+                seat.checkpoints.begin(self._holdings.now_us)
+            self._took(seat, leaving.row, copy.descriptor)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -490,11 +471,13 @@ class Seats:
         """Go back to what is on disk."""
         for name in names:
             if (seat := self._named(name)) is not None:
-                stored = self._rows.written(name)
-                seat.row = seat.begin if stored is None else _decode(stored)
-                seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
-                seat.processing.revert(seat.row)
-                for producer in seat.lanes:
-                    if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
-                        seat.row.cursors[producer] = 0
-                    self._gaps.look(seat, producer)
+                self._run(seat, self._revert, seat, self._rows.written(name))
+
+    def _revert(self, seat: Seat, stored: bytes | None) -> None:
+        seat.row = seat.begin if stored is None else _decode(stored)
+        seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
+        seat.processing.revert(seat.row)
+        for producer in seat.lanes:
+            if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
+                seat.row.cursors[producer] = 0
+            self._gaps.look(seat, producer)

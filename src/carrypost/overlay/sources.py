@@ -295,6 +295,11 @@ class Sources:
             if was_moved and move.source.state is SourceState.GONE:
                 self._disown(move.client)
 
+    def forget(self, client: Client) -> None:
+        """Forget the move of a seat that ended. Other brokers stop to wait for it by themselves."""
+        if self._moves.pop(client.digest, None) is not None:
+            self._rows.delete(FAMILY + client.digest)
+
     def _disown(self, client: Client) -> None:
         """Inform a consumer that its seat is not here, and perhaps nowhere: it has another broker adopt it."""
         item = client.item

@@ -42,6 +42,10 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Events that the modulators of these seats failed with, in this life."""
     busy_us: int
     """Execution time of the modulators of these seats, in this life: measured on nodes, as declared in emulation."""
+    failed: int
+    """Seats that it closed because of an error, in this life."""
+    last_fault: str
+    """The last of these errors, for people; empty if there was none."""
     emitted: int
     """Events that it sent, in all its lives."""
     consumed: int
