@@ -6,16 +6,18 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from tests.hostile import message
 
 from carrypost.config import Settings
 from carrypost.emu.engine import driver as emulated
-from carrypost.errors import MessageFormatException, PayloadError
+from carrypost.errors import DecodeError, MessageFormatException, PayloadError
 from carrypost.events import Delivered, PayloadWanted
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.model.descriptor import decode
 from carrypost.model.headers import Covers, Headers
 from carrypost.mom.commands import UnitOfWork
 from carrypost.security.identity import Identity
@@ -85,6 +87,7 @@ def test_a_number_of_an_event_is_not_the_programs_and_its_descriptor_fits_into_a
         (Covers(1, 1, ("a", "a")), "listed twice"),
         (Covers(1, 1, ("a", b"b")), "all as text or all as bytes"),
         (Covers(1, 1, ("",)), "all as text or all as bytes"),
+        (Covers(1, 1, (bytes(15),)), "all as text or all as bytes"),
         (Covers(1, 1, ("a",), ((1, 0, 1),)), "of no producer"),
         (Covers(1, 1, ("a",), ((0, 4, 3),)), "ends before it begins"),
         (Covers(1, 1, ("a",), ((0, 4, 5),) * 129), "covers"),
@@ -93,6 +96,15 @@ def test_a_number_of_an_event_is_not_the_programs_and_its_descriptor_fits_into_a
 def test_a_result_that_covers_nothing_readable_is_refused(covers: Covers, fault: str) -> None:
     with pytest.raises(PayloadError, match=fault):
         counted().publish("results/b/1", b"", headers=Headers(covers=covers), now=0)
+
+
+@pytest.mark.parametrize(("signed", "producer"), [(True, "nobody"), (False, bytes(16))])
+def test_a_result_names_producers_in_the_way_of_its_author(signed: bool, producer: str | bytes) -> None:
+    covers = Covers(1, 1, (producer,), ((0, 0, 1),))
+    identity = Identity.derived(1, "a") if signed else Identity.plain("a")
+    result = message(identity, b"", headers=Headers(covers=covers)).descriptor
+    with pytest.raises(DecodeError, match="named in another way than the author"):
+        decode(result.wire)
 
 
 def test_a_result_says_what_it_covers() -> None:

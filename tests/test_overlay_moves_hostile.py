@@ -9,21 +9,26 @@ import pytest
 from tests.channels import OVERLAY
 from tests.relocating import Relocating
 
+from carrypost.model.descriptor import decode
 from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import NodeId
 from carrypost.overlay.items import (
     ITEMS,
     Abort,
+    Attach,
     Detour,
     Detoured,
     Handoff,
     Homed,
     Item,
     Moving,
+    Past,
+    Progress,
     Ready,
     Report,
     Role,
     Seated,
+    Sent,
     State,
 )
 from carrypost.overlay.relocation import HandoffId
@@ -139,6 +144,45 @@ def test_an_offer_counts_with_the_consumers_own_and_latest_word_only() -> None:
         play.emit()
         assert play.world.wrong(play.results) == [], "nobody named it, so its results do not count"
         assert play.net.overlay("y").homes == {"flood": "B"}
+        play.net.advance(60)
+        play.check("B", 1)
+
+
+def test_an_offer_whose_attach_ends_before_the_state_comes_changes_nothing() -> None:
+    with scene() as play:
+        attach = play.attach_of("B")
+        ends_s = decode(attach).ends_us / 1e6
+        play.net.advance(ends_s - play.net.now - 10)
+        play.say("C", "D", Handoff(play.h("C", 7)), origin=attach)
+        assert len(play.net.overlay("D").seats) == 1
+        play.net.advance(ends_s - play.net.now + 1)
+        play.say("C", "D", State(play.h("C", 7)), payload=packed(Snapshot(7, 99, {})))
+        assert play.refused("D") == 1
+        play.check("B", 1)
+
+
+def test_producers_that_are_named_by_what_is_no_id_are_refused_when_an_item_is_read() -> None:
+    with scene(security="signed") as play:
+        play.say("C", "D", Handoff(play.h("C", 7)), origin=play.attach_of("B"))
+        state = Snapshot(7, 99, {"nobody": 3}, runs=(("nobody", 2, 3),))
+        play.say("C", "D", State(play.h("C", 7)), payload=packed(state))
+        assert play.refused("D", "snapshot") == 1
+        bad: list[Item] = [
+            Sent("flood", (("nobody", 5),)),
+            Attach(Role.CONSUMER, "flood", 3, epoch=1, since_us=1, cursors=(("nobody", 5),)),
+            Progress("flood", 1, (("nobody", 5),)),
+            Past("flood", (("nobody", 5),)),
+            Report("flood", 1, "nobody", 1, 2),
+            Report("flood", 1, play.node("A"), 1, 2, others=(("nobody", 1),)),
+            Ready(play.h("B"), last=(("nobody", 5),)),
+            Ready(HandoffId(NodeId("nobody"), 1, 1)),
+            Detour(play.h("C"), "flood", "nobody"),
+        ]
+        before = play.refused("B")
+        for item in bad:
+            play.say("C", "B", item)
+        assert play.refused("B") == before + len(bad)
+        assert play.net.host("D").overlay.view().failed == play.net.host("B").overlay.view().failed == 0
         play.net.advance(60)
         play.check("B", 1)
 

@@ -23,7 +23,7 @@ FULL = Snapshot(
 
 @pytest.mark.parametrize("snapshot", [FULL, Snapshot(1, 0, {}), Snapshot(1, 0, {}, repeats=(("p", 2, 3),))])
 def test_a_snapshot_is_read_as_it_was_packed(snapshot: Snapshot) -> None:
-    assert unpacked(packed(snapshot), LIMITS) == snapshot
+    assert unpacked(packed(snapshot), LIMITS, signed=False) == snapshot
 
 
 def wire(**changed: object) -> bytes:
@@ -67,7 +67,7 @@ BAD: dict[str, bytes | Blank] = {
 
 
 def test_the_fields_that_are_changed_are_right_as_they_are() -> None:
-    assert unpacked(wire(), LIMITS) == Snapshot(
+    assert unpacked(wire(), LIMITS, signed=False) == Snapshot(
         1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),), 3, {"q": 4}
     )
 
@@ -75,7 +75,7 @@ def test_the_fields_that_are_changed_are_right_as_they_are() -> None:
 @pytest.mark.parametrize("name", BAD)
 def test_bad_payloads_are_refused(name: str) -> None:
     with pytest.raises(RemoteError) as refused:
-        unpacked(BAD[name], LIMITS)
+        unpacked(BAD[name], LIMITS, signed=False)
     assert refused.value.reason == "snapshot"
 
 
@@ -86,7 +86,7 @@ def test_damaged_payloads_are_refused_or_read_within_the_bounds() -> None:
         for _ in range(chance.randint(1, 4)):
             damaged[chance.randrange(len(damaged))] = chance.randrange(256)
         with suppress(RemoteError):
-            found = unpacked(bytes(damaged[: chance.randint(1, len(damaged))]), LIMITS)
+            found = unpacked(bytes(damaged[: chance.randint(1, len(damaged))]), LIMITS, signed=False)
             assert len(found.cursors) <= LIMITS.clients_max
             assert len(found.runs) + len(found.repeats) <= LIMITS.runs_max
 
@@ -97,7 +97,7 @@ def test_the_largest_snapshot_is_read() -> None:
         repeats=[("3".rjust(256, "n"), 2**53 - 7 + at, 2**53 - 6 + at) for at in range(6)],
     )  # fmt: skip
     assert len(packed(largest)) <= bytes_max(LIMITS)
-    assert unpacked(packed(largest), LIMITS).state == bytes(100)
+    assert unpacked(packed(largest), LIMITS, signed=False).state == bytes(100)
 
 
 def test_digests_tell_modulators_apart() -> None:

@@ -358,7 +358,7 @@ def decode(wire: bytes) -> Descriptor:
     if descriptor.barrier and not _well_named(descriptor):
         raise DecodeError("descriptor", "the barrier names nodes in another way than the author")
     if descriptor.headers is not None:
-        wrong = headers.fault(descriptor.headers, descriptor.attributes)
+        wrong = headers.fault(descriptor.headers, descriptor.attributes, signed=descriptor.signed)
         if wrong is None and (named := descriptor.headers.recipients):
             wrong = recipient_lists.fault(
                 named,

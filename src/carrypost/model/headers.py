@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from carrypost.errors import PayloadError
+from carrypost.model.ids import DIGEST_BYTES
 from carrypost.model.properties import AttributeValue, misfit
 from carrypost.model.times import TIME_US_MAX
 
@@ -177,11 +178,14 @@ def checked(headers: Headers, attributes: Mapping[str, AttributeValue]) -> Heade
     return None if made == _NONE else made
 
 
-def fault(headers: Headers, attributes: Mapping[str, AttributeValue]) -> str | None:
-    """Return the fault of headers that types alone do not exclude, or None."""
+def fault(headers: Headers, attributes: Mapping[str, AttributeValue], *, signed: bool | None = None) -> str | None:
+    """Return the fault of headers that types alone do not exclude, or None.
+
+    `signed`: True if the author has a key, False if it has a plain name, None if that is not known yet.
+    """
     if headers.correlation is not None and headers.correlation_bytes is not None:
         return "a correlation must be text or bytes, not both"
-    if headers.covers is not None and (wrong := _covers_fault(headers.covers)) is not None:
+    if headers.covers is not None and (wrong := _covers_fault(headers.covers, signed)) is not None:
         return wrong
     return misfit(attributes, headers.property_types) if headers.property_types else None
 
@@ -189,10 +193,13 @@ def fault(headers: Headers, attributes: Mapping[str, AttributeValue]) -> str | N
 _NAMINGS: tuple[set[type], ...] = (set(), {str}, {bytes})
 
 
-def _covers_fault(covers: Covers) -> str | None:
+def _covers_fault(covers: Covers, signed: bool | None) -> str | None:
     named = covers.producers
-    if "" in named or b"" in named or {type(each) for each in named} not in _NAMINGS:
+    kinds = {type(each) for each in named}
+    if "" in named or kinds not in _NAMINGS or any(len(each) != DIGEST_BYTES for each in named if type(each) is bytes):
         return "the producers of events are named by ids, all as text or all as bytes"
+    if signed is not None and kinds == {str if signed else bytes}:
+        return "the producers of events are named in another way than the author"
     if len(set(named)) < len(named):
         return "a producer of events is listed twice"
     if any(at >= len(named) or after > upto for at, after, upto in covers.runs):

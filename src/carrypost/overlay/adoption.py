@@ -30,7 +30,8 @@ class Adoptions:
     """States of seats that consumers send to one broker."""
 
     def __init__(self, context: HostContext, clients: ClientManager, seats: MovableSeats, outbox: ItemOutbox) -> None:
-        self._limits, self._clients, self._seats, self._outbox = context.limits, clients, seats, outbox
+        self._limits, self._signed = context.limits, context.identity.signed
+        self._clients, self._seats, self._outbox = clients, seats, outbox
 
     def receive(self, item: Adopt, copy: Copy, _now: int) -> bool | Reader:
         """Return a function that reads the state of a seat that waits for it; confirm again if a seat has it.
@@ -47,7 +48,7 @@ class Adoptions:
         return True
 
     def _read(self, item: Adopt, consumer: NodeId, payload: bytes | Blank) -> bool:
-        snapshot = unpacked(payload, self._limits)
+        snapshot = unpacked(payload, self._limits, signed=self._signed)
         fits = snapshot.epoch == item.epoch and not snapshot.runs
         if not fits or not self.adopt(item, consumer, snapshot):
             return False

@@ -14,7 +14,7 @@ import msgspec
 from carrypost.model.times import NEVER
 from carrypost.overlay.clients import ACCEPTED, LEASE_US, Refusal
 from carrypost.overlay.events import LOAD
-from carrypost.overlay.items import ITEMS, Abort, Attach, Handoff, Homed, Ready, Role, Seated, State
+from carrypost.overlay.items import Abort, Attach, Handoff, Homed, Ready, Role, Seated, State, items_of
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.relocation import (
     VARIANTS,
@@ -74,7 +74,7 @@ class Destinations:
         rows: RevertingRows,
     ) -> None:
         self._holdings, self._outputs, self._limits = context.holdings, context.outputs, context.limits
-        self._settings, self._rows = context.settings.overlay, rows
+        self._settings, self._rows, self._signed = context.settings.overlay, rows, context.identity.signed
         self._clients, self._seats, self._sources, self._outbox = clients, seats, sources, outbox
         self._exchanges = exchanges
         self._moves: dict[bytes, _Move] = {}
@@ -141,7 +141,7 @@ class Destinations:
         check_origin(descriptor)
         self._prune()
         origin, author = descriptor.original, descriptor.node
-        items, _ = ITEMS.items_of(origin)
+        items, _ = items_of(origin)
         if item.h.source != author or len(items) != 1 or not isinstance(items[0], Attach):
             return False
         # The lease counts from the consumer's own request. A broker that passes a seat on cannot
@@ -200,6 +200,7 @@ class Destinations:
         return False
 
     def _find(self, h: HandoffId) -> _Move | None:
+        self._prune()
         return next((each for each in self._moves.values() if each.destination.handoff == h), None)
 
     def aborted(self, item: Abort, author: NodeId, now: int) -> bool:
@@ -220,7 +221,7 @@ class Destinations:
         return self._act(move, move.destination.handle_source(author, DestinationInput.STATE, now))
 
     def _load(self, h: HandoffId, payload: bytes | Blank) -> bool:
-        move, snapshot = self._find(h), unpacked(payload, self._limits)
+        move, snapshot = self._find(h), unpacked(payload, self._limits, signed=self._signed)
         # Only a settled seat moves, so that an honest source sends no repeats.
         if move is None or snapshot.epoch != h.epoch or snapshot.repeats:
             return False

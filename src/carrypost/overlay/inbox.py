@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from carrypost.errors import RemoteError
 from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay.items import ITEMS, Pass, may_say
+from carrypost.overlay.items import Pass, items_of, may_say
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -68,7 +68,7 @@ class Inbox:
     def receive(self, copy: Copy, *, to_all: bool) -> None:
         """Process the items of a message."""
         descriptor, author = copy.descriptor, copy.descriptor.node
-        items, unread = ITEMS.items_of(descriptor)
+        items, unread = items_of(descriptor)
         allowed = [
             item
             for item in items

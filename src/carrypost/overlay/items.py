@@ -20,7 +20,7 @@ import msgspec
 from carrypost.local.control import ItemKinds
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
-from carrypost.model.ids import PREFIX_BYTES
+from carrypost.model.ids import PREFIX_BYTES, is_node_id
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.entries import DIGEST_BYTES, ENTRIES_BYTES_MAX, HOPS_MAX, STAMPS_BYTES_MAX
 from carrypost.overlay.home_choice import OTHERS_MAX
@@ -30,8 +30,9 @@ from carrypost.overlay.relocation import HandoffId
 from carrypost.overlay.routes import ROUTE_BROKERS_MAX, ROUTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
 
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 
 CURSORS_MAX = 64
@@ -306,6 +307,30 @@ def shortened(item: Attach) -> Attach:
     while item.cursors and ITEMS.encoded_size(item) > ATTACH_BYTES_MAX:
         item = msgspec.structs.replace(item, cursors=item.cursors[len(item.cursors) // 2 + 1 :])
     return item
+
+
+def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:
+    """Return the items of a message, and the number of those that cannot be read, or name nodes by what is no id.
+
+    Names are checked here, once: later a name may be stored, or encoded as an id, and must not fail there.
+    """
+    found, unread = ITEMS.items_of(descriptor)
+    sound = [each for each in found if not descriptor.signed or all(map(is_node_id, _nodes(each)))]
+    return sound, unread + len(found) - len(sound)
+
+
+def _nodes(item: Item) -> Iterator[str]:
+    """Return the nodes that an item names."""
+    if isinstance(item, OfRelocation):
+        yield item.h.source
+    if isinstance(item, Moving | Detour):
+        yield item.to
+    elif isinstance(item, Report):
+        yield from (item.candidate, *(node for node, _ in item.others))
+    elif isinstance(item, Attach | Progress | Past):
+        yield from (node for node, _ in item.cursors)
+    elif isinstance(item, Sent | Detoured | Ready):
+        yield from (node for node, _ in item.last or ())
 
 
 # --- allowed authors of items ------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class KeptCheckpoints:
 
     def __init__(self, context: HostContext, rows: RevertingRows) -> None:
         self._rows, self._limits, self._outputs = rows, context.limits, context.outputs
+        self._signed = context.identity.signed
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """The checkpoint that was read last."""
 
@@ -69,7 +70,7 @@ class KeptCheckpoints:
         if (payload := self._payloads.pop(copy.id, None)) is None:
             return {}
         try:
-            snapshot = unpacked(payload, self._limits)
+            snapshot = unpacked(payload, self._limits, signed=self._signed)
             if (snapshot.epoch, snapshot.number) != (covers.epoch, covers.number) or snapshot.repeats or snapshot.runs:
                 raise DecodeError("snapshot", "the snapshot is of another seat, or of another time")
         except RemoteError as error:
@@ -101,7 +102,7 @@ class KeptCheckpoints:
         """Return the last checkpoint of the present modulator; None if it has no state, or gave no results yet."""
         stored = self._rows.latest(found.checkpoint_name) if found.row.keeps else None
         try:
-            kept = None if stored is None else unpacked(stored, self._limits)
+            kept = None if stored is None else unpacked(stored, self._limits, signed=self._signed)
         except RemoteError:  # The limits were other ones when it was stored.
             return None
         return kept if kept is not None and kept.modulator == digest(found.row.modulator) else None

@@ -53,8 +53,8 @@ class MovableSeats(Seats):
 
     def load(self, client: Client, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
         """Resume an expected seat from the state that came."""
-        seat = self.at(client)
-        self._run(seat, self._load, seat, snapshot, epoch, variant)
+        if (seat := self.find(client)) is not None:
+            self._run(seat, self._load, seat, snapshot, epoch, variant)
 
     def _load(self, seat: Seat, snapshot: Snapshot, epoch: int, variant: Variant) -> None:
         client = seat.client

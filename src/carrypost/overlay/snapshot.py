@@ -21,6 +21,7 @@ import msgspec
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.ids import is_node_id
 from carrypost.model.times import TIME_US_MAX
 
 if TYPE_CHECKING:
@@ -126,8 +127,11 @@ def bytes_max(limits: Limits) -> int:
     return limits.modulator_state_bytes_max + around
 
 
-def unpacked(payload: bytes | Blank, limits: Limits) -> Snapshot:
-    """Return a snapshot that came from another node; raises `RemoteError` for anything else."""
+def unpacked(payload: bytes | Blank, limits: Limits, *, signed: bool) -> Snapshot:
+    """Return a snapshot that came from another node; raises `RemoteError` for anything else.
+
+    `signed`: nodes have keys, so that producers are named by ids.
+    """
     if isinstance(payload, Blank) or len(payload) > bytes_max(limits):
         raise LimitError("snapshot", "a snapshot is longer than any seat's state")
     try:
@@ -139,6 +143,8 @@ def unpacked(payload: bytes | Blank, limits: Limits) -> Snapshot:
         raise LimitError("snapshot", "a snapshot has more producers or runs than a seat may have")
     if len(wire.state) > limits.modulator_state_bytes_max:
         raise LimitError("snapshot", "a snapshot has a larger state than a modulator may have")
+    if signed and not all(map(is_node_id, wire.producers)):
+        raise DecodeError("snapshot", "a snapshot names a producer by a text that is not the id of a node")
     return _checked(wire)
 
 
