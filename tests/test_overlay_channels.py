@@ -181,6 +181,8 @@ def test_what_others_say_of_a_producers_events_changes_nothing() -> None:
         assert refused(world, "p", "overlay") == before + 1, "x is no broker"
         say(world, "A", "p", Replay("flood", 0, 5), Replay("flood", 0, 2**40))
         assert refused(world, "p", "replays") == 1
+        say(world, "A", "p", Replay("flood", 0, 5), *[Replay(f"made-up-{number}", 0, 5) for number in range(4)])
+        assert refused(world, "p", "replays") == 1 + 3, "channels of which p has no events count as one"
         assert world.seen("results/y/1") == {"p": [1, 2, 3, 4, 5]}
 
 

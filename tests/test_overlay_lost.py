@@ -75,6 +75,33 @@ def test_a_seat_that_moves_still_tells_what_it_skipped() -> None:
         assert world.lost == [("results/y/1", "p", 3)]
 
 
+def test_seats_of_many_channels_that_lose_their_home_get_all_events() -> None:
+    """All of them ask the producer at the same time."""
+    world = World("ABpy")
+    channels = [f"flood-{number}" for number in range(8)]
+    with world.net as net:
+        world.begin("AB pA yA yB")
+        for channel in channels:
+            net.consume("y", channel)
+        net.advance(5)
+        for number in range(3):
+            for channel in channels:
+                net.emit("p", channel, f"{channel} {number}".encode())
+            net.advance(1)
+        net.kill("A")
+        for number in range(3, 8):
+            for channel in channels:
+                net.emit("p", channel, f"{channel} {number}".encode())
+            net.advance(1)
+        net.link("p", "B")
+        net.advance(15)
+        for channel in channels:
+            net.emit("p", channel, f"{channel} 8".encode())
+        net.advance(90)
+        assert world.lost == []
+        assert len({each.payload for each in net.deliveries("y")}) == 9 * len(channels)
+
+
 def test_a_seat_skips_no_more_gaps_than_a_result_can_tell_of() -> None:
     world = World("ABy")
     with world.net as net:

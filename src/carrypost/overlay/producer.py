@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PASSED = b"Q"
 """First byte of the names of rows: numbers of the last events that are on their way, by channel."""
 _PAUSE_US = 500_000
-"""Delay before a broker is answered again."""
+"""Delay before a broker is answered again about the same channel."""
 
 
 class Producer:
@@ -65,8 +65,9 @@ class Producer:
         """By channel: up to this number all events are on their way, or gone."""
         self._settled: dict[str, set[int]] = {}
         """Later events that are on their way, or gone, out of turn."""
-        self._answered: dict[NodeId, int] = {}
-        """Brokers that were answered, and when they may ask again; at most as many as are known."""
+        self._answered: dict[tuple[NodeId, str], int] = {}
+        """Brokers that were answered, by channel, and when they may ask again. Channels without events of this node
+        count as one, so that a broker that invents channels is answered no more often, and needs no more room."""
         self._items: list[tuple[NodeId, Item]] = []
 
     # --- an earlier life -----------------------------------------------------------------------------------
@@ -193,13 +194,14 @@ class Producer:
         Events that are still on their way to the broker are not sent twice: where paths are full, replays would add to
         the queue that they are meant to shorten.
         """
-        if self._answered.get(broker, 0) > now:
+        log, last = self._log.get(item.channel, {}), self.numbers.written(item.channel)
+        asker = broker, item.channel if last else ""
+        if self._answered.get(asker, 0) > now:
             self._outputs.refuse("replays", broker)
             return
         if len(self._answered) >= self._askers_max:
-            self._answered = {node: until_us for node, until_us in self._answered.items() if until_us > now}
-        self._answered[broker] = now + _PAUSE_US
-        log, last = self._log.get(item.channel, {}), self.numbers.written(item.channel)
+            self._answered = {each: until_us for each, until_us in self._answered.items() if until_us > now}
+        self._answered[asker] = now + _PAUSE_US
         after, upto = item.after, min(item.upto, last)
         if item.upto > last:
             self._send(broker, Sent(item.channel, ((self._node, last),)))
