@@ -76,6 +76,29 @@ def test_producers_that_say_where_their_events_begin_fill_a_seat_and_no_more() -
         assert world.faults() == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_producer_beyond_those_that_a_seat_knows_displaces_the_one_that_was_idle_longest(restart: bool) -> None:
+    world = World("ABpqrsy", limits={"clients_max": 3})
+    with world.net as net:
+        world.begin("AB pA qA rB sB yB", "y")
+        for node in "pqrpr":
+            world.emit(node)
+            net.advance(2)
+        if restart:
+            net.kill("B")
+            net.restart("B")
+            net.advance(10)
+        for node in "ssqpqrs":
+            world.emit(node)
+            net.advance(4)
+            assert lanes_of(world, "B") <= 3
+        world.settle()
+        assert world.faults() == []
+        assert world.seen("results/y/1") == {"p": [1, 2, 3], "q": [1, 2, 3], "r": [1, 2, 3], "s": [1, 2, 3]}
+        assert world.lost == []
+        assert refused(world, "B", "lanes") == 0
+
+
 # --- bytes and events in lanes -----------------------------------------------------------------------------
 
 

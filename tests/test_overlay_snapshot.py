@@ -31,6 +31,7 @@ def wire(**changed: object) -> bytes:
     fields = {
         "epoch": 1, "number": 2, "producers": ("p", "q"), "cursors": ((0, 5), (1, 1)), "runs": ((0, 4, 5),),
         "repeats": ((0, 5, 6),), "modulator": b"12345678", "state": b"", "discarded": 3, "lacks": ((1, 4),),
+        "since_us": 7,
     }  # fmt: skip
     return msgspec.msgpack.encode(list((fields | changed).values()))
 
@@ -68,7 +69,7 @@ BAD: dict[str, bytes | Blank] = {
 
 def test_the_fields_that_are_changed_are_right_as_they_are() -> None:
     assert unpacked(wire(), LIMITS, signed=False) == Snapshot(
-        1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),), 3, {"q": 4}
+        1, 2, {"p": 5, "q": 1}, b"", b"12345678", (("p", 4, 5),), (("p", 5, 6),), 3, {"q": 4}, 7
     )
 
 

@@ -52,14 +52,14 @@ class Gaps:
         """Add an event to its lane. Returns True if the seat will process it and did not have it before."""
         event = copy.descriptor.original
         number, producer = event_of(event), event.node
-        if (lane := self._lane(seat, producer)) is None:
+        if (lane := self._lane(seat, producer, has_events=True)) is None:
             return False
         cursor = seat.row.cursors.get(producer)
         if producer in seat.skips:
             self.skip_to(seat, producer, number)
             cursor = seat.row.cursors[producer]
-        # The first event of all needs no question about the beginning.
-        elif cursor is None and number == 1:
+        # The first event of all needs no question about the beginning, unless its producer may have been forgotten.
+        elif cursor is None and number == 1 and event.created_us >= seat.row.since_us:
             cursor = seat.row.cursors[producer] = 0
         lane.last = max(lane.last, number)
         if number in lane.events or (cursor is not None and number <= cursor):
@@ -76,10 +76,11 @@ class Gaps:
             seat.skips.discard(producer)
             seat.pass_over(producer, number - 1)
 
-    def _lane(self, seat: Seat, producer: NodeId) -> Lane | None:
+    def _lane(self, seat: Seat, producer: NodeId, *, has_events: bool = False) -> Lane | None:
         """Return the lane of a producer; None if there is no room for one more, after counting a refusal.
 
-        Any node can name producers that do not exist. So an unconfirmed producer loses its lane to the next one.
+        Any node can name producers that do not exist. So an unconfirmed producer loses its lane to the next one, and
+        only a producer that `has_events` displaces the one that was idle for the longest time.
         """
         if (lane := seat.lanes.get(producer)) is not None:
             return lane
@@ -87,10 +88,14 @@ class Gaps:
         if len(known) >= self._clients_max and producer not in known:
             before_us = self._holdings.now_us - self._gap_us
             unsure = next((each for each in seat.lanes if seat.is_unsure(each, before_us)), None)
-            if unsure is None:
+            displaced = seat.idle() if unsure is None and has_events else unsure
+            if displaced is None:
                 self._outputs.refuse("lanes", producer)
                 return None
-            self.room.clear(seat.lanes.pop(unsure))
+            if displaced in seat.row.cursors:
+                seat.forget(displaced, self._holdings.now_us)
+            if (lane := seat.lanes.pop(displaced, None)) is not None:
+                self.room.clear(lane)
         lane = seat.lanes[producer] = Lane()
         return lane
 
@@ -136,7 +141,7 @@ class Gaps:
 
     def _start(self, seat: Seat, item: Start, producer: NodeId) -> None:
         """Process the number from which on a producer's events are for a seat, as the producer reports."""
-        unknown = producer not in seat.row.cursors and item.since_us == seat.client.item.since_us
+        unknown = producer not in seat.row.cursors and item.since_us == seat.since_us
         if unknown and self._lane(seat, producer) is not None:
             seat.row.cursors[producer] = item.number
             self._advanced(seat, producer)
@@ -170,7 +175,7 @@ class Gaps:
     def expect(self, seat: Seat) -> None:
         """Look for events that have to be repeated, or were released, and request them again."""
         for producer, _, upto in seat.row.repeats:
-            if (lane := self._lane(seat, NodeId(producer))) is not None:
+            if (lane := self._lane(seat, NodeId(producer), has_events=True)) is not None:
                 lane.last = max(lane.last, upto)
         for producer in seat.lanes:
             lane = seat.lanes[producer]
@@ -227,8 +232,8 @@ class Gaps:
         if now - lane.since_us >= self._gap_us and seat.waits(producer):
             self._pass_over(seat, producer, gap[1])
             return
-        known, item = producer in seat.row.cursors, seat.client.item
-        asked = Replay(item.channel, *gap, 0 if known else item.since_us)
+        known = producer in seat.row.cursors
+        asked = Replay(seat.client.item.channel, *gap, 0 if known else seat.since_us)
         self._items.append((producer, asked))
         last = gap[0] + self._replay_max
         lane.more_after, lane.more_us = last if known and last < gap[1] else -1, now + ASK_ON_US

@@ -91,7 +91,10 @@ class KeptCheckpoints:
         row, kept = found.row, self._kept(found)
         if kept is None:
             return Snapshot(row.epoch, row.number, row.cursors)
-        return Snapshot(row.epoch, row.number, kept.cursors, kept.state, kept.modulator, repeats=row.repeats)
+        return Snapshot(
+            row.epoch, row.number, kept.cursors, kept.state, kept.modulator, repeats=row.repeats,
+            since_us=kept.since_us,
+        )  # fmt: skip
 
     def needed_after(self, found: Subscription) -> Mapping[str, int]:
         """Return the last event of each producer that no home of a subscription will need any more."""

@@ -18,7 +18,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.flow import Flow
-from carrypost.overlay.processing import advanced
+from carrypost.overlay.processing import advanced, moved
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Lane(msgspec.Struct, eq=False):
     """Number of the producer's last event that this broker heard of."""
     since_us: int = NEVER
     """Time since which something is missing."""
+    sent_us: int = 0
+    """Time of the last event that was processed, by its producer's clock; 0: not known."""
     ask_us: int = NEVER
     """Time at which the producer is asked."""
     delay_us: int = ASK_US
@@ -161,6 +163,8 @@ class Seat:
         """Time of its last result."""
         self.flow = Flow()
         """Bytes that it got and sent."""
+        self.opened_us = 0
+        """Time since which it is here, in this life of the broker."""
         self.begin = row
         """The seat to go back to as long as none is on disk."""
         self.next_us = 0
@@ -171,6 +175,11 @@ class Seat:
         """True if it must not work before its state comes, from another broker or (`Adopt`) from the consumer."""
         item = self.client.item
         return not self.row.epoch or (item.adopts and item.epoch > self.row.epoch)
+
+    @property
+    def since_us(self) -> int:
+        """Time from which on events of producers without a cursor count."""
+        return max(self.client.item.since_us, self.row.since_us)
 
     @property
     def is_settled(self) -> bool:
@@ -184,7 +193,7 @@ class Seat:
         kept = row.state if state else b""
         return Snapshot(
             row.epoch, row.number, row.cursors, kept, digest(self.client.item.modulator), row.runs,
-            discarded=row.discarded,
+            discarded=row.discarded, since_us=row.since_us,
         )  # fmt: skip
 
     @property
@@ -246,7 +255,7 @@ class Seat:
         runs = [(max(after, before), min(last, upto)) for each, after, last in row.repeats if each == producer]
         lacking = sum(max(last - after, 0) for after, last in runs)
         lacks = row.lacks | {producer: row.lacks.get(producer, 0) + lacking} if lacking else row.lacks
-        cursors = {**row.cursors, producer: upto}
+        cursors = moved(row.cursors, producer, upto)
         self.row = advanced(msgspec.structs.replace(row, cursors=cursors, runs=reported, lacks=lacks))
         return lacking
 
@@ -254,6 +263,27 @@ class Seat:
         """Return True if a producer is known by hearsay only, or has not said since then where its events begin."""
         lane = self.lanes[producer]
         return producer not in self.row.cursors and (not lane.events or lane.since_us <= before_us)
+
+    def idle(self) -> NodeId | None:
+        """Return the producer that was processed longest ago, and of which nothing waits or is missing."""
+        if self.stops is not None or self.suspended or self.awaits_state:
+            return None
+        kept = {each for each, _, _ in self.row.repeats} | self.row.lacks.keys()
+        for each in self.row.cursors:
+            lane = self.lanes.get(NodeId(each))
+            if (lane is None or (not lane.events and lane.ask_us == NEVER)) and each not in kept:
+                return NodeId(each)
+        return None
+
+    def forget(self, producer: NodeId, now: int) -> None:
+        """Forget the cursor of a producer: its events count again if they are later than the last one processed."""
+        lane = self.lanes.get(producer)
+        sent_us = lane.sent_us if lane is not None and lane.sent_us else self.opened_us
+        for row in (self.row, *(() if self.leaving is None else (self.leaving.row,))):
+            row.cursors = {each: number for each, number in row.cursors.items() if each != producer}
+            # Not later than now: the producer's clock may be wrong, or lie.
+            row.since_us = max(row.since_us, min(sent_us + 1, now))
+        self.skips.discard(producer)
 
     def gap(self, producer: NodeId) -> tuple[int, int] | None:
         """Return the numbers before and at the end of what is missing of a producer, if later events are known."""

@@ -62,7 +62,7 @@ class MovableSeats(Seats):
         state = snapshot.state if known and variant.state else b""
         row = SeatRow(
             epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state),
-            discarded=snapshot.discarded,
+            discarded=snapshot.discarded, since_us=snapshot.since_us,
         )  # fmt: skip
         seat.row = seat.begin = row
         seat.processing.restore(state)

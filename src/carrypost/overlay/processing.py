@@ -49,7 +49,7 @@ class SeatRow(msgspec.Struct, array_like=True):
     number: int
     """Number of its last result."""
     cursors: dict[str, int]
-    """Number of the last event that it processed, by producer."""
+    """Number of the last event that it processed, by producer; the cursor that moved last is the last one."""
     state: bytes = b""
     """State of the modulator after these events."""
     runs: list[Run] = []
@@ -66,6 +66,9 @@ class SeatRow(msgspec.Struct, array_like=True):
     """Number of results of the events in `runs` that the modulator refused to keep."""
     lacks: dict[str, int] = {}
     """By producer: number of events to repeat that no node has any more, until the consumer is informed."""
+    since_us: int = 0
+    """Time from which on events of producers without a cursor count; 0: since the consumer subscribed. Cursors of
+    producers that were last heard of before it were forgotten."""
 
 
 class Step(NamedTuple):
@@ -184,9 +187,9 @@ class Processing:
             discarded, results = len(results), ()
         runs = extended(row.runs, (event.node, number - 1, number))
         after = SeatRow(
-            row.epoch, row.number, {**row.cursors, event.node: number}, state, runs,
+            row.epoch, row.number, moved(row.cursors, event.node, number), state, runs,
             row.faults + bool(fault), row.busy_us + self._busy_us - busy_us, row.begun,
-            discarded=row.discarded + discarded, lacks=row.lacks,
+            discarded=row.discarded + discarded, lacks=row.lacks, since_us=row.since_us,
         )  # fmt: skip
         lifetime_us = None if event.deadline_us is None else max(event.deadline_us - date_us, 1)
         drafts = []
@@ -224,7 +227,7 @@ class Processing:
         """Process an event whose results the consumer has. Returns the seat after it."""
         event = copy.descriptor.original
         _, state, _ = self._run(event, payload, row.state)
-        cursors = {**row.cursors, event.node: event_of(event)}
+        cursors = moved(row.cursors, event.node, event_of(event))
         return advanced(msgspec.structs.replace(row, cursors=cursors, state=state))
 
     def _run(
@@ -256,8 +259,18 @@ class Processing:
         after, (draft,), *_ = self.mute(row, to, lifetime_us, signed=signed)
         after.begun, after.lacks = True, {}
         of = digest(self.modulator) if self.has_state else b""
-        snapshot = Snapshot(after.epoch, after.number, after.cursors, after.state, of, lacks=row.lacks)
+        snapshot = Snapshot(
+            after.epoch, after.number, after.cursors, after.state, of, lacks=row.lacks, since_us=row.since_us
+        )
         return Step(after, [msgspec.structs.replace(draft, payload=packed(snapshot))])
+
+
+def moved(cursors: Mapping[str, int], producer: str, number: int) -> dict[str, int]:
+    """Return cursors with one of them moved, which is the last one then."""
+    after = dict(cursors)
+    after.pop(producer, None)
+    after[producer] = number
+    return after
 
 
 def fresh(item: Attach) -> SeatRow:
@@ -267,7 +280,7 @@ def fresh(item: Attach) -> SeatRow:
 
 def adopted(item: Attach, snapshot: Snapshot) -> SeatRow:
     """Return a seat that begins with a snapshot, without its state if that is of another modulator."""
-    row = SeatRow(item.epoch, snapshot.number, dict(snapshot.cursors))
+    row = SeatRow(item.epoch, snapshot.number, dict(snapshot.cursors), since_us=snapshot.since_us)
     # A state means nothing to another modulator, or to another version of it.
     if snapshot.modulator and snapshot.modulator == digest(item.modulator):
         row.state, row.begun, row.repeats = snapshot.state, True, list(snapshot.repeats)

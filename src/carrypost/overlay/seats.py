@@ -114,7 +114,7 @@ class Seats(SeatTable):
         """Begin to look for missing events: before that, the time is not known."""
         self._gaps.start()
         for seat in list(self._seats.values()):
-            seat.next_us = 0
+            seat.next_us, seat.opened_us = 0, self._holdings.now_us
             self._run(seat, self._gaps.expect, seat)
 
     def prepare(self, client: Client, now: int) -> Processing | None:
@@ -181,6 +181,7 @@ class Seats(SeatTable):
 
     def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
         seat = Seat(client, row, processing, Checkpoints(self._settings, self._holdings.now_us))
+        seat.opened_us = self._holdings.now_us
         others = self._of_channels.setdefault(client.item.channel, {})
         seat.lanes = known_lanes(others.values())  # Homes of producers do not report them again.
         self._seats[name_of(client)] = others[name_of(client)] = seat
@@ -383,6 +384,7 @@ class Seats(SeatTable):
         seat.keep_us = 0
         if leaving is None:
             seat.flow.got(copy.descriptor.length + event.wire_bytes)
+        seat.lanes[event.node].sent_us = event.created_us
         seat.checkpoints.processed(event.node, event_of(event))
         drafts = self._leave(seat, step, now)
         if author is not None:

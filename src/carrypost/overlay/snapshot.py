@@ -62,6 +62,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     lacks: Mapping[str, int] = {}
     """Number of events, by producer, that a new home could not process again, so that the state lacks them since the
     last checkpoint. The consumer has their results."""
+    since_us: int = 0
+    """Time from which on events of other producers count; 0: since the consumer subscribed."""
 
 
 class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -76,6 +78,7 @@ class _Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     state: bytes
     discarded: _Count = 0
     lacks: tuple[tuple[_Count, _Count], ...] = ()
+    since_us: _Count = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -117,6 +120,7 @@ def packed(snapshot: Snapshot) -> bytes:
             snapshot.state,
             snapshot.discarded,
             tuple([(places[producer], number) for producer, number in snapshot.lacks.items()]),
+            snapshot.since_us,
         )
     )
 
@@ -165,7 +169,10 @@ def _checked(wire: _Wire) -> Snapshot:
     if any(number > cursors.get(producer, 0) for producer, number in last.items()):
         raise DecodeError("snapshot", "a snapshot has events that its cursors do not include")
     _last(repeats, cursors)
-    return Snapshot(wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats, wire.discarded, lacks)
+    return Snapshot(
+        wire.epoch, wire.number, cursors, wire.state, wire.modulator, runs, repeats, wire.discarded, lacks,
+        wire.since_us,
+    )  # fmt: skip
 
 
 def _last(runs: Sequence[Run], cursors: Mapping[str, int], *, empty: bool = False) -> dict[str, int]:
