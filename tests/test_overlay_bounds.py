@@ -6,12 +6,12 @@ import pytest
 from tests.channels import World
 
 from carrypost.config import Limits
-from carrypost.events import Event
+from carrypost.events import Event, Published
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.events import HomeRefused
-from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Role, Sent, Start
+from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Replay, Role, Sent, Start
 from carrypost.overlay.lanes import LANES, Lane, Room
 from carrypost.overlay.modulator import Modulator
 from carrypost.overlay.subscription import decode, encode
@@ -74,6 +74,46 @@ def test_producers_that_say_where_their_events_begin_fill_a_seat_and_no_more() -
             net.advance(1)
         net.advance(5)
         assert world.faults() == []
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_broker_that_invents_producers_does_not_make_others_ask_without_end(listed: bool) -> None:
+    world = World("ABCpqy")
+    asked: list[float] = []
+
+    def watch(at: float, node: str, event: Event) -> None:
+        if isinstance(event, Published) and node == "B":
+            asked.extend(at for each in ITEMS.items_of(event.descriptor)[0] if isinstance(each, Replay))
+
+    with world.net as net:
+        world.begin("AB BC pA By" + (" qC" if listed else ""), "y")
+        for node in "pqpq":
+            world.emit(node)
+            net.advance(3)
+        net.watch(watch)
+        for page in range(2):
+            say(world, "C", "B", Sent("flood", tuple((f"m{page}-{at}", 5) for at in range(CURSORS_MAX))))
+        net.advance(114)
+        assert len(asked) <= (6 if listed else 0), "about one producer, until gap_s is over"
+        assert not [at for at in asked if at > net.now - 30]
+        assert lanes_of(world, "B") == 1 + listed
+        for node in "pq":
+            world.emit(node)
+        world.settle(20)
+        assert len(world.seen("results/y/1")["p"]) == 3
+        assert world.lost == []
+
+
+def test_a_report_that_is_faster_than_the_roster_of_its_author_waits_for_it() -> None:
+    world = World("ABCpqy")
+    with world.net as net:
+        world.begin("AB BC pA By qC", "y")
+        world.emit("p")
+        net.advance(3)
+        say(world, "C", "B", Sent("flood", (("q", 5),)))
+        assert lanes_of(world, "B") == 1
+        say(world, "q", "C", Attach(Role.PRODUCER, "flood"))
+        assert lanes_of(world, "B") == 2
 
 
 @pytest.mark.parametrize("restart", [False, True])

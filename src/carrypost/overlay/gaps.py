@@ -116,10 +116,11 @@ class Gaps:
 
     # --- answers -------------------------------------------------------------------------------------------
 
-    def handle_item(self, seat: Seat, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
+    def handle_item(self, seat: Seat, item: Start | Gone | Sent, author: NodeId, *, listed: int) -> None:
         """Process the answer of a producer about missing events, or a report of producers' homes.
 
-        `trusted`: the author is a broker. What it reports of other producers counts until these report something else.
+        `listed`: the author is a broker with so many producers. What it reports of these counts until they report
+        something else themselves.
         """
         if isinstance(item, Start):
             self._start(seat, item, author)
@@ -127,12 +128,21 @@ class Gaps:
             self._skip(seat, item, author)
         else:
             for producer, number in item.last:
-                if trusted or producer == author:
-                    self._sent(seat, NodeId(producer), number, final=producer == author)
+                if producer == author or self._may_report(seat, producer, author, listed):
+                    self._sent(seat, NodeId(producer), number, author)
 
-    def _sent(self, seat: Seat, producer: NodeId, number: int, *, final: bool) -> None:
-        """Process the number of a producer's last event; `final`: the producer itself reports it."""
+    def _may_report(self, seat: Seat, producer: str, author: NodeId, listed: int) -> bool:
+        """Return True if a broker may report of a producer: it does not report of more unknown ones than it lists."""
+        if producer in seat.row.cursors or producer in seat.lanes:
+            return listed > 0
+        return sum(lane.said_by == author for each, lane in seat.lanes.items() if each not in seat.row.cursors) < listed
+
+    def _sent(self, seat: Seat, producer: NodeId, number: int, author: NodeId) -> None:
+        """Process the number of a producer's last event, as the producer or its home reports it."""
+        final, is_new = producer == author, producer not in seat.lanes
         if (lane := self._lane(seat, producer)) is not None:
+            if is_new and not final:
+                lane.said_by = author
             # Only the producer itself may lower the number: a broker that reported too high a one,
             # by mistake or on purpose, would make the seat ask for events that never existed, until
             # the producer answers.
@@ -220,8 +230,13 @@ class Gaps:
 
     def expire(self, seat: Seat, now: int) -> None:
         """Ask producers for missing events; skip those that are missing for long."""
-        for producer, lane in seat.lanes.items():
-            if lane.ask_us <= now:
+        for producer, lane in list(seat.lanes.items()):
+            if lane.ask_us > now:
+                continue
+            # Its home reports a producer that exists again, when that attaches or renews its lease.
+            if producer not in seat.row.cursors and not lane.events and now - lane.since_us >= self._gap_us:
+                del seat.lanes[producer]
+            else:
                 self._ask(seat, producer, lane, now)
 
     def _ask(self, seat: Seat, producer: NodeId, lane: Lane, now: int) -> None:

@@ -52,6 +52,8 @@ class Lane(msgspec.Struct, eq=False):
     """Bytes of the events' payloads."""
     last: int = 0
     """Number of the producer's last event that this broker heard of."""
+    said_by: NodeId | None = None
+    """Broker that reported of the producer before an event came; None: the producer itself, or an event."""
     since_us: int = NEVER
     """Time since which something is missing."""
     sent_us: int = 0
@@ -312,7 +314,7 @@ def known_lanes(seats: Iterable[Seat]) -> dict[NodeId, Lane]:
     for seat in seats:
         for producer, lane in seat.lanes.items():
             known = found.setdefault(producer, Lane())
-            known.last = max(known.last, lane.last)
+            known.last, known.said_by = max(known.last, lane.last), lane.said_by
     return found
 
 

@@ -74,6 +74,7 @@ from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Pr
 from carrypost.overlay.placement import PlacementAdaptor
 from carrypost.overlay.producer import Producer
 from carrypost.overlay.rehoming import Rehoming
+from carrypost.overlay.reports import Reports
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
@@ -124,6 +125,7 @@ class Overlay(Layer):
         self._rows = RevertingRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
         self.seats = MovableSeats(context, self.legs, self._rows, self.load, meter)
+        self.reports = Reports(context, self.topology, self.seats)
         self.clients = ClientManager(context, self.topology, self._ledger, self.seats)
         candidates = Candidates(context, self.topology, self.clients, self.load)
         alternatives = Alternatives(context, self.topology, self.seats)
@@ -163,9 +165,8 @@ class Overlay(Layer):
             item_handlers={
                 Progress: self.progress.progress, Past: self.progress.past, Homed: self.homes.homed,
                 Moving: self.homes.moving, Report: self._report, ModuleWanted: self.own_modules.wanted,
-                Replay: self.producer.replay, Start: self._handle_item, Gone: self._handle_item,
-                Sent: self._handle_item, Detour: self._detour, Ready: self.moves.handle_item,
-                Detoured: self.moves.handle_item, Seated: self.moves.handle_item, Abort: self.moves.handle_item,
+                Replay: self.producer.replay, **dict.fromkeys((Start, Gone, Sent), self.reports.handle_item),
+                Detour: self._detour, **dict.fromkeys((Ready, Detoured, Seated, Abort), self.moves.handle_item),
             },
         )  # fmt: skip
 
@@ -282,9 +283,6 @@ class Overlay(Layer):
         if self.topology.receive(item, copy.descriptor.node, now):
             self.channel.publish(Propagated(copy.descriptor.node, now))
 
-    def _handle_item(self, item: Start | Gone | Sent, author: NodeId, _: int) -> None:
-        self.seats.handle_item(item, author, trusted=author == self._node or author in self.topology.brokers)
-
     def _report(self, item: Report, author: NodeId, now: int) -> bool:
         found = self.clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
         if found is None or not found.seated:
@@ -400,6 +398,7 @@ class Overlay(Layer):
         self.producer.work()
         self._receive_events()
         self._receive_modules(now)
+        self.reports.work(now)
         self.moves.sources.work(now)
         self.moves.forget_failed()
         self.progress.work()

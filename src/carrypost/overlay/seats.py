@@ -218,10 +218,10 @@ class Seats(SeatTable):
         if self._gaps.enter(seat, copy):
             self.monitor.arrived(name_of(seat.client), seat.processing.event_us, self._holdings.now_us)
 
-    def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, trusted: bool) -> None:
-        """Process what producers, and homes of producers (`trusted`), report about missing events."""
+    def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, listed: int) -> None:
+        """Process what producers, and homes of producers, report about events; `listed`: producers of such a home."""
         for seat in self._of(item.channel):
-            self._run(seat, self._gaps.handle_item, seat, item, author, trusted=trusted)
+            self._run(seat, self._gaps.handle_item, seat, item, author, listed=listed)
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are requested again."""
