@@ -219,18 +219,22 @@ async def test_a_loop_may_be_left_in_a_job_whose_message_is_acknowledged(net: te
 
 
 @scene("a")
-async def test_a_job_whose_message_cannot_be_acknowledged_fails(
+async def test_a_job_whose_message_cannot_be_acknowledged_fails_and_comes_again(
     net: testing.Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with net.context("a") as ctx:
         queue = await ctx.declare_queue("orders", redelivery="after_lease", lease_s=10)
         inbox = await ctx.create_consumer(queue, acknowledge="individual")
         await ctx.send(queue, "tea")
+        counts: list[int] = []
         async for job in inbox.processing(timeout=1):
-            async with job:
-                await net.run(20)
+            async with job as message:
+                counts.append(message.get_int_property("JMSXDeliveryCount"))
+                await net.run(20 if len(counts) == 1 else 5)
+        assert counts == [1, 2]
+        assert caplog.text.count("a program failed with") == 1
         assert "the lease of the message is over" in caplog.text
-        assert await texts(await ctx.create_consumer(queue)) == ["tea"]
+        assert await texts(await ctx.create_consumer(queue)) == []
 
 
 @scene("a")
