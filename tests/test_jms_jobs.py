@@ -122,6 +122,28 @@ async def test_the_context_may_be_closed_while_a_consumer_is_opened_and_another_
         pass  # Nothing has the client id any more: all sessions are closed.
 
 
+@pytest.mark.parametrize("turns", range(1, 8))
+@scene("a")
+async def test_a_consumer_whose_close_is_cancelled_returns_what_is_not_acknowledged(
+    net: testing.Network, turns: int
+) -> None:
+    async with net.context("a", client_id="me") as ctx:
+        inbox = await ctx.create_durable_consumer(ORDERS, "box", acknowledge="client")
+        await sent(ctx, "tea", "salt")
+        await got(inbox)
+        closing = asyncio.ensure_future(inbox.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        await inbox.close()
+        assert inbox.closed
+        async with ctx.create_durable_consumer(ORDERS, "box", acknowledge="auto") as again:
+            assert await texts(again) == ["tea", "salt"]
+    async with net.context("a", client_id="me"):
+        pass  # The context has closed all sessions.
+
+
 @scene("a")
 async def test_a_mode_that_does_not_exist_or_does_not_fit_is_refused(net: testing.Network) -> None:
     async with net.context("a") as ctx, net.context("a", SessionMode.SESSION_TRANSACTED) as transacted:

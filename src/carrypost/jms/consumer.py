@@ -186,8 +186,9 @@ class Consumer:
         """
         if not self.closed:
             self._session.check_not_listening("close a consumer of its own context")
-            await self._session.leave(self._intake)
-            if self._owner is not None:
+            if self._owner is None:
+                await self._session.leave(self._intake)
+            else:
                 await self._owner.release(self._session)
 
     def __repr__(self) -> str:

@@ -56,8 +56,9 @@ class ContextSessions:
         self.requestor = Requestor(connection)
         self._connection = connection
         self._own: Session | None = None
-        self._others: list[Session] = []
-        """The sessions of decorated functions, and of consumers with a mode of their own."""
+        self._others: dict[Session, asyncio.Future[None] | None] = {}
+        """The sessions of decorated functions, and of consumers with a mode of their own; with its end, if it is being
+        closed."""
         self._standing: set[asyncio.Task[None]] = set()
         """Tasks that open those."""
         self._failures: list[JMSException] = []
@@ -196,7 +197,7 @@ class ContextSessions:
         if self.state == _CLOSED:  # Meanwhile.
             await self._connection.close_session(session)
             raise IllegalStateException(f"this context is {_CLOSED}")
-        self._others.append(session)
+        self._others[session] = None
         for each in self.all:
             each.acknowledgement.flush()  # A new subscription has what nobody acknowledged, as in `Session.consume`.
         try:
@@ -207,9 +208,14 @@ class ContextSessions:
 
     async def release(self, session: Session) -> None:
         """Close the session of a consumer that is closed, unless the context is being closed with all of them."""
-        if self.state != _CLOSED and session in self._others:
-            self._others.remove(session)
-            await self._connection.close_session(session, CONSUMER_CLOSED)
+        if self.state == _CLOSED or session not in self._others:
+            return
+        closing = self._others[session]
+        if closing is None:
+            closing = asyncio.ensure_future(self._connection.close_session(session, CONSUMER_CLOSED))
+            closing.add_done_callback(lambda _: self._others.pop(session, None))
+            self._others[session] = closing
+        await asyncio.shield(closing)  # A caller that is cancelled meanwhile leaves nothing half closed.
 
     def listening(self, wanted: ConsumerOptions, *, responds: bool = False) -> Callable[[L], L]:
         """Return a decorator: the function gets the messages of a consumer, in a session of its own.
@@ -235,14 +241,14 @@ class ContextSessions:
     async def _listen(self, wanted: ConsumerOptions, function: Callable[[Any], object], *, responds: bool) -> None:
         try:
             session = await self._connection.open_session(SessionMode.SESSION_TRANSACTED if responds else self.mode)
-            self._others.append(session)
+            self._others[session] = None
             listener: Any = function
             if responds and session.transaction is not None:
                 listener = Responder(session, session.transaction, function)
             try:
                 (await self._consume(session, wanted)).set_message_listener(listener)
             except JMSException:
-                self._others.remove(session)
+                del self._others[session]
                 await self._connection.close_session(session)
                 raise
         except JMSException as error:
@@ -318,8 +324,8 @@ class ContextSessions:
 
     async def _close(self, own: Session) -> None:
         await self._stand()
-        for session in self._others:
-            await self._connection.close_session(session)
+        for session, closing in list(self._others.items()):
+            await (closing or self._connection.close_session(session))
         await self.requestor.close()
         await self._connection.close_session(own)
 
