@@ -212,6 +212,28 @@ async def test_a_client_that_acknowledges_in_groups_gets_what_it_had_before_its_
     assert second.take("RECEIPT").headers["receipt-id"] == "x"
 
 
+@scene("a", messaging={"redelivery_delay_s": 0.0})
+async def test_a_doubtful_message_that_comes_again_is_alone_for_another_second(net: testing.Network) -> None:
+    wires = {}
+    for life in range(2):
+        for queue in "xyz":
+            wire = wires[queue] = Wire(net, "a")
+            await wire.connect()
+            await wire.feed(f"SUBSCRIBE\nid:s\ndestination:/queue/{queue}\nack:client\n\n^")
+            for body in () if life else "12":
+                await wire.feed(f"SEND\ndestination:/queue/{queue}\npersistent:true\n\n{body}^")
+        await net.run(0.9)
+        for wire in wires.values():
+            assert len(wire.frames) == (1 if life else 2)
+            if not life:
+                await wire.client.close()
+    await wires["x"].feed(f"NACK\nid:{wires['x'].take('MESSAGE').headers['ack']}\n\n^")
+    await net.run(0.5)
+    assert [len(wire.frames) for wire in wires.values()] == [1, 2, 2]
+    await net.run(0.6)
+    assert [len(wire.frames) for wire in wires.values()] == [2, 2, 2]
+
+
 # --- transactions ----------------------------------------------------------------------------------------------
 
 

@@ -230,6 +230,8 @@ class Session(msgspec.Struct, eq=False):
     """Claims that it has and did not acknowledge, by number; numbers rise."""
     alone: Claim | None = None
     """The doubtful claim beside which it is handed nothing else for now, if any."""
+    alone_until_us: int = 0
+    """Time at which it is handed more nevertheless."""
     doubtful: dict[int, Claim] = {}
     """The doubtful claims among those that it has, by number."""
     leased: bool = False

@@ -28,7 +28,7 @@ class Suspects:
     """The doubtful messages that sessions of one host have."""
 
     def __init__(self) -> None:
-        self._agenda = Agenda(_is_alone)
+        self._agenda: Agenda[Session] = Agenda(_has_one_alone)
 
     @property
     def due_us(self) -> int:
@@ -36,17 +36,16 @@ class Suspects:
         return self._agenda.due_us
 
     def pop_due(self, now: int) -> Iterator[Session]:
-        """Yield the sessions that are handed another message, because their programs still live."""
-        for claim in self._agenda.pop_due(now):
-            assert claim.consumer is not None  # It is alone in its session.
-            yield claim.consumer.session
+        """Remove and yield the sessions that are handed another message, because their programs still live."""
+        return self._agenda.pop_due(now)
 
     def hand(self, claim: Claim, session: Session, now: int) -> None:
         """Note a message that a session is handed."""
         claim.accompanied = claim.doubtful and bool(session.doubtful)
         if claim.doubtful:
             session.alone = session.doubtful[claim.number] = claim
-            self._agenda.add(claim, now + _ALONE_US)
+            session.alone_until_us = now + _ALONE_US
+            self._agenda.add(session, session.alone_until_us)
 
     def release(self, session: Session) -> None:
         """Let a session be handed more than the message that came alone."""
@@ -55,5 +54,6 @@ class Suspects:
             self._agenda.note_ended()
 
 
-def _is_alone(claim: Claim, _due_us: int) -> bool:
-    return claim.consumer is not None and claim.consumer.session.alone is claim
+def _has_one_alone(session: Session, due_us: int) -> bool:
+    # A message that came alone may be returned, and come alone again, before the first second is over.
+    return session.alone is not None and session.alone_until_us == due_us
