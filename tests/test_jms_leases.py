@@ -161,3 +161,18 @@ async def test_a_clock_that_was_ahead_for_a_moment_neither_ends_nor_prolongs_lea
         with pytest.raises(IllegalStateException, match="the lease of the message is over"):
             await late.acknowledge()
         assert await texts(await other.create_consumer(BOX)) == ["late"]
+
+
+@on_both_nodes
+@scene("a", "b", "c")
+async def test_a_closed_consumer_leaves_no_trace_of_messages_that_others_acknowledged(
+    net: testing.Network, node: str
+) -> None:
+    await declare(net, "x", "y")
+    async with net.context(node, CLIENT) as slow, net.context("c") as other:
+        inbox = await slow.create_consumer(BOX, prefetch=2)
+        await net.run(LEASE_S + SOON_S)
+        assert await texts(await other.create_consumer(BOX)) == ["x", "y"]
+        await inbox.close()
+        sessions = net.host(node).messaging._awake.sessions._sessions.values()  # noqa: SLF001 - nothing shows them
+        assert [(each.handed, each.overtaken) for each in sessions] == [({}, {})]

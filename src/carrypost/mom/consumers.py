@@ -192,6 +192,7 @@ class Consumers:
         found = self._sessions.consumer(consumer)
         mine = [claim for claim in found.session.handed.values() if claim.consumer is found]
         self._claims.give_back(mine, unread=unread, seen=False)
+        found.session.forget_overtaken(unread)
         found.claimant.consumers.remove(found)
         self._sessions.leave(found)
         if (receiving := self._queues.receiver.of(found.claimant)) is not None:
