@@ -206,7 +206,7 @@ class UnitsOfWork:
             raise IllegalStateException(f"there is no draft {send}: it was sent, or its session rolled back or closed")
         return found
 
-    # --- works ---------------------------------------------------------------------------------------------
+    # --- units of work -------------------------------------------------------------------------------------
 
     def perform(self, unit: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
         """Perform a unit of work; return the descriptors of its messages, without drafts that expired."""

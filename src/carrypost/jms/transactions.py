@@ -1,8 +1,8 @@
 """Transactions of one session: what it received and what it sends count together, by `commit`, or not at all.
 
-A message that is sent waits as a draft on the node; what is received is not acknowledged. A commit is one work of the
-node: one batch, on disk when it returns. A rollback forgets the drafts, and what was received comes again. The next
-transaction begins at once, and a session that closes rolls back.
+A message that is sent waits as a draft on the node; what is received is not acknowledged. A commit is one unit of work
+of the node: one batch, on disk when it returns. A rollback forgets the drafts, and what was received comes again. The
+next transaction begins at once, and a session that closes rolls back.
 """
 
 from __future__ import annotations

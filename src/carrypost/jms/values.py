@@ -129,7 +129,7 @@ class Call:
         """True if the caller waits for a value."""
         self.parameters = tuple(each for each in hints if hints[each] is not Program)
         self.at = {name: at for at, name in enumerate(self.parameters)}
-        """NodeInfo of each among the arguments."""
+        """Index of each among the arguments."""
         args = _fields([_form(hints[each]) for each in self.parameters], tuple, _same)
         self.encode, self.decode = _codec(_many(args) if together else args)
         """Encoder and decoder of its arguments; `together`: those of several calls in a row."""

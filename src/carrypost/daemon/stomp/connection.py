@@ -34,8 +34,8 @@ _BEATS = 3
 """Number of checks of a connection between two heart-beats."""
 
 
-class NodeInfo(Protocol):
-    """The node that clients are connected to, and what holds for all of them."""
+class Sockets(Protocol):
+    """The sockets of all clients, the node that they are connected to, and their options."""
 
     provider: Provider
     copies: Copies
@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, server: NodeInfo) -> None:
+    def __init__(self, server: Sockets) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(server.provider.node_info.limits.message_bytes_max)
