@@ -63,9 +63,11 @@ def styled(text: str, **style: object) -> str:
 def blank(title: str | None, header_style: str = "table.header") -> Table:
     """Return a table for people, without columns yet."""
     from rich.table import Table  # noqa: PLC0415 - loaded only where a table is shown
+    from rich.text import Text  # noqa: PLC0415
 
     return Table(
-        title=title, title_justify="left", title_style="bold", header_style=header_style,
+        # As text, it has no markup: it may contain what others chose.
+        title=None if title is None else Text(title, "bold"), title_justify="left", header_style=header_style,
         box=None, padding=(0, 2, 0, 0), pad_edge=False,
     )  # fmt: skip
 
