@@ -103,7 +103,7 @@ def test_figure_6_in_scripts_and_on_plain_lines(noded: Shell, terminals: Callabl
     reader.see("Waiting ....")
     assert scripted(noded, HOST_1) == (0, ["The Message has been published"], "")
     reader.see(f"{RECEIVED}Hello")
-    reader.type("\x03unsub -t ChatRoom1\r")
+    reader.type("\x03unsub -t topic/ChatRoom1\r")  # The same topic, in full.
     reader.see("The subscription has been ended")
     reader.type("\x04")
     assert reader.ended()[0] == 0

@@ -83,6 +83,16 @@ def test_a_queue_may_be_named_without_its_node_and_a_topic_with_its_ordering() -
     ordered = destination("/topic/news", "causal")
     assert isinstance(ordered, Topic)
     assert ordered.ordering is Ordering.CAUSAL
+    for header in (None, "causal"):
+        named = destination("/topic/news?order=causal", header)
+        assert isinstance(named, Topic)
+        assert (named.topic_name, named.ordering) == ("news", Ordering.CAUSAL)
+    assert destination("/topic/what??") == Topic("what?")
+    assert destination_text(Topic("what?")) == "/topic/what??"
+    with pytest.raises(IllegalArgumentException, match="contradicts"):
+        destination("/topic/news?order=causal", "delta-causal")
+    with pytest.raises(InvalidDestinationException, match=r"the option 'ordr' .* did you mean"):
+        destination("/topic/news?ordr=causal")
     with pytest.raises(IllegalArgumentException, match="ordering requires a topic"):
         destination("/queue/Alan", "causal")
     with pytest.raises(IllegalArgumentException, match="an ordering must be one of"):

@@ -105,6 +105,6 @@ class Order:
             if joined.json:
                 _output.line({"event": "delivered", "id": sent.message_id})
         if delivered and not joined.json:
-            many = f"{delivered:,} of {len(sents):,} messages " if len(sents) > 1 else ""
-            typer.echo(f"{many}delivered after {_output.duration(loop.time() - begun_s)}")
+            which = f"{delivered:,} of {len(sents):,} messages " if len(sents) > 1 else ""
+            typer.echo(f"{which}delivered after {_output.duration(loop.time() - begun_s)}")
         return Exit.DONE if delivered == len(sents) else Exit.TIMEOUT

@@ -38,7 +38,7 @@ class Actions:
     def __init__(self, joined: Joined, say: Say) -> None:
         self._joined, self._say = joined, say
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
-        """By topic."""
+        """By the destination of the topic."""
         self._bounded: set[asyncio.Task[None]] = set()
         """Subscriptions that end by themselves, as they have -count or -for."""
         self.failure: asyncio.Future[CarrypostError | OSError] = asyncio.get_running_loop().create_future()
@@ -93,12 +93,12 @@ class Actions:
     # --- receiving -----------------------------------------------------------------------------------------
 
     async def _sub(self, line: Line) -> None:
-        topic, durable = line.options["-t"], line.options.get("-durable")
+        topic, durable = _given.topic(line.options["-t"]), line.options.get("-durable")
         if topic in self._subscriptions:
             raise LocalError(f"this console has subscribed to {topic} already: unsub -t {topic} ends the subscription")
         patterns = dict(map(_pair, line.repeated.get("-ssl", [])))
         count, limit_s, select = _count(line), _length_s(line, "-for"), line.options.get("-select")
-        wish = _receiving.SubscribeOptions(_given.topic(topic), select, durable, patterns=patterns)
+        wish = _receiving.SubscribeOptions(topic, select, durable, patterns=patterns)
         consumer = await _receiving.subscriber(self._joined.ctx, wish)
         self._say("Waiting ....")
         task = asyncio.get_running_loop().create_task(self._read_on(topic, consumer, count, limit_s))
@@ -118,7 +118,7 @@ class Actions:
             self._bounded.discard(self._subscriptions.pop(topic))
 
     async def _unsub(self, line: Line) -> None:
-        topic, durable = line.options["-t"], line.options.get("-durable")
+        topic, durable = _given.topic(line.options["-t"]), line.options.get("-durable")
         task = self._subscriptions.get(topic)
         if task is None and durable is None:
             there = ", ".join(self._subscriptions) or "none"

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from carrypost.daemon.stomp.codec import Frame
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
-from carrypost.jms.destinations import Destination, Topic, named, queue_of
+from carrypost.jms.destinations import Destination, Topic, as_destination, as_queue, named
 from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage, codec
 from carrypost.jms.messages.headers import correlation_of, expiration_ms, headers_of
@@ -69,15 +69,23 @@ class Sent(NamedTuple):
 
 
 def destination(text: str, ordering: str | None = None) -> Destination | Temporary:
-    """Return what a header names: a topic, a queue by its full or short name, or a temporary queue of the client."""
+    """Return what a header names: a topic, a queue by its full or short name, or a temporary queue of the client.
+
+    Topics and queues are named as by all programs, with a leading slash. The order of a topic is in its name, or in the
+    header `ordering`.
+    """
     if text.startswith(TOPIC) and len(text) > len(TOPIC):
-        name = text.removeprefix(TOPIC)
-        address.check_levels(name)
-        return Topic(name, ordering or "none")
+        found = as_destination(text[1:])
+        assert isinstance(found, Topic)  # Its kind is in the text.
+        if ordering is None:
+            return found
+        if found.ordering and found.ordering.text != ordering:
+            raise IllegalArgumentException(f"the header ordering:{ordering} contradicts {text!r}"[:200])
+        return Topic(found.topic_name, ordering)
     if ordering is not None:
         raise IllegalArgumentException(f"ordering requires a topic, not {text!r}"[:200])
     if text.startswith(QUEUE) and len(text) > len(QUEUE):
-        return queue_of(text.removeprefix(QUEUE))
+        return as_queue(text[1:], "a destination")
     if text.startswith(TEMPORARY) and len(text) > len(TEMPORARY):
         return Temporary(text.removeprefix(TEMPORARY))
     raise InvalidDestinationException(
@@ -89,10 +97,8 @@ def destination_text(at: Destination | str) -> str:
     """Return a destination as clients name it; one that is neither topic nor queue as it is."""
     text = at if isinstance(at, str) else at.address
     found = address.address(text)
-    if found is not None and found.kind is address.Kind.TOPIC:
-        return TOPIC + found.name
-    if found is not None and found.kind is address.Kind.QUEUE:
-        return QUEUE + (address.name_of(text) or text)
+    if found is not None and found.kind in (address.Kind.TOPIC, address.Kind.QUEUE):
+        return f"/{address.written(text)}"
     return text
 
 
