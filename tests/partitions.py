@@ -21,7 +21,8 @@ from carrypost.emu import Scenario
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.overlay.registry import Event, Result, modulator
 
-CONNECTED_S, END_S = 10.0, 40.0
+CONNECTED_S, END_S, PERIOD_S = 10.0, 3_610.0, 240.0
+"""All nodes are connected, the end, and the period of events. Parts last longer than all that expires by itself."""
 BROKERS, PRODUCERS, CONSUMERS, CARRIERS = "ABC", "pq", "xy", "mn"
 NODES = BROKERS + PRODUCERS + CONSUMERS + CARRIERS
 Contact = tuple[str, str, float, float]
@@ -57,8 +58,8 @@ def schedule(seed: int) -> list[Contact]:
     density = chance.choice([0.1, 0.3, 1.0, 2.5])
     for one, other in combinations(NODES, 2):
         for _ in range(chance.choices(range(6), [6, 5 * density, 4 * density, 2 * density, 1, 1])[0]):
-            start = CONNECTED_S + chance.randrange(60) / 2
-            found.append((one, other, start, min(start + chance.choice([0.5, 0.5, 1, 3, 8]), END_S)))
+            start = CONNECTED_S + chance.randrange(60) * 60
+            found.append((one, other, start, min(start + chance.choice([60, 60, 120, 360, 960]), END_S)))
     return merged(found)
 
 
@@ -131,7 +132,7 @@ class Oracle:
 SCENARIO = """
 name = "partitions"
 duration_s = {end}
-sample_s = 40
+sample_s = {end}
 mode = "ideal"
 [nodes]
 file = "nodes.csv"
@@ -155,7 +156,7 @@ producers = "producers"
 consumers = "consumers"
 modulator = "tally"
 first_s = 6.5
-period_s = 2.5
+period_s = {period}
 size = 100
 [settings]
 island = true
@@ -179,7 +180,9 @@ def played(folder: Path, drawn: Sequence[Contact], *, settings: str, overlay: st
     """Return the record of a run."""
     contacts(folder, *(",".join(map(str, each)) for each in drawn))
     nodes(folder, *(f"{node},0," for node in NODES))
-    return rows_of(Scenario.parse(SCENARIO.format(end=END_S, settings=settings, overlay=overlay), folder), seed)
+    return rows_of(
+        Scenario.parse(SCENARIO.format(end=END_S, period=PERIOD_S, settings=settings, overlay=overlay), folder), seed
+    )
 
 
 def emitted(rows: Rows) -> dict[tuple[str, int], float]:

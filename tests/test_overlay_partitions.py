@@ -12,10 +12,11 @@ from tests.examples import soaked
 from tests.partitions import CONSUMERS, FIXED, Delivery, Oracle, emitted, given, homes, played, schedule
 from tests.relocating import Relocating
 
-ADAPTIVE = """update_s = 4
-discovery_s = 2
-orphan_s = 3
+ADAPTIVE = """update_s = 60
+discovery_s = 30
+orphan_s = 45
 gap_s = 86400
+event_lifetime_s = 86400
 """
 
 

@@ -287,7 +287,9 @@ class Overlay:
     checkpoint_share: float = number(0.05, 0.0, 1.0)
     """Largest size of checkpoints as a share of the bytes of results; 1 KiB is always allowed."""
     event_lifetime_s: float = number(600.0, 0.1, YEAR_S)
-    """Lifetime of an event that has none of its own. Its producer keeps it for this long, for brokers that lack it."""
+    """Lifetime of an event that has none of its own. Its producer keeps it for this long, for brokers that lack it.
+    Brokers and clients that are out of reach are remembered for as long, at least 600 s: set it alike on all nodes, to
+    more than the longest partition."""
     modulators: Literal["named", "trusted", "any"] = choice("named", ("named", "trusted", "any"))
     """Modulators that a broker runs: registered ones ("named"); also WebAssembly modules of `authors` ("trusted"); also
     modules of any node ("any")."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.processing import Processing
     from carrypost.overlay.topology import Topology
 
-LEASE_US = 600_000_000
-"""Time for which a client is attached. It attaches again after half of it."""
 FAMILY = b"A"
 """First byte of the names of rows."""
 _AGAIN_US = 5_000_000

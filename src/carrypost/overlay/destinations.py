@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.model.times import NEVER
-from carrypost.overlay.clients import ACCEPTED, LEASE_US, Refusal
+from carrypost.overlay.clients import ACCEPTED, Refusal
 from carrypost.overlay.events import LOAD
 from carrypost.overlay.items import Abort, Attach, Handoff, Homed, Ready, Role, Seated, State, items_of
 from carrypost.overlay.lanes import name_of
@@ -146,8 +146,7 @@ class Destinations:
             return False
         # The lease counts from the consumer's own request. A broker that passes a seat on cannot
         # prolong it.
-        order, ends_us = (origin.incarnation, origin.sequence), self._holdings.own_time(origin.ends_us)
-        until_us = min(ends_us, now + LEASE_US)
+        order, until_us = (origin.incarnation, origin.sequence), self._holdings.own_time(origin.ends_us)
         client = Client(origin.node, items[0], order, until_us, origin.wire)
         if not client.seated:
             return False

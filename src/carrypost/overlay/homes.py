@@ -19,10 +19,11 @@ from carrypost.errors import LocalError, ResourceAllocationException
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import events
-from carrypost.overlay.clients import LEASE_US, NO_ROOM, STATE
+from carrypost.overlay.clients import NO_ROOM, STATE
 from carrypost.overlay.entries import HOPS_MAX
 from carrypost.overlay.home_choice import FAR, Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.leases import REPEATS
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import Client
 
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 
-_FIRST_US, _LAST_US = 1_000_000, 60_000_000
-"""Shortest and longest delay before a broker that did not answer is asked again."""
+_FIRST_US = 1_000_000
+"""Shortest delay before a broker that did not answer is asked again."""
 _BROUGHT_US = 10_000_000
 """Lifetime of the state of a seat on its way, beside the time until it is sent again."""
 _WATCH_US = 1_000_000
@@ -105,6 +106,7 @@ class Homes:
             context.links.in_reach,
             context.holdings,
         )
+        self._lease_us = topology.lease_us
         self._outputs, self._now_us = context.outputs, round(settings.handoff_s * 1e6)
         self._island, self._topology, self._moves = island, topology, moves
         self._consumers, self._numbers = consumers, numbers
@@ -229,7 +231,7 @@ class Homes:
         return True
 
     def _settle(self, client: _Client, broker: NodeId, now: int) -> None:
-        client.homed, client.delay_us, client.due_us = True, _FIRST_US, now + LEASE_US // 2
+        client.homed, client.delay_us, client.due_us = True, _FIRST_US, now + self._lease_us // 2
         client.epoch = self._consumers.epoch(client.key[2])
         self._report_home(client, broker)
 
@@ -359,7 +361,7 @@ class Homes:
             client.due_us = NEVER  # Until a broker announces itself.
             return
         client.due_us = now + client.delay_us
-        client.delay_us = min(2 * client.delay_us, _LAST_US)
+        client.delay_us = min(2 * client.delay_us, self._lease_us // REPEATS)
         info = self._topology.brokers.get(client.broker)
         client.boot = 0 if info is None else info.boot
         role, channel, subscription = client.key
@@ -393,9 +395,9 @@ class Homes:
     def _send_attach(self, item: Attach, broker: NodeId, now: int) -> None:
         if broker != self._node:
             # The home that it names has to be on disk first: after a crash its seat counts, and no other.
-            self._drafts.append(ITEMS.draft(broker, [item], LEASE_US, withheld=True))
+            self._drafts.append(ITEMS.draft(broker, [item], self._lease_us, withheld=True))
             return
-        client = Client(self._node, item, (self._incarnation, now), now + LEASE_US)
+        client = Client(self._node, item, (self._incarnation, now), now + self._lease_us)
         refusal = self._moves.attach(client, now)
         if item.active and refusal is not None:
             self.answered(item, refusal, now)

@@ -32,7 +32,7 @@ class EventsLost(LayerEvent, frozen=True):
     """Events are missing before the result that follows.
 
     Either the consumer did not get them, or the state of its modulator lacks them: another broker adopted the seat, and
-    no node had them any more.
+    no node had them any more, or they did not come within `gap_s`.
     """
 
     destination: str

@@ -31,7 +31,7 @@ from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChann
 from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.candidates import Candidates
-from carrypost.overlay.clients import LEASE_US, ClientManager, Refusal
+from carrypost.overlay.clients import ClientManager, Refusal
 from carrypost.overlay.consumer_progress import ConsumerProgress
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.detours import Detours
@@ -302,8 +302,7 @@ class Overlay(Layer):
     def _attach(self, item: Attach, copy: Copy, now: int) -> None:
         """Add a client, and answer it once that is durable."""
         descriptor = copy.descriptor
-        order, ends_us = (descriptor.incarnation, descriptor.sequence), self._holdings.own_time(descriptor.ends_us)
-        until_us = min(ends_us, now + LEASE_US)
+        order, until_us = (descriptor.incarnation, descriptor.sequence), self._holdings.own_time(descriptor.ends_us)
         origin = descriptor.wire if descriptor.wire_bytes <= ORIGIN_BYTES_MAX else b""
         refusal = self.moves.attach(Client(descriptor.node, item, order, until_us, origin), now)
         if item.active and refusal is not None:
@@ -315,7 +314,7 @@ class Overlay(Layer):
             self.homes.answered(item, refusal, now)
         elif refusal.reason or not item.adopts:
             answer = Homed(item.role, item.channel, item.subscription, refusal.reason, detail=refusal.detail)
-            self._answers.append(ITEMS.draft(client, [answer], LEASE_US, withheld=True))
+            self._answers.append(ITEMS.draft(client, [answer], self.topology.lease_us, withheld=True))
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
         """Handle a module that the driver compiled, or the reason why that failed."""

@@ -14,7 +14,6 @@ import msgspec
 
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.clients import LEASE_US
 from carrypost.overlay.events import DOWNSTREAM, LOAD, NEARER, UPSTREAM, Relocated
 from carrypost.overlay.items import (
     ITEMS,
@@ -122,6 +121,7 @@ class Sources:
         self._update_us, self._discovery_us = (
             round(each * 1e6) for each in (self._settings.update_s, self._settings.discovery_s)
         )
+        self._lease_us = topology.lease_us
         self._settled_us = round(_SETTLED * self._settings.handoff_s * 1e6)
 
     # --- an earlier life -----------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Sources:
         self._rows.restore(name, value)
         client = self._clients.table.by_digest(digest)
         if client is None or self._seats.find(client) is None:  # Its module does not outlive the process.
-            self._gone[digest] = msgspec.structs.replace(row, until_us=now + LEASE_US)
+            self._gone[digest] = msgspec.structs.replace(row, until_us=now + self._lease_us)
             return
         source = Source(row.h, row.to, VARIANTS[client.item.relocation], self._settings, now, moved=True)
         self._moves[digest] = _Move(source, client, row.reason)
@@ -158,7 +158,7 @@ class Sources:
         if move is not None and move.source.state is SourceState.MOVED:
             h, to, reason, fresh = move.source.handoff, move.source.to, move.reason, True
         elif gone is not None:
-            h, to, reason, fresh = gone.h, gone.to, gone.reason, gone.until_us > now + LEASE_US - self._settled_us
+            h, to, reason, fresh = gone.h, gone.to, gone.reason, gone.until_us > now + self._lease_us - self._settled_us
         else:
             return False
         # A higher epoch shows that the consumer knows of a later seat, wherever that is: this
@@ -379,7 +379,7 @@ class Sources:
         self._clients.forget(move.client, now)
         self._rows.delete(FAMILY + digest)
         self._gone.pop(digest, None)
-        gone = self._gone[digest] = _Row(move.source.handoff, move.source.to, move.reason, now + LEASE_US)
+        gone = self._gone[digest] = _Row(move.source.handoff, move.source.to, move.reason, now + self._lease_us)
         self._ledger.put(GONE + digest, _encode(gone))
         # The dict is in the order of time, so that the search ends with the first row that may
         # stay.

@@ -47,6 +47,7 @@ from carrypost.overlay.entries import (
     unpack_stamps,
 )
 from carrypost.overlay.items import ITEMS, Broker
+from carrypost.overlay.leases import REPEATS, lease_us
 from carrypost.overlay.rosters import Rosters
 from carrypost.overlay.tables import BrokerInfo, Brokers, TopologyTable
 from carrypost.overlay.vicinity import Vicinity
@@ -64,14 +65,6 @@ if TYPE_CHECKING:
     from carrypost.overlay.load import Load
     from carrypost.overlay.rosters import Roster, Served
 
-ANNOUNCED_US = 600_000_000
-"""Lifetime of the announcement of a broker, which is renewed after half of it."""
-_ANNOUNCE_AGAIN_US = 60_000_000
-"""Delay before a broker that has seats of other channels announces itself again, or `update_s` if that is longer.
-
-Announcements live for 600 s, and all nodes carry them: many at a time would cost more than what they repair. So they do
-not follow producers, which come and go: no event waits for a roster that says so.
-"""
 _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
 _SOON_US = 500_000
@@ -102,6 +95,8 @@ class Topology:
         self._in_reach, self._island, self._settings = context.links.in_reach, island, settings
         self._rng, self._most, self._load = rng, most, load
         self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
+        self.lease_us = lease_us(context.settings)
+        """Lease of this node's clients, and lifetime of its announcements."""
         self.brokers = Brokers(context.node, most)
         self.table = TopologyTable[Entry](context.prefix, most)
         self.rosters = Rosters(
@@ -170,10 +165,10 @@ class Topology:
     def expire(self, now: int) -> list[NodeId]:
         """Announce this node again, send what waited, and return brokers that did not announce themselves again."""
         if self._announce_us <= now:
-            self._announced_us, self._announce_us = now, now + ANNOUNCED_US // 2
+            self._announced_us, self._announce_us = now, now + self.lease_us // 2
             self._named = self.rosters.seated
             headers = Headers(control=ITEMS.encode([Broker(self._load.power, self.rosters.version)]))
-            self._drafts.append(Draft(address.OVERLAYS, b"", lifetime_us=ANNOUNCED_US, headers=headers))
+            self._drafts.append(Draft(address.OVERLAYS, b"", lifetime_us=self.lease_us, headers=headers))
         if self._propagate_us <= now:
             self.propagate(only_news=True)
         if self._rosters_us <= now:
@@ -198,7 +193,7 @@ class Topology:
     def announced(self, item: Broker, descriptor: Descriptor, hops: int, now: int) -> None:
         """Note that a node is a broker; `hops`: the hops that its announcement took."""
         node = descriptor.node
-        until_us = min(self._holdings.own_time(descriptor.ends_us), now + ANNOUNCED_US)
+        until_us = self._holdings.own_time(descriptor.ends_us)
         info = BrokerInfo(
             node, node_prefix(node), descriptor.incarnation, item.capacity, until_us, item.roster, hops
         )  # fmt: skip
@@ -375,7 +370,9 @@ class Topology:
     def _spread(self, now: int) -> None:
         """Inform neighbours soon of changed rosters; announce this broker again if other channels have seats."""
         self._rosters_us = min(self._rosters_us, now + _SOON_US)
-        again_us = self._announced_us + max(self._update_us, _ANNOUNCE_AGAIN_US)
+        # All nodes carry announcements: many at a time would cost more than what they repair. So
+        # they do not follow producers, which come and go: no event waits for a roster that says so.
+        again_us = self._announced_us + max(self._update_us, self.lease_us // REPEATS)
         if self._announce_us > max(again_us, now) and self.rosters.seated != self._named:
             self._announce_us = max(again_us, now)
 
