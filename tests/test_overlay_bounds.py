@@ -283,6 +283,29 @@ def test_seats_of_strangers_give_way_and_the_program_hears_why_it_was_refused() 
         assert {("y", "A", "modulator"), ("y", "A", "seats")} <= set(told)
 
 
+def test_a_client_that_loses_its_seat_is_told_and_finds_another_home() -> None:
+    world = World("ABpqyz", limits={"seats_max": 2})
+    told: list[tuple[str, str, str]] = []
+
+    def watch(_: float, node: str, event: Event) -> None:
+        if isinstance(event, HomeRefused):
+            told.append((node, world.net.name(event.broker), event.reason))
+
+    with world.net as net:
+        net.watch(watch)
+        world.begin("AB pA yA yB zA", "yy")
+        assert len(net.overlay("A").seats) == 2
+        world.consume("z")
+        net.advance(20)
+        assert told == [("y", "A", "seats")]
+        assert {name: len(net.overlay(name).seats) for name in "AB"} == {"A": 2, "B": 1}
+        for _ in range(3):
+            world.emit("p")
+            net.advance(1)
+        net.advance(5)
+        assert world.faults() == []
+
+
 # --- sums of what homes report -----------------------------------------------------------------------------
 
 

@@ -91,3 +91,22 @@ def test_each_variant_gives_up_what_it_says_and_no_more(variant: str) -> None:
         assert not any("repeated" in each or "order" in each for each in wrong)
         if VARIANTS[variant].state:
             assert wrong == []
+
+
+def test_a_home_of_producers_that_does_not_answer_does_not_keep_seats_from_moving() -> None:
+    world = Relocating("ABCDpqy")
+    with world.net as net:
+        world.begin("AB BC AC AD pA qD yB")
+        results = world.chain("y")
+        net.advance(5)
+        net.host("D").overlay._overlay.moves._detours._most = 0  # noqa: SLF001 - so it answers no `Detour`
+        for at in range(90):
+            world.emit("pq"[at % 2])
+            net.advance(0.5)
+            if at == 20:
+                net.link("y", "C")
+                net.unlink("y", "B")
+        net.advance(20)
+        assert [net.name(each.broker) for each in world.relocated] == ["C"]
+        assert world.wrong(results) == []
+        assert world.lost == []

@@ -46,7 +46,7 @@ OFFERED    RESTART           -                          SEATED
 DETOURING  DETOURED          -                          DETOURING
 DETOURING  ALL_DETOURED      STOP_AT_LAST               DRAINING
 DETOURING  DESTINATION_LOST  DETOUR_BACK,ABORT          SEATED
-DETOURING  TIMEOUT           DETOUR_BACK,ABORT          SEATED
+DETOURING  TIMEOUT           STOP_AT_LAST               DRAINING
 DETOURING  RESTART           -                          SEATED
 DRAINING   DRAINED           STATE,PASS_ON,SUSPEND      MOVED
 DRAINING   TIMEOUT           STATE,PASS_ON,SUSPEND      MOVED
@@ -237,7 +237,7 @@ def test_a_source_that_moved_is_still_that_after_a_restart() -> None:
     ("state", "repeated", "end_s", "actions"),
     [
         (SourceState.OFFERED, Action.HANDOFF, 10, (Action.NOTE_REFUSAL,)),
-        (SourceState.DETOURING, Action.DETOUR, 10, (Action.DETOUR_BACK, Action.ABORT)),
+        (SourceState.DETOURING, Action.DETOUR, 10, (Action.STOP_AT_LAST,)),
         (SourceState.DRAINING, None, 60, (Action.STATE, Action.PASS_ON, Action.SUSPEND)),
         (SourceState.MOVED, Action.STATE, 20, (Action.FORGET,)),
     ],

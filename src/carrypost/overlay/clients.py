@@ -63,6 +63,8 @@ class ClientManager:
         self._waiting: dict[tuple[NodeId, Role, str, int], Client] = {}
         """Clients whose modules have to come, or to be compiled, first."""
         self._waiting_max, self.again_us = context.limits.clients_max, NEVER
+        self._displaced: list[tuple[Client, Refusal]] = []
+        """Clients that lost their place to others, and have to be told."""
         self.last_events = LastEvents(context.node, topology, self.table)
 
     @property
@@ -148,7 +150,14 @@ class ClientManager:
             self._outputs.refuse("modulator" if refusal.reason == "modulator" else "clients", client.node)
         if displaced is not None:
             self._forget(displaced)
+            if displaced.active:
+                self._displaced.append((displaced, Refusal("seats" if displaced.seated else "clients")))
         return refusal, processing
+
+    def pop_displaced(self) -> list[tuple[Client, Refusal]]:
+        """Return clients that lost their place to others, and the reason, once: they look for another home."""
+        displaced, self._displaced = self._displaced, []
+        return displaced
 
     def expect(self, client: Client, now: int) -> Refusal | None:
         """List a client whose seat moves here; return the refusal (`ACCEPTED`: there is none).

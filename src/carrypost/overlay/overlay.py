@@ -433,6 +433,8 @@ class Overlay(Layer):
             self.seats.modules.settled = False
             for client, refusal in self.clients.attach_again(now):
                 self._answer(client.item, client.node, refusal, now)
+        for client, refusal in self.clients.pop_displaced():
+            self._answer(client.item, client.node, refusal, now)
 
     def _receive_events(self) -> None:
         """Give seats the events that arrived."""

@@ -35,8 +35,8 @@
 #    is elsewhere. So it must not send the state before a row says that it did (`MOVED` survives a
 #    restart). Two seats that both work would give results of the same numbers from different
 #    events.
-# 2. A lost home does not hold up a relocation: the source stops at the events that it has, and the
-#    new seat asks for the rest.
+# 2. A lost or silent home does not hold up a relocation: the source stops at the events that it
+#    has, and the new seat asks for the rest.
 # 3. A lost destination ends it, unless the state is on its way.
 # 4. A seat moves on only once the consumer has confirmed it. So a chain of seats that an adoption
 #    left behind has at most one epoch more than the consumer knew, and an adoption, which adds two,
@@ -215,7 +215,9 @@ SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
     # Nothing was sent that could not be taken back. The homes are asked to send everything to the
     # source alone again.
     (_S.DETOURING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
-    (_S.DETOURING, _M.TIMEOUT): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
+    # Homes that do not answer count as lost: the new seat asks their producers for the rest. If the
+    # seat stayed, one of them would keep all seats of its channel where they are.
+    (_S.DETOURING, _M.TIMEOUT): Step((_A.STOP_AT_LAST,), _S.DRAINING),
     (_S.DETOURING, _M.RESTART): Step((), _S.SEATED),
     (_S.DRAINING, _M.DRAINED): Step(_LEAVE, _S.MOVED),
     # With the cursors as they are: the new seat asks for the rest.
