@@ -80,6 +80,23 @@ def test_a_module_keeps_its_state_when_its_home_restarts() -> None:
     count_across_restarts(Modular("Apy"), example("every_nth", b"\3"))
 
 
+def test_events_that_come_before_the_module_is_back_wait_for_it() -> None:
+    world = Modular("ABpy")
+    with world.net as net:
+        destination = world.count("AB pA By")
+        world.flow(3, 1)
+        net.kill("B")
+        net.advance(1)
+        net.restart("B")
+        net.unlink("B", "y")
+        net.advance(2)
+        world.flow(2, 1)
+        net.link("B", "y")
+        net.advance(20)
+        assert world.counted(destination) == 5
+        assert world.lost == []
+
+
 def test_a_client_that_restarts_still_has_its_module() -> None:
     world = Modular("ABpy")
     with world.net as net:

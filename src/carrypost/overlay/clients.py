@@ -81,13 +81,12 @@ class ClientManager:
                 self._entered(client, self._restored(client))
 
     def _restored(self, client: Client) -> Processing | None:
-        """Return the modulator of a restored consumer; None without one, or if it does not run here.
-
-        Modules do not outlive the process. The consumer attaches anew, because this broker was started again.
-        """
+        """Return the modulator of a restored consumer; None without one, or if it does not run here."""
         modulator = client.item.modulator
-        if not client.seated or (modulator is not None and modulator.digest):
+        if not client.seated:
             return None
+        if modulator is not None and modulator.digest:
+            return self._seats.absent(client)
         try:
             return self._seats.prepare(client, 0)
         except LocalError:  # This process has not loaded the module that registers it.
@@ -98,6 +97,7 @@ class ClientManager:
         """Announce restored clients to other brokers, and resume the work for them."""
         self._seats.start()
         self.update_roster(now)
+        self.again_us = now
 
     def is_news(self, client: Client) -> bool:
         """Return True if no later request of the client is known."""
@@ -197,8 +197,8 @@ class ClientManager:
         return refusal, processing
 
     def attach_again(self, now: int) -> list[tuple[Client, Refusal]]:
-        """Return the answers to clients that waited for their modules."""
-        self.again_us = NEVER
+        """Return the answers to clients that waited for their modules, and complete restored seats."""
+        self.again_us = now + _AGAIN_US if self._lacks_modules(now) else NEVER
         found = []
         for row in list(self._waiting.values()):
             refusal = self.attach(row, now)
@@ -207,6 +207,22 @@ class ClientManager:
         if self._waiting:
             self.again_us = now + _AGAIN_US
         return found
+
+    def _lacks_modules(self, now: int) -> bool:
+        """Give restored seats the modules that are here, and ask for others; return True if some are missing.
+
+        A consumer that cannot be reached attaches anew when it is back, since this broker was started again.
+        """
+        lacking = [each for each in self.table if each.seated and self._seats.lacks_module(each)]
+        for client in lacking:
+            if client.node == self._node or client.node in self._in_reach:
+                try:
+                    processing = self._seats.prepare(client, now)
+                except LocalError:  # The consumer is told when it attaches anew.
+                    continue
+                if processing is not None:
+                    self._seats.open(client, processing)
+        return any(map(self._seats.lacks_module, lacking))
 
     def _refusal(self, client: Client, before: Client | None) -> Refusal:
         """Return the refusal of a client, apart from lack of room."""

@@ -184,10 +184,15 @@ class Seat:
         return max(self.client.item.since_us, self.row.since_us)
 
     @property
+    def is_idle(self) -> bool:
+        """True if it processes nothing: it moved away, or its state or its module has to come first."""
+        return self.suspended or self.awaits_state or self.processing.is_absent
+
+    @property
     def is_settled(self) -> bool:
         """True if the seat works, and nothing is in progress that another broker would have to know."""
         row = self.row
-        return not (self.suspended or self.awaits_state or row.repeats or row.lacks) and self.stops is None
+        return not (self.is_idle or row.repeats or row.lacks) and self.stops is None
 
     def snapshot(self, *, state: bool) -> Snapshot:
         """Return a snapshot of the seat; `state`: with the modulator's state."""
@@ -216,7 +221,7 @@ class Seat:
     def due_us(self) -> int:
         """Time at which there is something to do for it."""
         ask_us = min((lane.ask_us for lane in self.lanes.values()), default=NEVER)
-        if self.suspended or self.awaits_state:
+        if self.is_idle:
             return ask_us
         return min(ask_us, max(self.after_us, 0 if self.heads() else min(self.mute_us, self.checkpoint_us)))
 

@@ -1,4 +1,4 @@
-"""Seats that can move: how they stop, leave, are expected and go on (OVERLAY §2.4, steps 5 to 8).
+"""Seats that open and move: how they begin, stop, leave, are expected and go on (OVERLAY §2.4, steps 5 to 8).
 
 A seat that moves away processes the last events that its producers' homes sent to it alone, and then works no more. A
 copy of it stays until the new one works. A seat that is expected keeps the events that come, and processes none before
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
+from carrypost.overlay.flow import Flow
 from carrypost.overlay.items import CURSORS_MAX
 from carrypost.overlay.lanes import name_of
-from carrypost.overlay.processing import SeatRow, adopted
-from carrypost.overlay.seats import Seats, encode
+from carrypost.overlay.processing import Processing, SeatRow, adopted, fresh
+from carrypost.overlay.seats import Seats, decode, encode
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
 
     from carrypost.overlay.lanes import Seat
     from carrypost.overlay.modulator import Instance
-    from carrypost.overlay.processing import Processing
     from carrypost.overlay.relocation import Variant
     from carrypost.overlay.tables import Client
     from carrypost.overlay.topology import Topology
@@ -30,6 +32,83 @@ if TYPE_CHECKING:
 
 class MovableSeats(Seats):
     """The seats of one broker, those that come and those that leave included."""
+
+    def prepare(self, client: Client, now: int) -> Processing | None:
+        """Return the modulator of a consumer, made; None if it has to wait for its module, or for its turn.
+
+        Raises `LocalError` if it does not run here.
+        """
+        seat, modulator = self.find(client), client.item.modulator
+        if seat is not None and seat.processing.modulator == modulator and not seat.processing.is_absent:
+            return seat.processing
+        if modulator is None or not modulator.digest:
+            return Processing(modulator, self._limits, b"", meter=self._meter, speed=self._speed)
+        program = self.modules.program(modulator, client.node, now, self._modules_used)
+        if program is None or self._budget.due_us(client.node) > now:
+            return None
+        with self._budget.charged(client.node, None, now):
+            return Processing(modulator, self._limits, b"", program, self._meter, speed=self._speed)
+
+    def absent(self, client: Client) -> Processing:
+        """Return the modulator of a restored consumer whose module has to come again. Its seat keeps events until then.
+
+        Modules do not outlive the process.
+        """
+        return Processing(client.item.modulator, self._limits, b"")
+
+    def lacks_module(self, client: Client) -> bool:
+        """Return True if the seat of a consumer waits for its module."""
+        seat = self.find(client)
+        return seat is not None and seat.processing.is_absent
+
+    def _modules_used(self) -> set[bytes]:
+        """Return the digests of the modules at work."""
+        used = (seat.processing.modulator for seat in self._seats.values())
+        return {each.digest for each in used if each is not None}
+
+    def open(self, client: Client, processing: Processing) -> None:
+        """Open the seat of a consumer with the result of `prepare`, or let it continue where the consumer says."""
+        name, item = name_of(client), client.item
+        seat = self.find(client)
+        is_new = seat is None
+        if seat is None:
+            stored = self._rows.written(name)
+            row = fresh(item) if stored is None else decode(stored)
+            # Later requests do not repeat the cursors, so that a restart would lose them.
+            if stored is None and row.epoch and row.cursors:
+                self._rows.put(name, encode(row))
+            seat = self._add(client, row, processing)
+        self._run(seat, self._resume, seat, client, processing, is_new=is_new)
+
+    def _resume(self, seat: Seat, client: Client, processing: Processing, *, is_new: bool) -> None:
+        """Let a seat continue as its consumer says."""
+        item = client.item
+        if is_new:
+            processing.restore(seat.row.state)
+            self._gaps.expect(seat)
+        seat.client = client
+        if seat.processing.is_absent and item.modulator == seat.processing.modulator:
+            seat.processing = processing
+            processing.restore(seat.row.state)
+        changed = item.modulator != seat.processing.modulator
+        if seat.awaits_state:
+            seat.processing = processing
+            return
+        if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
+            # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
+            seat.row = seat.begin = fresh(item)
+            changed = True
+        if changed:
+            self._begin(seat, msgspec.structs.replace(seat.row, state=b"", begun=False, repeats=[]), processing)
+            self._gaps.expect(seat)
+
+    def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
+        """Continue a seat from a row, with another state than before."""
+        seat.row, seat.leaving, seat.reading = row, None, None
+        seat.processing, seat.flow = processing, Flow()
+        processing.restore(row.state)
+        seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
+        self._rows.put(name_of(seat.client), encode(row))
 
     def expect(self, client: Client, processing: Processing) -> None:
         """Keep events for a seat that moves here; it replaces any seat of the same consumer."""

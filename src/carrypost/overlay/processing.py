@@ -97,10 +97,13 @@ class Processing:
         *,
         speed: float = 1.0,
     ) -> None:
-        """Begin with a state; raises `LocalError` for a modulator that does not run here. `program`: of a module."""
+        """Begin with a state; raises `LocalError` for a modulator that does not run here.
+
+        `program`: of a module; without it nothing can be processed before the module comes.
+        """
         self.modulator = modulator
         self.instance = None
-        if modulator is not None:
+        if modulator is not None and (program is not None or not modulator.digest):
             state_max = limits.modulator_state_bytes_max
             self.instance = Instance(modulator, limits, state_max, meter, program, speed=speed)
         self._broken: bytes | None = None
@@ -130,6 +133,11 @@ class Processing:
         assert self.instance is not None
         self.instance.rebuild(self._broken or b"")
         self._broken, self._is_new = None, False
+
+    @property
+    def is_absent(self) -> bool:
+        """True if a module has to come before anything can be processed."""
+        return self.instance is None and self.modulator is not None
 
     @property
     def is_program(self) -> bool:

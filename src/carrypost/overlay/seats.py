@@ -41,11 +41,10 @@ from carrypost.overlay.checkpoints import Checkpoints
 from carrypost.overlay.compute_budget import STEP_US, ComputeBudget
 from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.events import ModulatorFault
-from carrypost.overlay.flow import Flow
 from carrypost.overlay.gaps import Gaps
 from carrypost.overlay.lanes import Leaving, Seat, WaitingEvents, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
-from carrypost.overlay.processing import Processing, SeatRow, Step, fresh
+from carrypost.overlay.processing import Processing, SeatRow, Step
 from carrypost.overlay.seat_table import SeatTable
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ _AGING = 8
 
 
 encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(SeatRow).decode
+decode = msgspec.msgpack.Decoder(SeatRow).decode
 
 
 class Seats(SeatTable):
@@ -116,68 +115,6 @@ class Seats(SeatTable):
         for seat in list(self._seats.values()):
             seat.next_us, seat.opened_us = 0, self._holdings.now_us
             self._run(seat, self._gaps.expect, seat)
-
-    def prepare(self, client: Client, now: int) -> Processing | None:
-        """Return the modulator of a consumer, made; None if it has to wait for its module, or for its turn.
-
-        Raises `LocalError` if it does not run here.
-        """
-        seat, modulator = self.find(client), client.item.modulator
-        if seat is not None and seat.processing.modulator == modulator:
-            return seat.processing
-        if modulator is None or not modulator.digest:
-            return Processing(modulator, self._limits, b"", meter=self._meter, speed=self._speed)
-        program = self.modules.program(modulator, client.node, now, self._modules_used)
-        if program is None or self._budget.due_us(client.node) > now:
-            return None
-        with self._budget.charged(client.node, None, now):
-            return Processing(modulator, self._limits, b"", program, self._meter, speed=self._speed)
-
-    def _modules_used(self) -> set[bytes]:
-        """Return the digests of the modules at work."""
-        used = (seat.processing.modulator for seat in self._seats.values())
-        return {each.digest for each in used if each is not None}
-
-    def open(self, client: Client, processing: Processing) -> None:
-        """Open the seat of a consumer with the result of `prepare`, or let it continue where the consumer says."""
-        name, item = name_of(client), client.item
-        seat = self.find(client)
-        is_new = seat is None
-        if seat is None:
-            stored = self._rows.written(name)
-            row = fresh(item) if stored is None else _decode(stored)
-            # Later requests do not repeat the cursors, so that a restart would lose them.
-            if stored is None and row.epoch and row.cursors:
-                self._rows.put(name, encode(row))
-            seat = self._add(client, row, processing)
-        self._run(seat, self._resume, seat, client, processing, is_new=is_new)
-
-    def _resume(self, seat: Seat, client: Client, processing: Processing, *, is_new: bool) -> None:
-        """Let a seat continue as its consumer says."""
-        item = client.item
-        if is_new:
-            processing.restore(seat.row.state)
-            self._gaps.expect(seat)
-        seat.client = client
-        changed = item.modulator != seat.processing.modulator
-        if seat.awaits_state:
-            seat.processing = processing
-            return
-        if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
-            # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
-            seat.row = seat.begin = fresh(item)
-            changed = True
-        if changed:
-            self._begin(seat, msgspec.structs.replace(seat.row, state=b"", begun=False, repeats=[]), processing)
-            self._gaps.expect(seat)
-
-    def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
-        """Continue a seat from a row, with another state than before."""
-        seat.row, seat.leaving, seat.reading = row, None, None
-        seat.processing, seat.flow = processing, Flow()
-        processing.restore(row.state)
-        seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
-        self._rows.put(name_of(seat.client), encode(row))
 
     def _add(self, client: Client, row: SeatRow, processing: Processing) -> Seat:
         seat = Seat(client, row, processing, Checkpoints(self._settings, self._holdings.now_us))
@@ -265,7 +202,7 @@ class Seats(SeatTable):
         drafts = []
         programs: list[tuple[Seat, Copy, bool]] = []
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
-            if seat.after_us <= now and not seat.suspended:
+            if seat.after_us <= now and not seat.is_idle:
                 drafts += self._run(seat, self._work_for, seat, now, programs) or []
         drafts += self._run_programs(programs, now)
         self._payloads = {}
@@ -465,7 +402,7 @@ class Seats(SeatTable):
             seat, stored = self._named(name), self._rows.written(name)
             if seat is None or stored is None:
                 continue
-            for producer, cursor in _decode(stored).cursors.items():
+            for producer, cursor in decode(stored).cursors.items():
                 if (lane := seat.lanes.get(NodeId(producer))) is not None:
                     self._gaps.room.release_upto(lane, cursor)
 
@@ -476,7 +413,7 @@ class Seats(SeatTable):
                 self._run(seat, self._revert, seat, self._rows.written(name))
 
     def _revert(self, seat: Seat, stored: bytes | None) -> None:
-        seat.row = seat.begin if stored is None else _decode(stored)
+        seat.row = seat.begin if stored is None else decode(stored)
         seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
         seat.processing.revert(seat.row)
         for producer in seat.lanes:

@@ -134,7 +134,7 @@ class Sources:
             return
         self._rows.restore(name, value)
         client = self._clients.table.by_digest(digest)
-        if client is None or self._seats.find(client) is None:  # Its module does not outlive the process.
+        if client is None or self._seats.find(client) is None:  # Its modulator is not registered any more.
             self._gone[digest] = msgspec.structs.replace(row, until_us=now + self._lease_us)
             return
         source = Source(row.h, row.to, VARIANTS[client.item.relocation], self._settings, now, moved=True)
