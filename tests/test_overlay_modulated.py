@@ -10,8 +10,10 @@ from tests.channels import LINKS, Storm, World
 from tests.examples import soaked
 from tests.modulators import grid
 
+from carrypost.emu.engine.memory import MemoryStore
 from carrypost.errors import LocalError
 from carrypost.events import Event, Refused
+from carrypost.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.modulator import Modulator
@@ -166,6 +168,54 @@ def test_home_brokers_run_modulators(security: str) -> None:
 
 def test_a_modulator_keeps_its_state_when_its_home_restarts() -> None:
     count_across_restarts(Modulated("Apy"), Modulator.named("every-nth", n=3))
+
+
+@modulator("bulky")
+class Bulky:
+    """A modulator with a large state, of which each event changes a little."""
+
+    def __init__(self) -> None:
+        self.state = bytearray(250_000)
+        self.count = 0
+
+    def process(self, event: Input) -> list[Input | Result]:
+        self.state[self.count * 1_000] = 1
+        self.count += event is not None
+        return [Result(str(sum(self.state)).encode())]
+
+    def save(self) -> bytes:
+        return bytes(self.state)
+
+    def load(self, state: bytes) -> None:
+        self.state, self.count = bytearray(state), sum(state)
+
+
+def test_a_large_state_is_not_written_with_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+    write = MemoryStore.write
+
+    def counted(store: MemoryStore, batch: Batch) -> None:
+        nonlocal written
+        written += sum(len(row) for key, row in batch.puts.items() if key[0] == "overlay" and isinstance(row, bytes))
+        write(store, batch)
+
+    world = Modulated("Apy")
+    with world.net as net:
+        world.begin("Ap Ay")
+        destination = net.consume("y", "flood", Modulator.named("bulky"))
+        net.advance(5)
+        world.flow(1, 1)
+        monkeypatch.setattr(MemoryStore, "write", counted)
+        world.flow(99, 0.01)
+        net.advance(5)
+        assert 0 < written < 2_000_000
+        net.kill("A")
+        net.restart("A")
+        net.advance(10)
+        world.flow(1, 1)
+        net.advance(10)
+        assert [int(each) for each in world.results("y", destination)] == list(range(1, 102))
+        assert world.lost == []
 
 
 def test_modulators_change_while_events_flow() -> None:

@@ -17,7 +17,7 @@ from carrypost.overlay.flow import Flow
 from carrypost.overlay.items import CURSORS_MAX
 from carrypost.overlay.lanes import name_of
 from carrypost.overlay.processing import Processing, SeatRow, adopted, fresh
-from carrypost.overlay.seats import Seats, decode, encode
+from carrypost.overlay.seats import Seats
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ class MovableSeats(Seats):
         is_new = seat is None
         if seat is None:
             stored = self._rows.written(name)
-            row = fresh(item) if stored is None else decode(stored)
+            row = stored or fresh(item)
             # Later requests do not repeat the cursors, so that a restart would lose them.
             if stored is None and row.epoch and row.cursors:
-                self._rows.put(name, encode(row))
+                self._rows.put(name, row)
             seat = self._add(client, row, processing)
         self._run(seat, self._resume, seat, client, processing, is_new=is_new)
 
@@ -108,7 +108,7 @@ class MovableSeats(Seats):
         seat.processing, seat.flow = processing, Flow()
         processing.restore(row.state)
         seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
-        self._rows.put(name_of(seat.client), encode(row))
+        self._rows.put(name_of(seat.client), row)
 
     def expect(self, client: Client, processing: Processing) -> None:
         """Keep events for a seat that moves here; it replaces any seat of the same consumer."""
@@ -193,7 +193,7 @@ class MovableSeats(Seats):
     def write(self, client: Client) -> None:
         """Write a seat to the store."""
         if (seat := self.find(client)) is not None:
-            self._rows.put(name_of(client), encode(seat.row))
+            self._rows.put(name_of(client), seat.row)
 
     def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
         """Process events of each producer up to a number, and none of others; None: process all again."""

@@ -26,7 +26,7 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, subscription
+from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, seat_rows, subscription
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
 from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
@@ -187,7 +187,7 @@ class Overlay(Layer):
             if isinstance(row, bytes):
                 found.setdefault(name[:1], []).append((name, row))
         self.legs.restore(found.pop(leg_arrivals.FAMILY, []))
-        for name, row in found.pop(lanes.FAMILY, ()):
+        for name, row in [*found.pop(lanes.FAMILY, ()), *found.pop(seat_rows.PARTS, ())]:
             self._rows.restore(name, row)
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
         for family in moves.FAMILIES:

@@ -72,6 +72,8 @@ class RevertingRows:
             names |= self._open.pop(each)
             messages += self._messages.pop(each, [])
         reverted = [name for name, value in names.items() if value is not None]
+        for name in names.keys() - set(reverted):  # The journal deletes them again.
+            self._written.pop(name, None)
         for name in reverted:
             if self._key(name) in self._journal.puts:
                 if (value := self._written.get(name)) is None:

@@ -30,8 +30,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from carrypost.events import PayloadWanted
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
@@ -45,6 +43,7 @@ from carrypost.overlay.gaps import Gaps
 from carrypost.overlay.lanes import Leaving, Seat, WaitingEvents, date_of, known_lanes, name_of
 from carrypost.overlay.modules import Modules
 from carrypost.overlay.processing import Processing, SeatRow, Step
+from carrypost.overlay.seat_rows import SeatRows
 from carrypost.overlay.seat_table import SeatTable
 
 if TYPE_CHECKING:
@@ -75,10 +74,6 @@ _AGING = 8
 """A modulator is asked again about a result when that is older by one part in this many of its age."""
 
 
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(SeatRow).decode
-
-
 class Seats(SeatTable):
     """The seats of one broker, at work."""
 
@@ -86,7 +81,7 @@ class Seats(SeatTable):
         self, context: HostContext, legs: Legs, rows: RevertingRows, load: Load, meter: Meter | None = None
     ) -> None:
         super().__init__(context.outputs)
-        self._rows, self.monitor, self._meter = rows, load, meter
+        self._rows, self.monitor, self._meter = SeatRows(rows), load, meter
         self.modules = Modules(context, legs)
         self._budget = ComputeBudget(context.limits, context.settings.overlay.capacity, meter)
         self._holdings = context.holdings
@@ -355,7 +350,7 @@ class Seats(SeatTable):
     def _took(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
         before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
         seat.next_us = 0
-        self._rows.put(name_of(seat.client), encode(row), message)
+        self._rows.put(name_of(seat.client), row, message)
         for producer in seat.lanes:
             if row.cursors.get(producer) != before.cursors.get(producer):
                 self._gaps.look(seat, producer)
@@ -399,10 +394,9 @@ class Seats(SeatTable):
     def durable(self, names: Iterable[bytes]) -> None:
         """Release the events whose results are on disk."""
         for name in names:
-            seat, stored = self._named(name), self._rows.written(name)
-            if seat is None or stored is None:
+            if (seat := self._named(name)) is None:
                 continue
-            for producer, cursor in decode(stored).cursors.items():
+            for producer, cursor in self._rows.cursors(name).items():
                 if (lane := seat.lanes.get(NodeId(producer))) is not None:
                     self._gaps.room.release_upto(lane, cursor)
 
@@ -410,10 +404,10 @@ class Seats(SeatTable):
         """Go back to what is on disk."""
         for name in names:
             if (seat := self._named(name)) is not None:
-                self._run(seat, self._revert, seat, self._rows.written(name))
+                self._run(seat, self._revert, seat, self._rows.written(name) or seat.begin)
 
-    def _revert(self, seat: Seat, stored: bytes | None) -> None:
-        seat.row = seat.begin if stored is None else decode(stored)
+    def _revert(self, seat: Seat, row: SeatRow) -> None:
+        seat.row = row
         seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
         seat.processing.revert(seat.row)
         for producer in seat.lanes:

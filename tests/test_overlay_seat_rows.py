@@ -1,0 +1,90 @@
+"""Rows of seats: states are stored in parts, and what is on disk is always of one event."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from carrypost.journal import Journal, Key, Value
+from carrypost.overlay.processing import SeatRow
+from carrypost.overlay.rows import RevertingRows
+from carrypost.overlay.seat_rows import PART_BYTES, SeatRows
+
+NAME = b"S" + bytes(16)
+
+
+class Disk:
+    """A disk, and the rows that are written to it."""
+
+    def __init__(self) -> None:
+        self.journal = Journal([])
+        self.rows = RevertingRows(self.journal, "overlay")
+        self.seats = SeatRows(self.rows)
+        self.stored: dict[Key, Value] = {}
+        self.written_bytes = 0
+
+    def write(self, *, lost: bool = False) -> None:
+        """Write the next batch, or lose it."""
+        if (batch := self.journal.pop_batch()) is None:
+            return
+        if lost:
+            self.rows.lost(batch.serial)
+            self.journal.lost(batch.serial)
+            self.journal.delete_again()
+            return
+        self.stored |= batch.puts
+        for key in batch.deletes:
+            self.stored.pop(key, None)
+        self.written_bytes += sum(len(value) for value in batch.puts.values() if isinstance(value, bytes))
+        self.journal.durable(batch.serial)
+        self.rows.durable(batch.serial)
+
+    def restarted(self) -> SeatRow | None:
+        """Return the seat that a new life finds."""
+        rows = RevertingRows(Journal([]), "overlay")
+        for (_, name, _), value in self.stored.items():
+            assert isinstance(value, bytes)
+            rows.restore(name, value)
+        return SeatRows(rows).written(NAME)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_cursors_and_state_on_disk_are_of_the_same_event(seed: int) -> None:
+    chance, disk = random.Random(seed), Disk()
+    before: SeatRow | None = None
+    for number in range(60):
+        length = chance.choice([0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
+        row: SeatRow | None = SeatRow(1, number, {"p": number}, bytes([number]) * length)
+        assert row is not None
+        if chance.random() < 0.2:
+            row = None
+            disk.seats.delete(NAME)
+        else:
+            disk.seats.put(NAME, row)
+        lost = chance.random() < 0.3
+        disk.write(lost=lost)
+        if row is None and lost:
+            disk.write()  # What could not be deleted is deleted again.
+        before = row if row is None or not lost else before
+        assert disk.seats.written(NAME) == before
+        disk.write()
+        assert disk.restarted() == before
+    disk.seats.delete(NAME)
+    disk.write()
+    assert disk.stored == {}
+
+
+def test_of_a_large_state_only_the_parts_that_changed_are_written() -> None:
+    disk, state = Disk(), bytearray(250_000)
+    disk.seats.put(NAME, SeatRow(1, 0, {}, bytes(state)))
+    disk.write()
+    disk.written_bytes = 0
+    for number in range(200):
+        state[number * 1_000] = 1
+        disk.seats.put(NAME, SeatRow(1, number, {"p": number}, bytes(state)))
+        disk.write()
+    assert disk.written_bytes < 200 * (PART_BYTES + 100)
+    found = disk.restarted()
+    assert found is not None
+    assert found.state == state
