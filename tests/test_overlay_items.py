@@ -94,3 +94,12 @@ def test_an_attach_fits_into_a_message_that_passes_it_on() -> None:
     assert ITEMS.encoded_size(short) + signed_bytes < ORIGIN_BYTES_MAX
     few = Attach(Role.CONSUMER, "flood", 1, cursors=cursors[:5])
     assert items.shortened(few) is few
+
+
+def test_an_attach_has_as_many_of_the_latest_cursors_as_fit() -> None:
+    cursors = tuple((f"{number:026}", number) for number in range(100))
+    short = items.shortened(Attach(Role.CONSUMER, "flood", 1, cursors=cursors))
+    assert short.cursors == cursors[-len(short.cursors) :]
+    assert ITEMS.encoded_size(short) <= items.ATTACH_BYTES_MAX
+    longer = msgspec.structs.replace(short, cursors=cursors[-len(short.cursors) - 1 :])
+    assert ITEMS.encoded_size(longer) > items.ATTACH_BYTES_MAX

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.examples import soaked
@@ -14,12 +16,17 @@ from carrypost.journal import MESSAGE, Batch, Durability, Journal, StoredMessage
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay import rosters
+from carrypost.overlay import last_events, rosters
 from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Entry, pack
-from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Topology
+from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Sent, Topology
+from carrypost.overlay.last_events import LastEvents
 from carrypost.overlay.leg_arrivals import LegArrived
 from carrypost.overlay.rosters import Roster, Served, channel_hash
+from carrypost.overlay.tables import Client, Clients
 from carrypost.testing import Network, network
+
+if TYPE_CHECKING:
+    from carrypost.overlay.topology import Topology as Overlays
 
 NOTHING = bytes(8)
 PRODUCER, CONSUMER = Role.PRODUCER, Role.CONSUMER
@@ -406,3 +413,34 @@ def test_rosters_are_packed_and_belong_to_the_digest() -> None:
     assert len(rosters.pack([Roster(b"abcd", 1, full)])[0]) <= ENTRIES_BYTES_MAX
     assert many[5].fingerprint != Entry(many[5].prefix, 5, 0, ()).fingerprint
     assert ITEMS.is_readable(Broker(0, 2**32 - 1))
+
+
+def test_a_roster_that_changes_costs_one_hash_for_each_channel_and_no_look_at_other_rosters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channels = [f"flood/{number}" for number in range(64)]
+    seats = {channel_hash(each): Served(0, 1) for each in channels}
+    table = [Roster(number.to_bytes(4, "big"), 1, seats) for number in range(64)]
+    news = [{table[3].prefix}, set[bytes]()]
+    topology = SimpleNamespace(
+        rosters=SimpleNamespace(table=table, pop_news=lambda: news.pop(0)),
+        brokers=SimpleNamespace(at=lambda prefix: SimpleNamespace(node=NodeId(prefix.hex()))),
+    )
+    clients = Clients(64, 64)
+    last = LastEvents(NodeId("A"), cast("Overlays", topology), clients)
+    hashed: list[str] = []
+
+    def counted(channel: str) -> bytes:
+        hashed.append(channel)
+        return channel_hash(channel)
+
+    monkeypatch.setattr(last_events, "channel_hash", counted)
+    for each in channels:
+        clients.put(Client(NodeId("p"), Attach(Role.PRODUCER, each), (1, 1), 1), ())
+        last.attached(NodeId("p"), each, 5, passed_on=True)
+    assert len(last.pop_items()) == 64
+    assert hashed == sorted(channels)
+    last.attached(NodeId("p"), channels[0], 6)
+    assert [(node, item) for node, item in last.pop_items() if isinstance(item, Sent)] == [
+        (NodeId(each.prefix.hex()), Sent(channels[0], ((NodeId("p"), 6),))) for each in table
+    ]

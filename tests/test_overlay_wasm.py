@@ -150,6 +150,8 @@ FAULTS = {
     "attributes without names": (returns(one(b"\x81\xa0\1")), "the name of an attribute"),
     "many attributes": (
         returns(one(b"\xde\0\xff" + b"".join(b"\xa2%02x\1" % each for each in range(255)))), "attributes, not 255"),
+    "attributes that claim to be more": (returns(one(b"\xdf\0\1\0\0\xa1a\1")), "attributes, not 65,536"),
+    "attributes that are too large": (returns(numbers(1, 524_000, 0), 524_012), "returned 524,008 bytes, more than"),
     "amplification": (returns(numbers(1, 0, 65_500), 65_512), ""),  # Allowed, of any event.
     "amplification by sixteen": (returns(numbers(16) + numbers(0, UNCHANGED) * 16), "more than 4 times the event"),
     "state of a length that it has not": (module(SAVE.replace("0x40000000001", "0x7ffff00000040"), LOAD), "outside"),

@@ -13,6 +13,7 @@ The one invariant: an item that `may_say` refuses, or that cannot be unpacked, c
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -303,10 +304,15 @@ ITEMS = ItemKinds[Item](Item, address.overlay)
 
 
 def shortened(item: Attach) -> Attach:
-    """Return an `Attach` with the latest cursors only, if it is too long: a broker that moves the seat passes it on."""
-    while item.cursors and ITEMS.encoded_size(item) > ATTACH_BYTES_MAX:
-        item = msgspec.structs.replace(item, cursors=item.cursors[len(item.cursors) // 2 + 1 :])
-    return item
+    """Return an `Attach` with as many of the latest cursors as fit: a broker that moves the seat passes it on."""
+
+    def without(count: int) -> Attach:
+        return msgspec.structs.replace(item, cursors=item.cursors[count:])
+
+    if ITEMS.encoded_size(item) <= ATTACH_BYTES_MAX:
+        return item
+    counts = range(len(item.cursors))
+    return without(bisect_left(counts, -ATTACH_BYTES_MAX, key=lambda count: -ITEMS.encoded_size(without(count))))
 
 
 def items_of(descriptor: Descriptor) -> tuple[list[Item], int]:

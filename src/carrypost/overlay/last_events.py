@@ -59,12 +59,14 @@ class LastEvents:
         if not news and not unseen:
             return []
         last = self._of_channels()
+        hashes = {channel: channel_hash(channel) for channel in last}
+        fresh = {channel: each for channel, each in hashes.items() if channel in unseen}
         found: list[tuple[NodeId, Item]] = []
         for roster in self._topology.rosters.table:
-            for channel, numbers in last.items():
-                served = roster.channels.get(channel_hash(channel))
-                if served is not None and served.seats and (roster.prefix in news or channel in unseen):
-                    found += self._items_for(roster.prefix, channel, numbers)
+            for channel, each in (hashes if roster.prefix in news else fresh).items():
+                served = roster.channels.get(each)
+                if served is not None and served.seats:
+                    found += self._items_for(roster.prefix, channel, last[channel])
         return found
 
     def _of_channels(self) -> dict[str, list[tuple[NodeId, int]]]:

@@ -17,8 +17,9 @@ length of the attributes, the length of the payload, attributes, payload; a leng
 
 The one invariant: nothing that a module does or returns costs more fuel, memory or bytes than the limits say, and
 whatever it does wrong raises. Fuel counts instructions, not time: the slowest ones (`ref.func`, `memory.grow`) take
-40 ns per unit, most take less than 1 ns. `limits.fuel_per_event` is chosen for the slowest: an event takes 30 ms at
-most, which leaves 20 ms of a turn of the node's loop for everything else.
+40 ns per unit, most take less than 1 ns. `limits.fuel_per_event` is chosen for the slowest: a module runs for 30 ms at
+most for an event, which leaves 20 ms of a turn of the node's loop for everything else. Its results cost no fuel, so
+their limits are checked before they are decoded.
 
 Nothing else imports wasmtime.
 """
@@ -59,6 +60,8 @@ _OFF = (
     "wasm_threads", "wasm_simd", "wasm_relaxed_simd", "wasm_memory64", "wasm_multi_memory", "wasm_exceptions",
     "wasm_gc", "wasm_tail_call", "wasm_function_references", "gc_support",
 )  # fmt: skip
+_MAP, _MAPS = 0x8, {0xDE: 2, 0xDF: 4}
+"""First bits of a short map in MessagePack; first bytes of longer ones, and the bytes of their lengths."""
 _I32, _I64 = "i32", "i64"
 _REQUIRED = {
     "abi": ((), (_I32,)),
@@ -148,7 +151,9 @@ class Program:
         """Return an instance that has opened these parameters; raises `WasmFault`."""
         store = wasmtime.Store(self._engine)
         store.set_limits(self._memory_bytes_max, _TABLE_ELEMENTS_MAX, 1, 1, 1)
-        bounds = _Bounds(limits.fuel_per_event, state_bytes_max, limits.results_max, limits.result_ratio_max)
+        bounds = _Bounds(
+            limits.fuel_per_event, state_bytes_max, limits.results_max, limits.result_ratio_max, limits.attributes_max
+        )
         return WasmFunction(self, self._module, store, parameters, bounds)
 
 
@@ -159,6 +164,7 @@ class _Bounds(NamedTuple):
     state_bytes_max: int
     results_max: int
     ratio_max: int
+    attributes_max: int
 
 
 class WasmFunction:
@@ -283,25 +289,27 @@ class WasmFunction:
                 raise WasmFault(f"{name}() returned a place outside of the memory: {size:,} bytes at {at:,}")
 
     def _results(self, found: bytes, event: Event, size: int) -> list[Event | Result]:
-        """Return the results that are in bytes."""
-        bounds, nbytes = self._bounds, 0
-        results: list[Event | Result] = []
+        """Return the results that are in bytes. Nothing is decoded before it is known to be within the limits."""
+        bounds = self._bounds
         try:
             (count,) = _U32.unpack_from(found)
             if count > bounds.results_max:
                 raise WasmFault(f"process() returned {count:,} results, more than {bounds.results_max} (results_max)")
-            at = _U32.size
-            for _ in range(count):
-                result, after = _unpacked(found, at, event)
-                results.append(result)
-                nbytes += after - at + (size if result.payload is event.payload else 0)
-                at = after
+            parts, nbytes = _cut(found, count)
         except struct.error:
             raise WasmFault("process() returned results that are cut short") from None
+        nbytes += sum(size for _, payload in parts if payload is None)
         if nbytes > max(RESULT_BYTES, bounds.ratio_max * size):
             most = f"{bounds.ratio_max} times the event (result_ratio_max), or {RESULT_BYTES:,}"
             raise WasmFault(f"process() returned {nbytes:,} bytes, more than {most}")
-        return results
+        return [
+            event if attributes is payload is None
+            else Result(
+                event.payload if payload is None else payload,
+                None if attributes is None else _decoded(attributes, bounds.attributes_max),
+            )
+            for attributes, payload in parts
+        ]  # fmt: skip
 
 
 def _packed(attributes: Mapping[str, AttributeValue], payload: bytes | Blank) -> tuple[bytes, bytes, bytes]:
@@ -311,28 +319,39 @@ def _packed(attributes: Mapping[str, AttributeValue], payload: bytes | Blank) ->
     return _U32.pack(len(encoded)), encoded, body
 
 
-def _unpacked(found: bytes, at: int, event: Event) -> tuple[Event | Result, int]:
-    """Return the result at a place, and the place behind it."""
-    attributes_size, payload_size = _LENGTHS.unpack_from(found, at)
-    at += _LENGTHS.size
-    attributes: Mapping[str, AttributeValue] | None = None
-    if attributes_size != _UNCHANGED:
-        if at + attributes_size > len(found):
-            raise WasmFault("process() returned results that are cut short")
-        try:
-            attributes = _attributes(found[at : at + attributes_size]) if attributes_size else {}
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise WasmFault(f"process() must return attributes as a MessagePack map: {error}") from None
-        at += attributes_size
-    payload = event.payload
-    if payload_size != _UNCHANGED:
-        if at + payload_size > len(found):
-            raise WasmFault("process() returned results that are cut short")
-        payload = found[at : at + payload_size]
-        at += payload_size
-    elif attributes is None:
-        return event, at
-    return Result(payload, attributes), at
+def _cut(found: bytes, count: int) -> tuple[list[tuple[bytes | None, bytes | None]], int]:
+    """Return the encoded attributes and the payload of each result, None for those of the event; and their bytes."""
+    parts, at = [], _U32.size
+    for _ in range(count):
+        lengths, at = _LENGTHS.unpack_from(found, at), at + _LENGTHS.size
+        cut: list[bytes | None] = []
+        for length in lengths:
+            if length == _UNCHANGED:
+                cut.append(None)
+            elif at + length > len(found):
+                raise WasmFault("process() returned results that are cut short")
+            else:
+                cut.append(found[at : at + length])
+                at += length
+        parts.append((cut[0], cut[1]))
+    return parts, at - _U32.size
+
+
+def _decoded(encoded: bytes, most: int) -> Mapping[str, AttributeValue]:
+    """Return the attributes of a result."""
+    if not encoded:
+        return {}
+    # The head of the map says how many there are: to decode 64 KiB of them takes longer than an
+    # event may.
+    count = encoded[0] & 0x0F if encoded[0] >> 4 == _MAP else 0
+    if encoded[0] in _MAPS:
+        count = int.from_bytes(encoded[1 : 1 + _MAPS[encoded[0]]], "big")
+    if count > most:
+        raise WasmFault(f"process() must return at most {most:,} attributes, not {count:,} (limits.attributes_max)")
+    try:
+        return _attributes(encoded)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WasmFault(f"process() must return attributes as a MessagePack map: {error}") from None
 
 
 def _cause(error: Exception) -> str:
