@@ -306,6 +306,27 @@ def test_a_client_that_loses_its_seat_is_told_and_finds_another_home() -> None:
         assert world.faults() == []
 
 
+def test_brokers_out_of_reach_get_a_bounded_number_of_answers() -> None:
+    world = World("ABmp")
+    with world.net as net:
+        world.begin("AB pA")
+        world.emit("p")
+        net.advance(5)
+        asked = [Replay("flood", 0, number) for number in range(1, 41)]
+        say(world, "B", "p", *asked)
+        assert refused(world, "p", "overlay") == 0, "a broker in reach"
+        net.unlink("A", "B")
+        net.link("B", "m")
+        net.advance(20)
+        say(world, "B", "p", *asked)
+        net.unlink("B", "m")
+        net.advance(20)
+        net.link("m", "p")
+        net.advance(5)
+        assert refused(world, "p", "overlay") == 8
+        assert refused(world, "p", "replays") == 39 + 31
+
+
 # --- sums of what homes report -----------------------------------------------------------------------------
 
 

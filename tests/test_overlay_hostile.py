@@ -66,6 +66,16 @@ def paths(net: Network) -> list[Sequence[str] | None]:
     return [net.overlay(one).path(other) for one in "ABC" for other in "ABC" if one != other]
 
 
+def test_a_broker_that_asks_for_everything_again_and_again_is_answered_once() -> None:
+    with line() as net:
+        topology = net.host("A").overlay._overlay.topology  # noqa: SLF001 - the bytes of its answers
+        asked = Topology(NOTHING, b"", b"")
+        before = topology.topology_bytes
+        say(net, "B", "A", *[asked] * 64)
+        assert refused(net, "A", "topology") == 63
+        assert topology.topology_bytes - before < 1_000
+
+
 def test_what_a_node_that_is_no_broker_tells_of_the_overlay_changes_nothing() -> None:
     with line() as net:
         before = paths(net)

@@ -178,6 +178,23 @@ def test_modules_of_one_node_that_wait_for_the_compiler_give_way_to_those_of_oth
         assert (len(table), world.told[told:]) == (4, [])
 
 
+def test_the_modules_of_all_seats_have_a_bounded_memory() -> None:
+    world = Modular("Apy", limits={"modules_memory_bytes_max": 9 * 1024 * 1024})
+    with world.net as net:
+        world.begin("Ap Ay")
+        for _ in range(3):
+            net.consume("y", "flood", example("every_nth", b"\1"))
+            net.advance(5)
+        assert len(net.overlay("A").seats) == 2
+        assert world.told == [
+            "modulator: this broker runs modules for 2 seats already (limits.modules_memory_bytes_max)"
+        ]
+        net.kill("A")
+        net.restart("A")
+        net.advance(20)
+        assert len(net.overlay("A").seats) == 2
+
+
 def test_a_client_is_not_asked_for_modules_that_it_does_not_use() -> None:
     world = Modular("Apy")
     with world.net as net:

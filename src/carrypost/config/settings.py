@@ -149,6 +149,8 @@ class Limits:
     """Modules that a broker has compiled, is compiling, waits for or remembers as refused."""
     modulator_memory_bytes_max: int = whole(4 * MIB, 64 * KIB, 4_096 * MIB)
     """Memory of one WebAssembly modulator."""
+    modules_memory_bytes_max: int = whole(512 * MIB, 64 * KIB, UNBOUNDED)
+    """Memory of all WebAssembly modulators of a broker, each of which counts with `modulator_memory_bytes_max`."""
     fuel_per_event: int = whole(750_000, 1_000, UNBOUNDED)
     """Fuel of a WebAssembly modulator for one event, about one unit per instruction."""
     fuel_per_s: int = whole(100_000_000, 1_000, UNBOUNDED)

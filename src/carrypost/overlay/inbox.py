@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from carrypost.errors import RemoteError
 from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay.items import Pass, items_of, may_say
+from carrypost.overlay.items import ModuleWanted, Pass, Replay, items_of, may_say
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -32,6 +32,15 @@ CopyHandler = Callable[[Any, "Copy", int], bool | Reader | None]
 May raise `RemoteError`."""
 ItemHandler = Callable[[Any, "NodeId", int], bool | None]
 """Function that processes an item by its author and a time, without its message; returns False to refuse it."""
+
+
+_QUESTIONS = (Replay, ModuleWanted)
+"""Items whose answers are much longer than they are."""
+_STRANGERS_MAX, _STRANGER_US = 32, 250_000
+"""Questions of brokers out of reach that are answered in a row, and the time after which one more is.
+
+Any node can announce brokers that do not exist. Each of them may ask, and answers to them fill the cache.
+"""
 
 
 class _Eligible:
@@ -62,6 +71,8 @@ class Inbox:
         self._copy_handlers, self._item_handlers = copy_handlers, item_handlers
         self._read: list[Copy] = []
         """Messages that were processed, and can be dropped."""
+        self._strangers_us = 0
+        """Time at which as many questions of brokers out of reach are answered as at the start."""
         self._unread: dict[MessageId, Reader] = {}
         """Messages whose payloads are being read, and what reads them; bounded by the cache, which has the copies."""
 
@@ -91,6 +102,8 @@ class Inbox:
 
     def _handle(self, item: object, copy: Copy) -> bool | None:
         now = self._holdings.now_us
+        if isinstance(item, _QUESTIONS) and not self._may_ask(copy.descriptor.node, now):
+            return False
         if (handle := self._item_handlers.get(type(item))) is not None:
             return handle(item, copy.descriptor.node, now)
         answer = self._copy_handlers[type(item)](item, copy, now)
@@ -99,6 +112,16 @@ class Inbox:
         self._unread[copy.id] = answer
         self._outputs.emit(PayloadWanted(copy.descriptor))
         return None
+
+    def _may_ask(self, author: NodeId, now: int) -> bool:
+        """Return True if a broker is answered: it can be reached, or few of those that cannot be asked lately."""
+        if self._topology.can_reach(author):
+            return True
+        full_us = max(self._strangers_us, now) + _STRANGER_US
+        if full_us > now + _STRANGERS_MAX * _STRANGER_US:
+            return False
+        self._strangers_us = full_us
+        return True
 
     def handle_own(self, item: object, author: NodeId) -> None:
         """Process an item that this node sent to itself."""

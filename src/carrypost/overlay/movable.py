@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.errors import LocalError
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.flow import Flow
@@ -43,11 +44,19 @@ class MovableSeats(Seats):
             return seat.processing
         if modulator is None or not modulator.digest:
             return Processing(modulator, self._limits, b"", meter=self._meter, speed=self._speed)
+        self._check_memory(seat)
         program = self.modules.program(modulator, client.node, now, self._modules_used)
         if program is None or self._budget.due_us(client.node) > now:
             return None
         with self._budget.charged(client.node, None, now):
             return Processing(modulator, self._limits, b"", program, self._meter, speed=self._speed)
+
+    def _check_memory(self, seat: Seat | None) -> None:
+        """Raise `LocalError` unless one more module may run, instead of that of a seat if it has one."""
+        at_work = sum(each.processing.is_program for each in self if each is not seat)
+        most = max(self._limits.modules_memory_bytes_max // self._limits.modulator_memory_bytes_max, 1)
+        if at_work >= most:
+            raise LocalError(f"this broker runs modules for {at_work} seats already (limits.modules_memory_bytes_max)")
 
     def absent(self, client: Client) -> Processing:
         """Return the modulator of a restored consumer whose module has to come again. Its seat keeps events until then.

@@ -73,6 +73,8 @@ _TOPOLOGY_HEAD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
 """First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
 """Change of its load, in percent of the capacity, that a broker reports to others."""
+_ANSWER_US = 500_000
+"""Delay before a broker that asks for what it lacks is answered again: the answer is longer than the question."""
 PATIENCE = 16
 """Number of messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
@@ -111,6 +113,8 @@ class Topology:
         """Entries for neighbours, and the brokers that sent each and need not get it."""
         self._differing: dict[NodeId, int] = {}
         """Number of messages in a row whose digest was another one, by neighbour."""
+        self._answered: dict[NodeId, int] = {}
+        """Brokers that asked for what they lack, and when they may ask again; at most as many as are known."""
         self._absent: set[bytes] = set()
         """Entries of brokers that could not be reached at the last look."""
         self._seen: set[NodeId] = set()
@@ -186,6 +190,7 @@ class Topology:
         self.rosters.forget(prefix)
         self._changed.pop(prefix, None)
         self._differing.pop(node, None)
+        self._answered.pop(node, None)
         self.neighbours.pop(node, None)
 
     # --- brokers -------------------------------------------------------------------------------------------
@@ -425,7 +430,10 @@ class Topology:
         new = [entry for entry in entries if self._enter(entry, author)]
         if [roster for roster in sent_rosters if self.rosters.enter(roster, author)]:
             self._spread(now)
-        if asked is not None:
+        if asked is not None and self._answered.get(author, 0) > now:
+            self._outputs.refuse("topology", author)
+        elif asked is not None:
+            self._answered[author] = now + _ANSWER_US
             later = [
                 each for each in self.table
                 if each.prefix not in asked or is_later(each.version, asked[each.prefix])
