@@ -50,6 +50,8 @@ class Stranger:
     serials: tuple[int, int] = (0, 0)
     """The first and the last of what the victim has sent to it and that it has not acknowledged."""
     counter: int = 0
+    proof: bytes = b""
+    """The token that the victim sent to its address."""
     now_us: int = 0
     """The victim's clock, roughly: messages of the stranger were just made, and live for an hour."""
     welcome: bytes = b""
@@ -69,7 +71,11 @@ class Stranger:
         self.counter += 1
         digest = profile_digest(_EVERYTHING) if profile is None else profile
         heard = (self.to,) if lists else ()
-        return f.Announce(self.identity.node, 1, self.counter, PERIOD_MS, digest, heard)
+        return self.proven(f.Announce(self.identity.node, 1, self.counter, PERIOD_MS, digest, heard))
+
+    def proven(self, announced: f.Announce) -> f.Announce:
+        """Return an announcement with the proof that it receives at its address."""
+        return msgspec.structs.replace(announced, proof=self.proof)
 
     def hear(self, sent: Iterable[f.Frame]) -> list[bytes]:
         """Learn from what the victim says; return the answers that keep it talking."""
@@ -82,6 +88,9 @@ class Stranger:
                 self.serials = self.serials[0] or frame.serial, frame.serial
             elif isinstance(frame, f.Announce):
                 self.profile = frame.profile
+                if frame.token:
+                    self.proof = frame.token
+                    answers.append(self.announce())
             elif isinstance(frame, f.Digest) and frame.round == 0:  # It has nothing of what is compared.
                 nothing = f.Bucket(0, 0, (), ())
                 answers.append(f.Digest(frame.profile, 1, (nothing,), (), 1, frame.number, 0, 1, frame.run))
@@ -184,7 +193,8 @@ def _changing(stranger: Stranger) -> f.Frame:
 
 
 def _replayed(stranger: Stranger) -> f.Frame:
-    return f.Announce(stranger.identity.node, 1, 1, PERIOD_MS, profile_digest(_EVERYTHING), (stranger.to,))
+    said = f.Announce(stranger.identity.node, 1, 1, PERIOD_MS, profile_digest(_EVERYTHING), (stranger.to,))
+    return stranger.proven(said)
 
 
 def _crowd(stranger: Stranger) -> f.Frame:
@@ -192,7 +202,8 @@ def _crowd(stranger: Stranger) -> f.Frame:
     stranger.counter += 1
     chance, digest = stranger.chance, profile_digest(_EVERYTHING)
     heard = tuple(chance.randbytes(4) for _ in range(160))
-    return f.Announce(stranger.identity.node, 1, stranger.counter, PERIOD_MS, digest, (*heard, stranger.to))
+    said = f.Announce(stranger.identity.node, 1, stranger.counter, PERIOD_MS, digest, (*heard, stranger.to))
+    return stranger.proven(said)
 
 
 def _profile_asked(stranger: Stranger) -> f.Frame:

@@ -40,8 +40,11 @@ DESCRIPTOR = Descriptor("alan", 1, 7, 10**15, None, "news", 9, 9, PayloadCodec.P
 
 EXACT: list[tuple[Frame, str]] = [
     (
-        Announce(ALAN, 1, 128, 1000, EIGHT, (FOUR,), b"", (Receipt(FOUR, 5, b"\x03"),), 1452),
-        "9a 01 a4616c616e 01 cc80 cd03e8 c4083132333435363738 91c40431323334 c400 9193c4043132333405c40103 cd05ac",
+        Announce(ALAN, 1, 128, 1000, EIGHT, (FOUR,), b"", (Receipt(FOUR, 5, b"\x03"),), 1452, EIGHT, b"", EIGHT),
+        (
+            "9d 01 a4616c616e 01 cc80 cd03e8 c4083132333435363738 91c40431323334 c400 9193c4043132333405c40103 cd05ac"
+            " c4083132333435363738 c400 c4083132333435363738"
+        ),
     ),
     (Profile(EIGHT, 0, 2, b"x"), "95 02 c4083132333435363738 00 02 c40178"),
     (ProfileRequest(EIGHT), "92 03 c4083132333435363738"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from tests.proofs import proven
 
 from carrypost import testing
 from carrypost.config import UNBOUNDED, Limits
@@ -126,10 +127,16 @@ class Attacker:
     def say(self, victim: str, *frames: Frame, as_: str | None = None) -> None:
         """Send frames in one datagram, unless they are too many for one."""
         host = self.net.host(victim)
-        peer = as_ or self.address
+        peer, now = as_ or self.address, round(self.net.now * 1e6)
+        if as_ is None:  # It can prove its own address, and no other.
+            frames = tuple(
+                shown
+                for each in frames
+                if (shown := proven(host, each, peer, now) if isinstance(each, Announce) else each) is not None
+            )
         for datagram in codec.datagrams(frames, 60_000):
             decoded = codec.decode(datagram, self.net._settings.limits)  # noqa: SLF001
-            host.refused(decoded.refused, peer, round(self.net.now * 1e6), nbytes=len(datagram))
+            host.refused(decoded.refused, peer, now, nbytes=len(datagram))
             self.net.inject(victim, decoded.frames, peer)
 
     def announcement(self, *lists: str, **changes: object) -> Announce:

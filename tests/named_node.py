@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from tests.one_node import OneNode, S
+from tests.proofs import tell
 
 from carrypost.errors import NameNotFoundException
 from carrypost.events import Advertised, Received, Refused
@@ -63,8 +64,9 @@ class NamedNode(OneNode):
         profile = profile_digest(_NOTHING)
         heard = (node_prefix(self.host.node),)
         offered = OfferEntry(descriptor.id, self.handle, descriptor.length, 255)
+        said = Announce(NodeId("neighbour"), boot, self.counter, _PERIOD_MS, profile, heard)
+        tell(self.host, said, "neighbour", self.now)
         self._receive(
-            Announce(NodeId("neighbour"), boot, self.counter, _PERIOD_MS, profile, heard),
             Profile(profile, 0, 1, _NOTHING), Offer(self.counter, (offered,)),
         )  # fmt: skip
         self._receive(Parcel(self.handle, self.counter, 1, 0, False, descriptor.wire, body))

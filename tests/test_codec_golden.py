@@ -108,6 +108,15 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "announce": (ANNOUNCE,),
     "announce_alone": (Announce(NodeId("alan"), 0, 0, 1, DIGEST),),
     "announce_size": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, b"", (), 1452),),
+    "announce_stamp": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, b"", (), 0, bytes(range(8))),),
+    "announce_token": (
+        Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES[:1], b"", (), 1452, bytes(range(8)), bytes(range(8, 16))),
+    ),
+    "announce_proof": (
+        Announce(
+            NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, PREFIXES[1], (), 0, bytes(range(8)), b"", bytes(range(16, 24))
+        ),
+    ),
     "announce_begins": (Announce(NodeId("alan"), 1, 2, 1000, DIGEST, PREFIXES, PREFIXES[1]),),
     "announce_receipts": (
         msgspec.structs.replace(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.proofs import tell
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -196,7 +197,8 @@ def test_a_host_takes_an_unchanged_beacon_without_a_word() -> None:
     assert isinstance(announced, Announce)
     heard = (node_prefix(NodeId("a")),)
     for counter in range(1, 4):
-        host.receive([Announce(NodeId("b"), 1, counter, 5_000, announced.profile, heard)], "b", 1_000_000 + counter)
+        said = Announce(NodeId("b"), 1, counter, 5_000, announced.profile, heard)
+        tell(host, said, "b", 1_000_000 + counter)
         host.outgoing()
         host.events()
     now = 1_100_000
@@ -204,7 +206,8 @@ def test_a_host_takes_an_unchanged_beacon_without_a_word() -> None:
     host.outgoing()
     for counter in range(4, 8):
         now += 1
-        host.receive([Announce(NodeId("b"), 1, counter, 5_000, announced.profile, heard)], "b", now)
+        said = Announce(NodeId("b"), 1, counter, 5_000, announced.profile, heard)
+        tell(host, said, "b", now)
         assert (host.outgoing(), host.events(), host.changes()) == ([], [], None)
 
 

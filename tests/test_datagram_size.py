@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from benchmarks._processes import Worker, settings_file, start
+from tests.proofs import tell
 from tools import netns
 from tools.netns import Cable, Net
 
@@ -253,7 +254,8 @@ def test_a_stranger_that_says_odd_sizes_makes_nothing_shorter_than_usual_or_long
     for counter in range(1, 20):  # It says something else every time.
         nbytes = said if counter % 2 else 0
         heard = (node_prefix(host.node),)
-        host.receive([Announce(NodeId("z"), 1, counter, 1_000, bytes(8), heard, b"", (), nbytes)], "z", air.now)
+        told = Announce(NodeId("z"), 1, counter, 1_000, bytes(8), heard, b"", (), nbytes)
+        tell(host, told, "z", air.now)
         assert BASE <= host.overview().datagram_bytes <= WIDE
         air.run(0.1)
 
@@ -265,7 +267,8 @@ def test_a_stranger_that_says_another_size_all_the_time_is_muted() -> None:
     heard = (node_prefix(host.node),)
     for counter in range(1, 2_000):
         nbytes = WIDE if counter % 2 else BASE
-        host.receive([Announce(NodeId("z"), 1, counter, 1_000, bytes(8), heard, b"", (), nbytes)], "z", air.now)
+        told = Announce(NodeId("z"), 1, counter, 1_000, bytes(8), heard, b"", (), nbytes)
+        tell(host, told, "z", air.now)
     assert not host.listens("z", air.now)
 
 

@@ -391,7 +391,7 @@ def test_neighbours_are_told_once_per_contact() -> None:
         if isinstance(event, NeighbourUp):
             ups.append((node, event.node))
 
-    with testing.network("a", "b", loss=0.2) as net:
+    with testing.network("a", "b", seed=2, loss=0.2) as net:
         net.watch(note)
         for _ in range(3):
             net.link("a", "b")

@@ -518,6 +518,7 @@ def test_one_neighbour_who_floods_under_many_names_does_not_push_out_what_others
 def test_frames_and_bytes_beyond_what_a_link_may_send_are_refused() -> None:
     with scene(limits={"link_frames_per_s": 1_000, "link_bytes_per_s": 10_000}) as stage:
         mallory = stage.attacker("b")
+        stage.net.advance(1)
         for _ in range(50):
             mallory.say("b", *[Ack(0, b"")] * 100)
         assert stage.refused()["link-budget"] == 3_000

@@ -10,14 +10,16 @@ import gc
 import itertools
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
 from tests.hostile import Attacker, Scene, message, scene
 
+from carrypost import testing
 from carrypost.config import Limits
 from carrypost.events import NeighbourDown, NeighbourUp
+from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
     Ack,
     Announce,
@@ -34,6 +36,7 @@ from carrypost.gossip.wire.frames import (
     Profile,
     ProfileRequest,
     Request,
+    Summary,
 )
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
@@ -104,6 +107,81 @@ def test_announcements_from_a_stolen_address_delay_a_contact_and_no_more(changes
             mallory.say("a", said_by(stage, "b", **changes), as_="b")
             stage.net.advance(0.7)
         stage.check(within_s=90)
+
+
+def test_a_forged_source_is_sent_no_more_than_three_times_what_came_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scene(strategy="anti-entropy") as stage:
+        stage.published += [bytes([number]) * 500 for number in range(100)]
+        for payload in stage.published:
+            stage.net.publish("b", "news", payload)
+        stage.net.advance(30)
+        reflected: list[Frame] = []
+        radio = stage.net._radio  # noqa: SLF001 - to see what goes to an address, whoever is there
+
+        def send(sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
+            reflected.extend(frames if to == "victim" else ())
+            sending(sender, frames, to, mtu_bytes)
+
+        sending = radio.send
+        monkeypatch.setattr(radio, "send", send)
+        forger, came = Attacker(stage.net, "forger"), 0
+        for _ in range(60):
+            frames = [
+                forger.announcement("b"),
+                *forger.wants(".*"),
+                Summary(1, 0, 1, 0),
+                ProfileRequest(forger.profile),
+            ]
+            came += sum(map(len, codec.datagrams(frames, 60_000)))
+            forger.say("b", *frames, as_="victim")
+            stage.net.advance(1)
+            assert sum(map(len, codec.datagrams(reflected, 60_000))) <= 3 * came
+        assert {type(frame) for frame in reflected} == {Announce}
+        assert stage.refused()["not-linked"] >= 60
+        stage.check()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"incarnation": 2**53, "heard": ()},
+        {"counter": 2**53, "heard": ()},
+        {"counter": 2**53},
+        {"counter": 2**53, "period_ms": 1},
+        {"incarnation": 2**53, "stamp": bytes(8), "token": bytes(8), "proof": bytes(8)},
+        {"counter": 2**53, "profile": b"nonsense", "begins": b""},
+    ],
+)
+def test_forged_announcements_do_not_separate_neighbours(changes: dict[str, object]) -> None:
+    with scene() as stage:
+        downs: list[str] = []
+        stage.net.watch(lambda _t, node, event: downs.append(node) if isinstance(event, NeighbourDown) else None)
+        mallory = Attacker(stage.net)
+        for _ in range(600 // 9):
+            for victim, robbed in ("ba", "ab"):
+                begins = {"begins": prefix(stage, victim)} if "begins" in changes else {}
+                mallory.say(victim, said_by(stage, robbed, **changes | begins), as_=robbed)
+            stage.net.advance(9)
+        assert downs == []
+        assert stage.refused()["unproven"] >= 600 // 9
+        stage.check()
+
+
+def test_a_node_that_restarted_is_linked_again_by_its_first_announcement() -> None:
+    with testing.network("a", "b", delay_s=0.05) as net:
+        net.link("a", "b")
+        net.advance(30)
+        rows: list[tuple[float, str, str]] = []
+        net.watch(lambda t, node, event: rows.append((t, node, type(event).__name__)))
+        net.kill("b")
+        net.restart("b")
+        began = net.now
+        net.advance(1)
+        assert [what for t, node, what in rows if node == "a" and what.startswith("Neighbour")] == [
+            "NeighbourDown",
+            "NeighbourUp",
+        ]
+        assert {node for t, node, what in rows if what == "NeighbourUp" and t - began < 0.5} == {"a", "b"}
 
 
 def test_a_live_link_does_not_change_hands() -> None:

@@ -235,7 +235,7 @@ def test_its_events_are_rows_of_the_record_which_can_be_read_again() -> None:
     street = Street("ab")
     street.run(5)
     street.ring(1, "ab")
-    street.run(2)
+    street.run(5)
     record = Record("run")
     for event in street.events["b"]:
         record.observe(street.now, "b", event)

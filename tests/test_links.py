@@ -6,6 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
+from tests.proofs import proven, tell
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -65,7 +66,7 @@ class Alone:
         self.counter += 1
         heard = tuple(node_prefix(NodeId(name)) for name in names)
         announced = Announce(NodeId(node), 1, self.counter, period_ms, bytes(8), heard)
-        self.host.receive([announced], node, self.now)
+        tell(self.host, announced, node, self.now)
 
     def events(self) -> list[Event]:
         return [event for event in self.host.events() if isinstance(event, NeighbourUp | NeighbourDown | OneWay)]
@@ -85,13 +86,16 @@ def test_an_announcement_lists_who_was_heard() -> None:
     alone = Alone()
     alone.hears()
     alone.hears(node="c")
-    (_, announced), *_ = [row for row in alone.run(2) if isinstance(row[1], Announce)]
+    (_, announced), *_ = [row for row in alone.run(2) if isinstance(row[1], Announce) and not row[1].token]
     assert isinstance(announced, Announce)
     assert set(announced.heard) == {node_prefix(NodeId("b")), node_prefix(NodeId("c"))}
 
 
-def test_a_request_that_names_this_host_counts_as_being_listed() -> None:
+def test_a_request_that_names_this_host_counts_as_being_listed_where_the_address_is_proven() -> None:
     alone = Alone()
+    alone.host.receive([Announce(NodeId("b"), 1, 0, 1_000, bytes(8))], "b", alone.now)
+    alone.host.receive([Request(node_prefix(NodeId("a")), ())], "b", alone.now)
+    assert alone.events() == []
     alone.hears("x")
     alone.host.receive([Request(node_prefix(NodeId("somebody else")), ())], "b", alone.now)
     assert alone.events() == []
@@ -289,11 +293,15 @@ def test_a_restarted_neighbour_is_recognised_and_an_old_announcement_is_not() ->
     alone = Alone()
     old = Announce(NodeId("b"), 1, 7, 1_000, bytes(8), (node_prefix(NodeId("a")),))
     new = Announce(NodeId("b"), 2, 1, 1_000, bytes(8), (node_prefix(NodeId("a")),))
-    alone.host.receive([old], "b", 0)
-    alone.host.receive([old], "b", 1)
+    shown = proven(alone.host, old, "b", 0)
+    assert shown is not None
+    alone.host.receive([shown], "b", 0)
+    alone.host.receive([shown], "b", 1)
     alone.host.receive([new], "b", 2)
-    alone.host.receive([old], "b", 3)
-    assert alone.events() == [NeighbourUp(NodeId("b")), NeighbourDown(NodeId("b")), NeighbourUp(NodeId("b"))]
+    assert alone.events() == [NeighbourUp(NodeId("b"))]
+    tell(alone.host, new, "b", 3)
+    alone.host.receive([shown], "b", 4)
+    assert alone.events() == [NeighbourDown(NodeId("b")), NeighbourUp(NodeId("b"))]
 
 
 @pytest.mark.parametrize("state", list(NeighbourState))

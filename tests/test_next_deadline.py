@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from tests import timers
+from tests.proofs import tell
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -47,7 +48,7 @@ class Neighboured:
         self.counter += 1
         heard = (node_prefix(NodeId("a")),)
         said = Announce(NodeId(node), 1, self.counter, period_ms, self.profile, heard)
-        return self.host.receive([said], node, self.now)
+        return tell(self.host, said, node, self.now)
 
     def passes(self, seconds: float) -> list[tuple[int, object]]:
         """Let time pass as for a driver; return the events, and when they came."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from tests.proofs import tell
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -42,7 +43,7 @@ class Scene:
     def announce(self, period_ms: int, *frames: Frame, begins: bytes = b"") -> bool:
         self.counter += 1
         said = Announce(NodeId("b"), 1, self.counter, period_ms, self.digest, (ME,), begins)
-        return self.host.receive([said, *frames], "b", self.now)
+        return tell(self.host, said, "b", self.now, *frames)
 
     def says(self, *frames: Frame) -> bool:
         return self.host.receive(frames, "b", self.now)

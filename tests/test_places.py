@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 from tests.hostile import Attacker, Scene, message, scene
+from tests.proofs import tell
 
 from carrypost.config import Limits, Settings
 from carrypost.events import NeighbourDown
@@ -49,7 +50,7 @@ class Crowded:
         me = node_prefix(NodeId("a"))
         for name in names:
             said = Announce(NodeId(name), 1, next(self._counter), 1_000, WANTS_NOTHING, (me,))
-            self.host.receive([said], name, self.now)
+            tell(self.host, said, name, self.now)
 
     def run(self, seconds: float) -> list[Announce]:
         """Let time pass; return the announcements that were broadcast."""
@@ -281,6 +282,8 @@ def test_there_are_as_many_places_as_limits_and_datagrams_allow_and_all_are_list
     crowded = Crowded(**{"limits": {"heard_max": Limits().heard_max}} | settings)
     assert crowded.host.overview().places == places
     names = [f"{number:032}" for number in range(places + 1)]  # As long as a node's id is.
+    crowded.hears(*names[: places // 2])
+    crowded.run(1)  # All newcomers together may cause only so much work a second.
     crowded.hears(*names)
     announced = crowded.run(1)[-1]
     assert set(announced.heard) == {node_prefix(NodeId(name)) for name in names[:places]}

@@ -7,6 +7,7 @@ import random
 import msgspec
 import pytest
 from tests.hostile import Attacker, message, scene
+from tests.proofs import tell
 
 from carrypost import testing
 from carrypost.config import Settings
@@ -43,7 +44,7 @@ class Scene:
         self.counter += 1
         heard = (ME, *(node_prefix(NodeId(each)) for each in hears))
         said = Announce(NodeId(name), 1, self.counter, PERIOD_MS, DIGEST, heard, b"", receipts)
-        self.host.receive([said, *frames], name, self.now)
+        tell(self.host, said, name, self.now, *frames)
 
     def passes(self, seconds: float) -> list[tuple[str | None, Frame]]:
         """Let time pass as for a driver; return the frames that were sent, and their receivers."""

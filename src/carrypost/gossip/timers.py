@@ -61,12 +61,14 @@ class Timer(enum.IntEnum):
     itself."""
     LEARN = 11
     """Continue learning a profile. In another table of the host itself."""
+    PROVE = 12
+    """Ask the neighbour again for a proof of its address."""
 
 
 # To ask an enumeration for a member takes three times as long as to look up a name.
 (
     OFFER, OFFER_AGAIN, REVIEW, REQUEST_AGAIN, ACKNOWLEDGE, DECLARE_LOST, SEND, ASK_PROFILE, REPORT_ONE_WAY, FORGET,
-    SECOND_LOOK, LEARN,
+    SECOND_LOOK, LEARN, PROVE,
 ) = Timer  # fmt: skip
 _NONE = [NEVER] * len(Timer)
 

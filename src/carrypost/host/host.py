@@ -350,6 +350,7 @@ class Host:
                 accounts.charge(peer, FRAME * len(frames), now)
                 return False
             first, link = frames[0] if frames else None, neighbour.link
+            link.received(frames, nbytes)
             listening = bool(self._layers.having(Layer.heard))
             # In a quiet cloud most datagrams are announcements that repeat the last one: these skip
             # the state machine of the link.
@@ -359,7 +360,7 @@ class Host:
             else:
                 new = link.receive(frames, now)
         else:
-            new = self._neighbours.receive(frames, peer, now)
+            new = self._neighbours.receive(frames, peer, now, nbytes=nbytes)
             neighbour = self._neighbours.get(peer)
         if not new:
             return False

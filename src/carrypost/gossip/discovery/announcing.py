@@ -12,9 +12,12 @@ from carrypost.errors import RemoteError
 from carrypost.gossip.discovery.beacon import Beacon
 from carrypost.gossip.discovery.neighbour import LINKED, SILENT
 from carrypost.gossip.discovery.places import ANNOUNCE_BYTES, HEARD_BYTES
+from carrypost.gossip.discovery.stamps import Stamps
 from carrypost.gossip.layer import Layer, Layers
+from carrypost.gossip.timers import PROVE
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
+from carrypost.gossip.wire.fields import TOKEN_BYTES
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
 
 _PROFILE_UNASKED_BYTES_MAX = 600
+PROVE_US, _DOUBLINGS = 250_000, 2
+"""Time after which a neighbour is asked again for a proof that did not arrive. It doubles this number of times."""
 _RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
 """Largest receipt for one neighbour, in bytes."""
 
@@ -44,6 +49,7 @@ class Announcing:
         self._neighbours: Mapping[str, Neighbour] = places.neighbours
         self.beacon = Beacon(self._settings, rng, fixed=fixed_period)
         self._counter = 0
+        self._stamps, self._rng = Stamps(rng), rng
         self._heeded = 0
         """The revision of the interests for which a profile was promised."""
         self._profile_due = True
@@ -64,17 +70,11 @@ class Announcing:
         """Announce this node, its interests and the nodes that it hears."""
         if self._interests.stale:
             self._make_profile()
-        self._counter += 1
         heard = tuple([each.link.prefix for each in self._neighbours.values() if each.state is not SILENT])
         if len(heard) > self._places.count:
             heard = self._places.listed(to)
-        announced = Announce(
-            self._node, self.incarnation or 0, self._counter, self.beacon.period_us // 1000,
-            self._interests.view.digest if self._interests.view else b"", heard,
-            to.link.prefix if to is not None and begins else b"", self._receipts(len(heard), to),
-            self._links.carried_bytes,
-        )  # fmt: skip
-        frames: list[Frame] = [announced]
+        begun = to.link.prefix if to is not None and begins else b""
+        frames: list[Frame] = [self._announcement(to, heard, begun, self._receipts(len(heard), to))]
         if self._profile_due and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames(None if to is None else to.link))
         self._profile_due = False
@@ -87,6 +87,36 @@ class Announcing:
             to.link.send(frames)
             to.addressed_us = now
 
+    def challenge(self, now: int, to: Neighbour) -> None:
+        """Announce this node to a neighbour that has to prove that it receives at its address."""
+        if not to.token:
+            to.token = self._rng.randbytes(TOKEN_BYTES)
+        to.link.send((self._announcement(to, (to.link.prefix,), token=to.token),))
+        to.addressed_us = now
+        if not to.proven:
+            to.link.timers.arm(PROVE, now + (PROVE_US << min(to.challenges, _DOUBLINGS)))
+            to.challenges += 1
+
+    def _announcement(
+        self,
+        to: Neighbour | None,
+        heard: tuple[bytes, ...],
+        begins: bytes = b"",
+        receipts: tuple[Receipt, ...] = (),
+        token: bytes = b"",
+    ) -> Announce:
+        """Return the next announcement; one to a neighbour has the proof for it, if it ever sent a token."""
+        self._counter += 1
+        stamp = b"" if to is not None and to.driver_asserted else self._stamps.stamp(self._counter)
+        proof = b""
+        if to is not None:
+            proof, to.asks = to.token_there, False
+        return Announce(
+            self._node, self.incarnation or 0, self._counter, self.beacon.period_us // 1000,
+            self._interests.view.digest if self._interests.view else b"", heard, begins, receipts,
+            self._links.carried_bytes, stamp, token, proof,
+        )  # fmt: skip
+
     def _receipts(self, heard: int, to: Neighbour | None) -> tuple[Receipt, ...]:
         """Return receipts of unasked Parcels that came lately, for their senders and for hosts that await the same.
 
@@ -94,7 +124,7 @@ class Announcing:
         one.
         """
         found: list[Receipt] = []
-        room = self._settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES - HEARD_BYTES * heard
+        room = self._settings.datagram_bytes - ANNOUNCE_BYTES - HEARD_BYTES * heard
         for link in self._links.usable:
             if to is None or to.link is link:
                 link.inbox.reported()

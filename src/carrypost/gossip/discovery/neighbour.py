@@ -1,7 +1,8 @@
 """One neighbour: its announcements, whether the link works both ways, and its interests.
 
-Its link is usable by a small machine over what is heard (`NEIGHBOUR_TABLE`): when each side lists the other. A node
-that is heard and does not hear this host is detected, recorded and not used.
+Its link is usable by a small machine over what is heard (`NEIGHBOUR_TABLE`): when each side lists the other, and has
+proven that it receives at its address. A node that is heard and does not hear this host is detected, recorded and not
+used.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.timers import FORGET
+from carrypost.gossip.discovery.stamps import Series
+from carrypost.gossip.timers import FORGET, PROVE
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ SILENT_PERIODS = 3
 """Number of its periods after which a neighbour that was not heard is gone."""
 _EARLY = 3
 """An announcement may come an eighth of its period too soon, and still end the period: periods vary by a tenth."""
+_ANSWER_US = 250_000
+"""Time after which a token is returned again, if it is sent again."""
 _PERIOD_US_MIN = 50_000
 _PERIOD_US_MAX = 600_000_000
 
@@ -63,9 +67,10 @@ class Neighbour:
     """One neighbour, as its announcements show it."""
 
     __slots__ = (
-        "addressed_us", "announced_us", "contact", "counted_us", "counter", "driver_asserted", "first_us", "heard_us",
-        "incarnation", "link", "linked_us", "one_way_reported", "period_us", "placed_us", "profile",
-        "profile_asked_us", "state", "view",
+        "addressed_us", "announced_us", "asks", "challenges", "contact", "counted_us", "counter", "doubted_us",
+        "driver_asserted", "first_us", "heard_us", "hears_me", "incarnation", "link", "linked_us", "one_way_reported",
+        "period_us", "placed_us", "profile", "profile_asked_us", "proven", "stamp", "state", "token", "token_there",
+        "view",
     )  # fmt: skip
 
     def __init__(self, link: Link, now: int) -> None:
@@ -90,6 +95,22 @@ class Neighbour:
         """True if the driver asserts the contact (`Host.link`); then lists and silence do not matter."""
         self.addressed_us = -NEVER
         """Time of the last announcement that went to it alone."""
+        self.token = b""
+        """The value that it has to return to prove that it receives at its address; empty: it was sent none."""
+        self.token_there = b""
+        """The last token that it sent, which proves this host's address to it."""
+        self.asks = False
+        """True if it sent a token that was not returned yet."""
+        self.challenges = 0
+        """Number of times that it was asked for a proof before it gave one."""
+        self.hears_me = False
+        """True if its last announcement shows that it hears this host."""
+        self.proven = False
+        """True if it returned the token."""
+        self.stamp = b""
+        """The stamp of its last announcement (`discovery.stamps`)."""
+        self.doubted_us = -NEVER
+        """Time at which it was last asked for another proof."""
         self.one_way_reported = False
         self.profile = b""
         self.profile_asked_us = -NEVER
@@ -116,8 +137,11 @@ class Neighbour:
         """Note an announcement and its period; return True if the neighbour hears others than before."""
         self.counter = frame.counter
         self.announced_us = now
-        others = frame.heard != self.link.heard
-        self.link.set_heard(frame.heard)
+        self.stamp = frame.stamp
+        self.asked(frame, now)
+        others = not frame.token and frame.heard != self.link.heard
+        if others:
+            self.link.set_heard(frame.heard)
         period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
         self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
         self.alive(now)
@@ -126,6 +150,37 @@ class Neighbour:
             if self.contact is not None:
                 self.contact.count_period()
         return others
+
+    def proves(self, frame: Announce) -> bool:
+        """Return True if the sender of an announcement received what was sent to its address."""
+        return frame.proof != b"" and frame.proof == self.token
+
+    def asked(self, frame: Announce, now: int) -> None:
+        """Note the token of an announcement, if it has one. One that was just returned may be on its way still."""
+        if frame.token:
+            self.asks = frame.token != self.token_there or now - self.addressed_us >= _ANSWER_US
+            self.token_there = frame.token
+
+    def prove(self) -> None:
+        """Note that it receives at its address."""
+        self.proven = True
+        self.link.trust()
+        self.link.timers.cancel(PROVE)
+
+    def continues(self, frame: Announce) -> bool:
+        """Return True if the sender of an announcement made the last one, too."""
+        return self.series.goes_on(frame)
+
+    def resume(self, series: Series) -> None:
+        """Take it for the node that has proven this address before, and was forgotten."""
+        self.link.claim(series.node)
+        _, self.incarnation, self.counter, self.stamp = series
+        self.prove()
+
+    @property
+    def series(self) -> Series:
+        """Its announcements up to the last one."""
+        return Series(self.link.node, self.incarnation, self.counter, self.stamp)
 
     def repeats(self, frame: Announce, prefix: bytes, now: int, *, listening: bool = False) -> bool:
         """Return True, and note it, if an announcement only repeats what is known, as most do. Then nothing is due.
@@ -143,10 +198,12 @@ class Neighbour:
             or contact is None
             or self.view is None
             or frame.begins
+            or frame.token
             or frame.datagram_bytes != self.link.accepted_bytes
             or frame.node != self.link.node
             or prefix not in frame.heard
             or (listening and frame.heard != self.link.heard)
+            or not (asserted or self.continues(frame))
             or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1), period=period)
         ):
             return False
@@ -154,11 +211,17 @@ class Neighbour:
         if period:
             self.counted_us = now
         self.counter = frame.counter
+        self.stamp = frame.stamp
         self.period_us = period_us
         self.heard_us = self.announced_us = now
         if not asserted:
             self.link.timers.arm(FORGET, now + SILENT_PERIODS * period_us)
         return True
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Incarnation and counter of its last announcement."""
+        return self.incarnation, self.counter
 
     @property
     def silent_us(self) -> int:

@@ -11,11 +11,18 @@ no event.
 # every timeout runs to its end. A link is used only when each side has seen itself in the other's
 # heard-list, or was named in a request, which proves as much.
 #
-# Why announcements are not signed, and what that costs. A signature of 64 bytes and a check for
-# each beacon of each neighbour would be most of the traffic and of the work of an idle node. So a
-# forger can claim any name for its own address, and no more: links, accounts and budgets go by
-# address. A claim for an address that is in use is refused until the node there has been silent for
-# two of the longest periods (`_fresh`).
+# Why an address has to be proven. Announcements are not signed (`discovery.stamps`), and prefixes in
+# heard-lists are public, so anybody can send an announcement that lists this host, from any
+# address. One datagram with a forged source would make this host send its messages to a victim. So
+# a node that lists this host is sent a random token, and the link is used only when it has returned
+# it. Until then its address is sent at most three times the bytes that came from it (`Link.send`),
+# as in QUIC (RFC 9000, section 8).
+#
+# What a forger can do to a neighbour that is proven. An announcement counts if its stamp continues
+# those that were heard before, or if it brings a proof. Any other changes nothing, whatever numbers
+# it has, and its address is asked for a proof (`_doubt`): a node that restarted gives it. An address
+# that is not proven yet is claimed by its first announcement; another claim is refused until the
+# node there has been silent for two of the longest periods, or until a proof arrives (`_fresh`).
 
 from __future__ import annotations
 
@@ -23,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
 from carrypost.events import NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.discovery.announcing import Announcing
+from carrypost.gossip.discovery.announcing import PROVE_US, Announcing
 from carrypost.gossip.discovery.learning import LearningPace
 from carrypost.gossip.discovery.neighbour import (
     HEARD,
@@ -36,17 +43,19 @@ from carrypost.gossip.discovery.neighbour import (
 )
 from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.layer import Layer, Layers
-from carrypost.gossip.timers import ASK_PROFILE, FORGET, REPORT_ONE_WAY
+from carrypost.gossip.timers import ASK_PROFILE, FORGET, PROVE, REPORT_ONE_WAY
 from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
 from carrypost.gossip.wire.parts import Parts
 from carrypost.model.pattern import decode_entries, profile_digest
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
+    from carrypost.gossip.discovery.stamps import Series
     from carrypost.gossip.interest.index import View
     from carrypost.gossip.strategy.contacts import Contact
     from carrypost.gossip.strategy.strategy import Strategy
@@ -54,6 +63,10 @@ if TYPE_CHECKING:
 
 _OVERTAKEN_US = 250_000
 """Longest time by which frames of a contact may overtake the neighbour's announcement that the contact begins."""
+_DOUBT_US = 200_000
+"""Shortest time between two requests to a neighbour for another proof."""
+_LEFT_MAX = 512
+"""Number of nodes that left and are remembered."""
 _PROFILE_RETRY_US = 1_000_000
 _CHANGE_COST = 25
 """Cost of a link that begins, ends or accepts other datagrams, beside the frames that caused it
@@ -80,6 +93,8 @@ class Neighbours:
         self.places = Places(context, self._neighbours)
         self.announcing = Announcing(context, self.places, layers, rng, fixed_period=strategy.fixed_period)
         self.beacon = self.announcing.beacon
+        self._left: dict[str, Series] = {}
+        """Nodes that left and had proven their addresses. They need not prove them again if they come back soon."""
         self._asserted_early: dict[str, None] = {}
         """Contacts that the driver asserted before this host could announce itself."""
         self._links.handlers.update(
@@ -122,6 +137,7 @@ class Neighbours:
                 return
             neighbour = self._new(peer, now)
         neighbour.driver_asserted = True
+        neighbour.link.trust()
         neighbour.link.timers.cancel(REPORT_ONE_WAY)
         neighbour.alive(neighbour.heard_us)
         self.announcing.introduce()
@@ -135,7 +151,9 @@ class Neighbours:
             return None
         for each in going:
             self._end(each, now)
-        return self._new(peer, now)
+        neighbour = self._new(peer, now)
+        neighbour.link.distrust()
+        return neighbour
 
     def _new(self, peer: str, now: int) -> Neighbour:
         link = Link(peer, self._links, stop_and_wait=self._strategy.stop_and_wait)
@@ -147,10 +165,15 @@ class Neighbours:
         """Forget a neighbour and everything that belongs to it."""
         self._sign(neighbour, NeighbourInput.SILENCE, now)
         self._parts.leave(neighbour.link.peer)
+        if neighbour.proven:
+            self._left.pop(neighbour.link.peer, None)
+            self._left[neighbour.link.peer] = neighbour.series
+            if len(self._left) > _LEFT_MAX:
+                del self._left[next(iter(self._left))]
         self._links.remove(neighbour.link)
         del self._neighbours[neighbour.link.peer]
 
-    def receive(self, frames: Sequence[Frame], peer: str, now: int) -> bool:
+    def receive(self, frames: Sequence[Frame], peer: str, now: int, *, nbytes: int) -> bool:
         """Handle frames from an address without a link: an announcement may make it a neighbour, others are refused.
 
         Returns False if they contained nothing new.
@@ -162,6 +185,10 @@ class Neighbours:
                 self._outputs.refuse("unannounced", peer)
                 continue
             if frame.node != self._node and (neighbour := self._found(peer, now)) is not None:
+                neighbour.link.received(frames, nbytes)
+                series = self._left.pop(peer, None)
+                if series is not None and series.goes_on(frame):
+                    neighbour.resume(series)
                 new = self._announced(neighbour, frame, now)
                 return neighbour.link.receive(frames[number:], now, cost=cost) or new
         self._links.accounts.charge(peer, cost, now)
@@ -169,13 +196,25 @@ class Neighbours:
 
     def _announced(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
         """Handle an announcement; return False if it says nothing new."""
-        if frame.node == self._node or not self._fresh(neighbour, frame, now):
+        if frame.node == self._node:
             return False
+        proves = neighbour.proves(frame)
+        if neighbour.proven and not (proves or neighbour.driver_asserted or neighbour.continues(frame)):
+            return self._doubt(neighbour, frame, now)
+        if not self._fresh(neighbour, frame, now, proves=proves):
+            return False
+        if proves:
+            neighbour.prove()
+        return self._heed(neighbour, frame, now)
+
+    def _heed(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
+        """Handle an announcement that is new; return False if it says nothing else than the last one."""
         due_us = self._links.schedule.next_due_us()
         others = neighbour.announced(frame, now) and self._heard(neighbour.link, now)
-        followed = self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
-        lists_me = neighbour.driver_asserted or self._prefix in frame.heard
-        if frame.begins == self._prefix and neighbour.state is LINKED and self._begun_anew(neighbour, now):
+        followed = not frame.token and self._strategy.announced_receipts(neighbour.link, frame.receipts, now)
+        lists_me = neighbour.driver_asserted or (neighbour.proven and self._prefix in frame.heard)
+        begins = frame.begins == self._prefix
+        if begins and neighbour.state is LINKED and self._begun_anew(neighbour, now):
             self._sign(
                 neighbour, NeighbourInput.SILENCE, now
             )  # It has forgotten the contact that this host still believed in.
@@ -186,8 +225,10 @@ class Neighbours:
             self._links.fit()
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
+            self._answer(neighbour, frame, now)
             # A shorter period may end before anything else is due; then the driver has to look at its timer.
-            return neighbour.silent_us < due_us or self._strategy.stale(contact, now) or followed or others
+            sooner = neighbour.silent_us < due_us
+            return sooner or self._strategy.stale(contact, now) or followed or others or frame.token != b""
         if neighbour.profile != frame.profile:
             self._drop_view(neighbour)
             neighbour.profile = frame.profile
@@ -195,10 +236,10 @@ class Neighbours:
             self.announcing.introduce()
             if not neighbour.driver_asserted:
                 self.beacon.hasten(now)
-        begins = frame.begins == self._prefix
         self._sign(neighbour, NeighbourInput.LISTS_ME if lists_me else NeighbourInput.OMITS_ME, now, answer=begins)
         if begins:
             neighbour.link.begun(now)
+        self._answer(neighbour, frame, now)
         self._need_profile(neighbour, now)
         if neighbour.driver_asserted and self._prefix not in frame.heard and neighbour.addressed_us <= now:
             self.announcing.introduce()
@@ -212,6 +253,20 @@ class Neighbours:
             layer.heard(link, now)
         return bool(layers)
 
+    def _answer(self, neighbour: Neighbour, frame: Announce, now: int) -> None:
+        """Ask a neighbour for a proof of its address, or give it that of this host, as far as it is needed."""
+        neighbour.hears_me = frame.token != b"" or self._prefix in frame.heard
+        if neighbour.driver_asserted:
+            return
+        if neighbour.proven:
+            if neighbour.asks:
+                self.announcing.announce(now, neighbour)
+        elif neighbour.asks or (self._node < frame.node and not neighbour.challenges):
+            self.announcing.challenge(now, neighbour)
+        elif neighbour.link.timers.due[PROVE] == NEVER:
+            # The smaller id asks first; the other one only if it is not asked.
+            neighbour.link.timers.arm(PROVE, now + PROVE_US)
+
     @staticmethod
     def _begun_anew(neighbour: Neighbour, now: int) -> bool:
         """Return True if a neighbour that begins a contact had begun it before, and so forgot it in between.
@@ -224,24 +279,40 @@ class Neighbours:
         neighbour.link.begun(now)
         return False
 
-    def _fresh(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
+    def _doubt(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
+        """Refuse an announcement that may be forged, and ask its address for a proof, as a restarted node needs it."""
+        link = neighbour.link
+        known = frame.node == link.node and (frame.incarnation, frame.counter) <= neighbour.last
+        self._outputs.refuse("replay" if known else "unproven", link.peer)
+        if known or now - neighbour.doubted_us < _DOUBT_US:
+            return False
+        neighbour.doubted_us = now
+        neighbour.asked(frame, now)
+        link.budgets.charge(_CHANGE_COST)
+        self.announcing.challenge(now, neighbour)
+        return True
+
+    def _fresh(self, neighbour: Neighbour, frame: Announce, now: int, *, proves: bool) -> bool:
         """Return False for a replay. A node that restarted counts from the start, with a larger incarnation.
 
-        Announcements are not signed: a forger may have claimed any numbers, or another name, for this address. So a
-        claim is valid only until it has not been repeated for a while.
+        A forger may have claimed any numbers, or another name, for an address that is not proven. So such a claim is
+        valid only until it has not been repeated for a while, or until a proof arrives.
         """
-        lapsed = now - neighbour.announced_us > 2 * self.beacon.period_max_us
-        same = neighbour.link.node == frame.node
-        if same and neighbour.incarnation == frame.incarnation:
-            if frame.counter <= neighbour.counter and not lapsed:
-                self._outputs.refuse("replay", neighbour.link.peer)
-                return False
-            return True
-        if neighbour.link.node and not lapsed and not (same and frame.incarnation > neighbour.incarnation):
-            self._outputs.refuse("replay" if same else "address-taken", neighbour.link.peer)
+        yields = now - neighbour.announced_us > 2 * self.beacon.period_max_us or (proves and not neighbour.proven)
+        same, known = neighbour.link.node == frame.node, bool(neighbour.link.node)
+        if same and not yields and (frame.incarnation, frame.counter) <= neighbour.last:
+            self._outputs.refuse("replay", neighbour.link.peer)
             return False
-        if neighbour.link.node:
+        if same and neighbour.incarnation == frame.incarnation:
+            return True
+        if known and not (same or yields):
+            self._outputs.refuse("address-taken", neighbour.link.peer)
+            return False
+        if known:
             self._sign(neighbour, NeighbourInput.SILENCE, now)
+            neighbour.link.set_heard(())
+        if proves:
+            neighbour.token = b""  # Replayed, the proof must not bring the earlier node back.
         neighbour.link.claim(frame.node)
         neighbour.incarnation = frame.incarnation
         return True
@@ -253,6 +324,8 @@ class Neighbours:
             return
         if not link.usable:
             neighbour = self._at(link)
+            if not neighbour.proven:
+                raise RemoteError("not-linked")
             neighbour.alive(now)
             self._sign(neighbour, NeighbourInput.LISTS_ME, now)
             self._need_profile(neighbour, now)
@@ -396,10 +469,15 @@ class Neighbours:
             elif neighbour.state is LINKED:
                 if neighbour.view is None:
                     self._need_profile(neighbour, now)
-            elif timers.due[REPORT_ONE_WAY] <= now:
-                timers.cancel(REPORT_ONE_WAY)
-                neighbour.one_way_reported = True
-                self._outputs.emit(OneWay(neighbour.link.node))
+            else:
+                if timers.due[PROVE] <= now:
+                    timers.cancel(PROVE)
+                    if neighbour.hears_me:
+                        self.announcing.challenge(now, neighbour)
+                if timers.due[REPORT_ONE_WAY] <= now:
+                    timers.cancel(REPORT_ONE_WAY)
+                    neighbour.one_way_reported = True
+                    self._outputs.emit(OneWay(neighbour.link.node))
 
     def clock_stepped(self, delta_us: int) -> None:
         """Shift all times after the clock was set forward: that much silence was none."""

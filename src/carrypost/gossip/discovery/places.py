@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.discovery.neighbour import LINKED, SILENT, SILENT_PERIODS
 from carrypost.gossip.transfers.link import GIVER
-from carrypost.gossip.transfers.outbox import FRAME_ROOM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
 HEARD_BYTES = 6
 """Bytes of an entry of a heard-list."""
-ANNOUNCE_BYTES = 128
-"""Largest size of the rest of an announcement, in bytes."""
+ANNOUNCE_BYTES = 192
+"""Largest size of the rest of a datagram with an announcement, in bytes."""
 ROTATING = 4
 """One place in this many rotates: with fewer, newcomers wait longer; with more, strangers displace more of those that
 were there before them."""
@@ -53,7 +52,7 @@ _LOOK_US = 100_000
 
 def places(settings: Settings) -> int:
     """Return the number of neighbours that an announcement can list as heard."""
-    limits, room = settings.limits, settings.datagram_bytes - FRAME_ROOM - ANNOUNCE_BYTES
+    limits, room = settings.limits, settings.datagram_bytes - ANNOUNCE_BYTES
     return min(limits.heard_max, limits.neighbours_max, room // HEARD_BYTES)
 
 

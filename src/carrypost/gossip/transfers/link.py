@@ -26,6 +26,7 @@ from carrypost.gossip.transfers.budget import Budgets
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
+from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
     Announce,
     Frame,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.outputs import Outputs
 
+AMPLIFICATION_MAX = 3
+"""Bytes that may be sent to an address that is not proven, for each byte received from it (RFC 9000, section 8.1)."""
 _INTRODUCTIONS = (Announce, Profile, ProfileRequest)
 """Kinds that are sent to every neighbour that is heard; all others only after a contact has begun."""
 _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
@@ -80,10 +83,10 @@ class Link:
     """One link of this host."""
 
     __slots__ = (
-        "_handlers", "_links", "_outputs", "_waste_max", "begun_us", "strategy_state", "body_bytes_max", "broadcast",
-        "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox", "parcel_bytes_max",
-        "peer", "prefix", "served", "served_pieces", "rank", "supplies", "accepted_bytes", "timers", "unconfirmed",
-        "usable",
+        "_allowance", "_handlers", "_links", "_outputs", "_waste_max", "accepted_bytes", "begun_us", "body_bytes_max",
+        "broadcast", "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox",
+        "parcel_bytes_max", "peer", "prefix", "rank", "served", "served_pieces", "strategy_state", "supplies", "timers",
+        "unconfirmed", "usable",
     )  # fmt: skip
     route: ClassVar = False
     """True if the other side is reached over relays: there is no contact with it, and it hears no announcements."""
@@ -105,6 +108,8 @@ class Link:
         self._waste_max = settings.limits.link_waste_per_s
         self.peer = peer
         """The address."""
+        self._allowance: int | None = None
+        """Bytes that may be sent to an address that is not proven; None: any number."""
         self.datagram_bytes_max = datagram_bytes_max or settings.datagram_bytes
         self.body_bytes_max = self.datagram_bytes_max - FRAME_ROOM
         """Size of the frame bodies into which everything sent over the link is cut."""
@@ -140,8 +145,26 @@ class Link:
     # --- frames --------------------------------------------------------------------------------------------
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Send frames to the other side."""
+        """Send frames to the other side; to an address that is not proven, only as much as its own frames allow."""
+        if self._allowance is not None:
+            nbytes = codec.datagram_overhead(len(frames)) + sum(codec.wire_sizes(frames))
+            if nbytes > self._allowance:
+                return
+            self._allowance -= nbytes
         self._outputs.send(frames, self.peer)
+
+    def distrust(self) -> None:
+        """Send at most a multiple of what is received, until `trust` is called: the address may be forged."""
+        self._allowance = 0
+
+    def received(self, frames: Sequence[Frame], nbytes: int) -> None:
+        """Note frames that were received from the address, and their bytes; 0: the driver does not know."""
+        if self._allowance is not None:
+            self._allowance += AMPLIFICATION_MAX * (nbytes or sum(codec.wire_sizes(frames)))
+
+    def trust(self) -> None:
+        """Send any number of bytes: the other side has proven that it receives at the address."""
+        self._allowance = None
 
     def receive(self, frames: Sequence[Frame], now: int, *, cost: int = 0) -> bool:
         """Handle frames that came over the link: one by one, except that those of burst kinds are handled together.

@@ -22,6 +22,7 @@ from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, HEAD_BYTES, cut, hops, unpacked
+from carrypost.gossip.wire.fields import TOKEN_BYTES
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
@@ -86,6 +87,7 @@ def _check_announce(frame: f.Announce, limits: Limits) -> None:
     allow(max(len(frame.heard), len(frame.receipts)), limits.heard_max)
     allow(max((len(receipt.bitmap) for receipt in frame.receipts), default=0), RECEIPT_BITMAP_BYTES_MAX)
     require(sound=_sound_name(frame.node))
+    require(sound=all(len(each) in (0, TOKEN_BYTES) for each in (frame.stamp, frame.token, frame.proof)))
 
 
 def _check_part(frame: f.Profile | f.DescriptorPart, bytes_max: int) -> None:

@@ -128,11 +128,23 @@ def ends_with_body(datagram: bytes, at: int) -> bool:
 
 
 def _shortened(announce: f.Announce) -> f.Announce | msgspec.Raw:
-    """Leave the last field out if it says nothing, as earlier versions do."""
-    if announce.datagram_bytes:
+    """Leave out the last fields, as far as they are empty."""
+    fields, nbytes = _spare(announce)
+    if not fields:
         return announce
     whole = _encode(announce)
-    return msgspec.Raw(bytes((whole[0] - 1,)) + whole[1:-1])
+    return msgspec.Raw(bytes((whole[0] - fields,)) + whole[1:-nbytes])
+
+
+def _spare(announce: f.Announce) -> tuple[int, int]:
+    """Return the number of empty fields at the end of an announcement, and their bytes."""
+    if announce.proof:
+        return 0, 0
+    if announce.token:
+        return 1, 2
+    if announce.stamp:
+        return 2, 4
+    return (3, 6) if announce.datagram_bytes else (4, 7)
 
 
 def _data_of_blank(blank: f.BlankData) -> f.Data:
@@ -299,7 +311,7 @@ _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | msgspec.Raw]] = {
     f.WholeDescriptor: _part_of_whole,
 }
 _SIZES: dict[type, Callable[[Any], int]] = {
-    f.Announce: lambda announce: len(_encode(announce)) - (not announce.datagram_bytes),
+    f.Announce: lambda announce: len(_encode(announce)) - _spare(announce)[1],
     f.BlankData: _data_size,
     f.OpenParcel: _parcel_size,
     f.OpenRelay: _sealed_size,

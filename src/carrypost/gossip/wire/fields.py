@@ -30,6 +30,9 @@ NodeName = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=64)]
 NodePrefix = Annotated[bytes, msgspec.Meta(min_length=PREFIX_BYTES, max_length=PREFIX_BYTES)]
 ProfileDigest = Annotated[bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, max_length=PROFILE_DIGEST_BYTES)]
 """Digest of an interest profile."""
+TOKEN_BYTES = 8
+Token = Annotated[bytes, msgspec.Meta(max_length=TOKEN_BYTES)]
+"""8 bytes, or none."""
 MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]
 """Id of the message."""
 Floor = Annotated[int, msgspec.Meta(ge=0, le=255 << 54 | 2**53)]

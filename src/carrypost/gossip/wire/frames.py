@@ -38,6 +38,7 @@ from carrypost.gossip.wire.fields import (
     Parts,
     ProfileDigest,
     Serial,
+    Token,
 )
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -73,7 +74,14 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
     receipts: tuple[Receipt, ...] = ()
     """Unasked Parcels that arrived recently, by the neighbour that sent them."""
     datagram_bytes: Count = 0
-    """Longest datagram that the sender's interfaces carry; 0: unknown, and left out."""
+    """Longest datagram that the sender's interfaces carry; 0: unknown."""
+    stamp: Token = b""
+    """Value whose hash is the stamp of the sender's previous announcement: it shows that both are from one node."""
+    token: Token = b""
+    """In an announcement to one neighbour: a random value that the neighbour is asked to return, or empty. Then `heard`
+    has that neighbour alone."""
+    proof: Token = b""
+    """In an announcement to one neighbour: the token that it sent. It shows that the sender receives at its address."""
 
 
 class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
