@@ -19,6 +19,8 @@ from tests.hostile import Attacker, Scene, message, scene
 from carrypost import testing
 from carrypost.config import Limits
 from carrypost.events import NeighbourDown, NeighbourUp
+from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.holdings.memories import Memories
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
     Ack,
@@ -182,6 +184,25 @@ def test_a_node_that_restarted_is_linked_again_by_its_first_announcement() -> No
             "NeighbourUp",
         ]
         assert {node for t, node, what in rows if what == "NeighbourUp" and t - began < 0.5} == {"a", "b"}
+
+
+def test_a_neighbour_that_begins_reviews_all_the_time_has_few_messages_invited(monkeypatch: pytest.MonkeyPatch) -> None:
+    invited: list[None] = []
+    inviting = Memories.invite
+
+    def invite(memories: Memories) -> tuple[list[Copy], list[Copy]]:
+        invited.append(None)
+        return inviting(memories)
+
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        mallory.agree("b")
+        own = profile_digest(encode_entries([entry("news")]))
+        monkeypatch.setattr(Memories, "invite", invite)
+        for run in range(1, 101):
+            mallory.say("b", Digest(own, 0, (Bucket(0, 0, (), ()),), (), 1, run=run))
+        assert 0 < len(invited) <= 5
+        stage.check()
 
 
 def test_a_live_link_does_not_change_hands() -> None:

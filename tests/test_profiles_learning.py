@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import count
+from typing import NamedTuple
 
 import pytest
 from tests.hostile import Attacker
@@ -14,6 +15,7 @@ from carrypost.config import Limits
 from carrypost.gossip.interest import guards
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import mask_of
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.pattern import Entry
 
 MOST_US = 70_000
@@ -56,6 +58,33 @@ def test_learning_in_parts_while_messages_come_and_go_is_learning_at_once() -> N
         at_once = index.learn(entries, b"at once", here.values())
         assert slow is not None
         assert (slow.matches, slow.known, slow.fingerprints) == (at_once.matches, at_once.known, at_once.fingerprints)
+
+
+class Remembered(NamedTuple):
+    """A message that left: its descriptor has to be decoded each time."""
+
+    slot: int
+    decoded: list[int]
+
+    @property
+    def descriptor(self) -> Descriptor:
+        self.decoded.append(self.slot)
+        return Descriptor("a", 1, self.slot, 0, None, "news", 0, 0, PayloadCodec.BLANK, b"", 1024)
+
+
+def test_a_short_profile_is_matched_against_many_remembered_messages_in_parts() -> None:
+    index, decoded = ProfileIndex(Limits()), list[int]()
+    copies = [Remembered(slot, decoded) for slot in range(50_000)]
+    learning = index.begin([Entry((("destination", "news"),))], b"short", copies)
+    steps = []
+    while not index.go_on(learning, 50_000):
+        steps.append(len(decoded))
+        decoded.clear()
+    assert len(steps) == 2
+    assert max(steps) < 20_000
+    view = index.view(b"short")
+    assert view is not None
+    assert view.matches == (1 << 50_000) - 1
 
 
 def test_a_profile_that_takes_a_minute_does_not_keep_a_host_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:

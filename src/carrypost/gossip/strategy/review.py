@@ -161,9 +161,13 @@ class Review:
                 ):
                     return None
                 agreement.give_way()
-            self._holdings.invite()
+            free = contact.link.budgets.runs.try_spend(1, now)
+            if free:
+                # This takes milliseconds in a nearly full cache: a neighbour that begins runs all the
+                # time must not cause it each time.
+                self._holdings.invite()
             run = ReviewRun(frame.run, view.known)
-            run.free = contact.link.budgets.runs.try_spend(1, now)
+            run.free = free
             agreement.answer(run)
         if frame.round == 0 and run is not None:
             run.openings += 1
