@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from benchmarks._strangers import Stranger
@@ -28,9 +29,11 @@ _ROUND_S: Final = 0.2
 class Victim:
     """A signed, altruistic host with this many own messages, which wants news."""
 
-    def __init__(self, held: int, *, message_bytes: int = 100, **limits: object) -> None:
+    def __init__(
+        self, held: int, *, message_bytes: int = 100, meter: Callable[[], int] | None = None, **limits: object
+    ) -> None:
         self.settings = Settings(altruistic=True).replace(limits=limits)
-        self.host = Host(Identity.derived("victim", "victim"), self.settings, random.Random(1))
+        self.host = Host(Identity.derived("victim", "victim"), self.settings, random.Random(1), meter=meter)
         self.now = _BEGIN_US
         self.read: Counter[str] = Counter()
         """Datagrams that were decoded, by link address."""

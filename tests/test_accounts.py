@@ -16,14 +16,14 @@ from carrypost import testing
 from carrypost.config import Limits
 from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import WIRE_KINDS
+from carrypost.gossip.wire.frames import WIRE_KINDS, ProfileRequest
 
 
 class Victim(_victim.Victim):
     """One that is flooded from several addresses."""
 
-    def __init__(self, held: int = 50) -> None:
-        super().__init__(held)
+    def __init__(self, held: int = 50, meter: Callable[[], int] | None = None) -> None:
+        super().__init__(held, meter=meter)
 
     def flood(self, make: Callable[[Stranger], bytes], strangers: list[Stranger], seconds: int) -> int:
         """Send a thousand datagrams a second from each for this long; return the number that was read."""
@@ -97,6 +97,43 @@ def test_a_muted_address_is_heard_again_when_its_debt_is_paid() -> None:
     assert victim.host.muted_until("s1") > victim.now
     victim.now = victim.host.muted_until("s1")
     assert victim.host.listens("s1", victim.now)
+
+
+class Meter:
+    """A measure of CPU time that advances by a fixed time whenever it is read."""
+
+    def __init__(self) -> None:
+        self.us = self.step_us = 0
+
+    def __call__(self) -> int:
+        self.us += self.step_us
+        return self.us
+
+
+@pytest.mark.parametrize(("step_us", "heard"), [(0, True), (10, True), (6_000, False)])
+def test_frames_that_take_longer_than_their_price_are_charged_for_the_time(step_us: int, heard: bool) -> None:
+    meter = Meter()
+    victim = Victim(meter=meter)
+    (mallory,) = strangers(victim, 1)
+    victim.wait(2)
+    meter.step_us = step_us
+    (datagram,) = codec.datagrams([ProfileRequest(bytes(8))], 1_200)
+    for _ in range(3):
+        victim.take(datagram, f"s{mallory.number}")
+    assert victim.host.listens("s1", victim.now) == heard
+
+
+def test_of_measured_time_the_part_is_wasted_that_prices_tell() -> None:
+    meter = Meter()
+    accounts = Accounts(Limits(), meter)
+    meter.us = 1_000
+    assert accounts.waste(10, 40, 0) == 250
+    assert accounts.waste(400, 400, 900) == 400  # It took less than its price.
+    assert accounts.waste(0, 40, 0) == 0
+    assert accounts.waste(-1_000, 6, 0) == -1_000
+    meter.us = 10**9
+    assert accounts.waste(10, 10, 0) == Limits().link_waste_per_s
+    assert Accounts(Limits()).waste(10, 40, 0) == 10
 
 
 def test_nobody_is_muted_for_so_long_that_its_link_ends() -> None:

@@ -70,8 +70,8 @@ class Host:
 
     Every command and every input is one step: what is due by then expires, then the command or input is carried out,
     then the resulting frames are sent and events reported. `layers` stand between order and the application.
-    `meter`: returns the CPU time of this thread so far in microseconds, by which modulators are charged; without it
-    they are charged what they declare, or their fuel.
+    `meter`: returns the CPU time of this thread so far in microseconds, by which modulators and useless frames are
+    charged; without it modulators are charged what they declare, or their fuel, and frames their prices.
     """
 
     def __init__(

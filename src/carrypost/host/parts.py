@@ -57,7 +57,7 @@ class Parts:
         outputs = Outputs(settings.limits)
         kind = choose_strategy(settings)
         holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node, ranking=kind.ranking)
-        links = Links(settings, outputs)
+        links = Links(settings, outputs, meter)
         own = OwnInterests(settings, identity.node, everything=kind.carries_everything)
         self.context = context = HostContext(identity, settings, holdings, outputs, own, links)
         self.deliveries = Deliveries(context)

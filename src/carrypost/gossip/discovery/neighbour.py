@@ -179,7 +179,7 @@ class Neighbour:
 
     @property
     def series(self) -> Series:
-        """Its announcements up to the last one."""
+        """The series of its announcements, up to the last one."""
         return Series(self.link.node, self.incarnation, self.counter, self.stamp)
 
     def repeats(self, frame: Announce, prefix: bytes, now: int, *, listening: bool = False) -> bool:

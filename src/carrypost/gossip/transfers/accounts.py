@@ -7,7 +7,10 @@
 # The way chosen. Every frame has a *price*, by its contents (`price`), in units of about a
 # microsecond of CPU. The part of gossip that handles a frame credits to the link (`Budgets.tally`)
 # what the frame led to: a message received, a new offer, a request that is served. The rest is
-# *waste*, and it is charged here, per link address and for all addresses together.
+# *waste*, and it is charged here, per link address and for all addresses together. A price is an
+# estimate, and some frame may always cost more than anybody thought of. So a real node measures the
+# CPU time that it takes to handle frames, and charges that instead if it is more (`Accounts.waste`).
+# An emulation measures nothing, so that its runs can be repeated.
 #
 # What must hold.
 # 1. An address whose account is overdrawn is *muted*: its datagrams are dropped unread until time
@@ -111,8 +114,9 @@ class Account:
 class Accounts:
     """The accounts of all link addresses at one host."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, meter: Callable[[], int] | None = None) -> None:
+        """`meter`: returns the CPU time of this thread so far in microseconds; without it prices alone count."""
+        self._limits, self._meter = limits, meter
         self._all = Budget(limits.waste_per_s, burst_s=_BURST_S)
         self._short_us = 0
         """Time until which strangers have to wait, because all addresses together wasted too much."""
@@ -127,6 +131,20 @@ class Accounts:
         """Return the time until which an address is muted; in the past if it is not."""
         account = self._accounts.get(peer)
         return 0 if account is None else account.muted_us
+
+    def clock_us(self) -> int:
+        """Return the CPU time so far, from which `waste` measures; 0 without a meter."""
+        return 0 if self._meter is None else self._meter()
+
+    def waste(self, waste: int, cost: int, began_us: int) -> int:
+        """Return the waste of frames that are handled since `began_us`, of which prices say that it is `waste`.
+
+        Where the handling is measured, the same part of the time is wasted as of the `cost`, if that is more.
+        """
+        if self._meter is None or waste <= 0:
+            return waste
+        took_us = min(self._meter() - began_us, self._limits.link_waste_per_s)
+        return max(waste, took_us * min(waste, cost) // max(1, cost))
 
     def charge(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
         """Charge an address for work that led to nothing; negative waste is merit.

@@ -89,8 +89,8 @@ class Budgets:
     """Budgets for the work that one neighbour may cause."""
 
     __slots__ = (
-        "_bytes", "_frames", "_relayed", "answers", "breaks", "common", "forgeries", "lists", "profiles", "records",
-        "reminders", "runs", "states", "strange", "tally",
+        "_bytes", "_charged", "_frames", "_relayed", "answers", "breaks", "common", "forgeries", "lists", "profiles",
+        "records", "reminders", "runs", "states", "strange", "tally",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -118,6 +118,8 @@ class Budgets:
         self.tally = 0
         """Worth of the neighbour's frames, less their cost beyond their price, since `pop_tally`
         (`transfers.accounts`)."""
+        self._charged = 0
+        """Cost of the neighbour's frames beyond their price, since `pop_tally`."""
         self.common = 0
         """Cost that is charged to all addresses together, and not to this one."""
 
@@ -154,12 +156,13 @@ class Budgets:
     def charge(self, cost: int) -> None:
         """Charge the neighbour for costs beyond the price of its frames."""
         self.tally -= cost
+        self._charged += cost
 
-    def pop_tally(self) -> tuple[int, int]:
-        """Return and reset the worth of its frames, and the cost that all addresses share."""
-        tally, common = self.tally, self.common
-        self.tally = self.common = 0
-        return tally, common
+    def pop_tally(self) -> tuple[int, int, int]:
+        """Return and reset the worth of its frames, their cost beyond their price, and the cost that all share."""
+        tally, charged, common = self.tally, self._charged, self.common
+        self.tally = self._charged = self.common = 0
+        return tally, charged, common
 
     def learnt(self, profile: Matcher, copies: int, now: int) -> None:
         """Charge for a profile that was compiled and matched: the first ones to all addresses together only."""
@@ -170,6 +173,6 @@ class Budgets:
         # honest nodes with large profiles; not charging them at all would let a thousand addresses
         # compile patterns for free.
         if self.profiles.share(now) < _PROFILES_FREE:
-            self.tally -= cost
+            self.charge(cost)
         else:
             self.common += cost

@@ -172,6 +172,8 @@ class Link:
         Returns False if they contained nothing new. `cost` is charged to their sender beside them.
         """
         new = False
+        accounts = self._links.accounts
+        began_us = accounts.clock_us()
         together: dict[type, list[Frame]] = {}
         for number, frame in enumerate(frames, 1):
             # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
@@ -196,8 +198,8 @@ class Link:
                 new = handler(self, burst, now) is not False or new
             else:
                 self._outputs.refuse("kind", self.peer, count=len(burst))
-        worth, common = self.budgets.pop_tally()
-        self._links.accounts.charge(self.peer, cost - worth, now, common=common)
+        worth, charged, common = self.budgets.pop_tally()
+        accounts.charge(self.peer, accounts.waste(cost - worth, cost + charged, began_us), now, common=common)
         return new
 
     def receive_inner(self, frames: Sequence[Frame], now: int) -> None:
@@ -336,7 +338,7 @@ class Links:
         "settings", "changed", "usable",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, outputs: Outputs) -> None:
+    def __init__(self, settings: Settings, outputs: Outputs, meter: Callable[[], int] | None = None) -> None:
         self.settings, self.outputs = settings, outputs
         self._by_peer: dict[str, Link] = {}
         self.get: Callable[[str], Link | None] = self._by_peer.get
@@ -349,7 +351,7 @@ class Links:
         """The longest datagram that is sent to any neighbour."""
         self.schedule = Schedule()
         """The timers of all links."""
-        self.accounts = Accounts(settings.limits)
+        self.accounts = Accounts(settings.limits, meter)
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
         """Handlers of frames by kind: each part of gossip enters its own, and so do layers. A handler of a kind that
         comes in bursts gets a list. A handler that finds nothing new returns False."""
