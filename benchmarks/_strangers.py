@@ -17,6 +17,7 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.gossip.acked import records
+from carrypost.gossip.discovery.stamps import MISSED_MAX
 from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire import codec
@@ -178,6 +179,12 @@ def _listing(stranger: Stranger) -> f.Frame:
     return f.Digest(stranger.profile, 0, (f.Bucket(0, 0, (), members),), (), number, 0, 0, 1, number)
 
 
+def _short_run(stranger: Stranger) -> f.Frame:
+    """Reconcile again and again, with a list of nothing."""
+    number = stranger.chance.randrange(1, 2**40)
+    return f.Digest(stranger.profile, 0, (f.Bucket(0, 0, (), ()),), (), number, 0, 0, 1, number)
+
+
 def _no_run(stranger: Stranger) -> f.Frame:
     return f.Digest(stranger.chance.randbytes(8), 0, (f.Bucket(0, 0, (0,) * ROOT_CHILDREN),))
 
@@ -195,6 +202,17 @@ def _changing(stranger: Stranger) -> f.Frame:
 def _replayed(stranger: Stranger) -> f.Frame:
     said = f.Announce(stranger.identity.node, 1, 1, PERIOD_MS, profile_digest(_EVERYTHING), (stranger.to,))
     return stranger.proven(said)
+
+
+def _unproven(stranger: Stranger) -> f.Frame:
+    """Return announcements that neither continue the others nor bring a proof."""
+    said = f.Announce(stranger.identity.node, 1, stranger.counter + MISSED_MAX, PERIOD_MS, profile_digest(_EVERYTHING))
+    return msgspec.structs.replace(said, stamp=stranger.chance.randbytes(8))
+
+
+def _asking(stranger: Stranger) -> f.Frame:
+    """Return announcements that ask for another proof each time."""
+    return msgspec.structs.replace(stranger.announce(), token=stranger.chance.randbytes(8))
 
 
 def _crowd(stranger: Stranger) -> f.Frame:
@@ -445,11 +463,14 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Announce: hears, hears not": _endless(_flapping),
     "Announce: another profile each time": _endless(_changing),
     "Announce: long lists": _endless(_crowd),
+    "Announce: not proven": _endless(_unproven),
+    "Announce: asks for a proof each time": _endless(_asking),
     "Profile: new patterns": _profiles,
     "Profile: new selectors": _selectors,
     "Profile: single parts": _endless(_profile_part),
     "ProfileRequest": _endless(_profile_asked),
     "Digest: runs without end": _endless(_new_run),
+    "Digest: runs without end, of nothing": _endless(_short_run),
     "Digest: long listings": _endless(_listing),
     "Digest: of no profile": _endless(_no_run),
     "Offer: what nobody has": _endless(_new_offer),

@@ -11,7 +11,9 @@ from tests.proofs import proven, tell
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, NeighbourDown, NeighbourUp, OneWay
-from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState
+from carrypost.gossip.discovery.announcing import Announcing
+from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, Neighbour, NeighbourInput, NeighbourState
+from carrypost.gossip.discovery.stamps import SERIES
 from carrypost.gossip.wire.frames import Announce, Frame, Request
 from carrypost.host import Host
 from carrypost.model.ids import NodeId, node_prefix
@@ -302,6 +304,37 @@ def test_a_restarted_neighbour_is_recognised_and_an_old_announcement_is_not() ->
     tell(alone.host, new, "b", 3)
     alone.host.receive([shown], "b", 4)
     assert alone.events() == [NeighbourDown(NodeId("b")), NeighbourUp(NodeId("b"))]
+
+
+def test_a_node_that_comes_back_soon_need_not_prove_its_address_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    challenge = Announcing.challenge
+
+    def challenged(announcing: Announcing, now: int, to: Neighbour) -> None:
+        asked.append(to.link.peer)
+        challenge(announcing, now, to)
+
+    monkeypatch.setattr(Announcing, "challenge", challenged)
+    with testing.network("a", "b") as net:
+        log = Log(net)
+        for _ in range(2):
+            net.link("a", "b")
+            net.advance(10)
+            assert log.of("a")[-1] == "NeighbourUp b"
+            assert sorted(asked) == ["a", "b"]
+            net.unlink("a", "b")
+            net.advance(30)
+            assert log.of("a")[-1] == "NeighbourDown b"
+
+
+def test_a_link_lasts_when_a_series_of_stamps_ends() -> None:
+    with testing.network("a", "b", seed=1, announce_s_max=1) as net:
+        log = Log(net)
+        net.link("a", "b")
+        net.advance(3 * SERIES)
+        assert net.sent("a").frames["Announce"] > 2 * SERIES
+        assert log.of("a") == ["NeighbourUp b"]
+        assert log.of("b") == ["NeighbourUp a"]
 
 
 @pytest.mark.parametrize("state", list(NeighbourState))

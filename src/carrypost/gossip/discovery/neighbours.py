@@ -69,8 +69,8 @@ _LEFT_MAX = 512
 """Number of nodes that left and are remembered."""
 _PROFILE_RETRY_US = 1_000_000
 _CHANGE_COST = 25
-"""Cost of a link that begins, ends or accepts other datagrams, beside the frames that caused it
-(`gossip.transfers.accounts`)."""
+"""Cost of a link that begins, ends or accepts other datagrams, and of checking or giving a proof, beside the frames
+that caused it (`gossip.transfers.accounts`)."""
 
 
 class Neighbours:
@@ -258,6 +258,8 @@ class Neighbours:
         neighbour.hears_me = frame.token != b"" or self._prefix in frame.heard
         if neighbour.driver_asserted:
             return
+        if neighbour.asks:
+            neighbour.link.budgets.charge(_CHANGE_COST)
         if neighbour.proven:
             if neighbour.asks:
                 self.announcing.announce(now, neighbour)
@@ -284,11 +286,13 @@ class Neighbours:
         link = neighbour.link
         known = frame.node == link.node and (frame.incarnation, frame.counter) <= neighbour.last
         self._outputs.refuse("replay" if known else "unproven", link.peer)
-        if known or now - neighbour.doubted_us < _DOUBT_US:
+        if known:
+            return False
+        link.budgets.charge(_CHANGE_COST)
+        if now - neighbour.doubted_us < _DOUBT_US:
             return False
         neighbour.doubted_us = now
         neighbour.asked(frame, now)
-        link.budgets.charge(_CHANGE_COST)
         self.announcing.challenge(now, neighbour)
         return True
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SERIES = 256
 """Number of stamps in a series. A longer series takes more time to make, and a shorter one needs proofs more often."""
-MISSED_MAX = 64
+MISSED_MAX = 32
 """Number of announcements that may be lost in a row before a proof is needed: checking takes a hash for each."""
 
 

@@ -70,7 +70,8 @@ _INNOCENT_SHARE = 0.9
 
 
 def _bucket_price(bucket: f.Bucket) -> int:
-    return 2 + _XOR * len(bucket.fingerprints) + len(bucket.members or ())
+    listed = 2 if bucket.depth else _XOR  # All that is held here is compared with a list of everything.
+    return listed + _XOR * len(bucket.fingerprints) + len(bucket.members or ())
 
 
 _PRICES: dict[type, Callable[[Any], int]] = {
