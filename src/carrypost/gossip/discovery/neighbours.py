@@ -163,7 +163,7 @@ class Neighbours:
 
     def _end(self, neighbour: Neighbour, now: int) -> None:
         """Forget a neighbour and everything that belongs to it."""
-        self._sign(neighbour, NeighbourInput.SILENCE, now)
+        self._advance(neighbour, NeighbourInput.SILENCE, now)
         self._parts.leave(neighbour.link.peer)
         if neighbour.proven:
             self._left.pop(neighbour.link.peer, None)
@@ -215,9 +215,8 @@ class Neighbours:
         lists_me = neighbour.driver_asserted or (neighbour.proven and self._prefix in frame.heard)
         begins = frame.begins == self._prefix
         if begins and neighbour.state is LINKED and self._begun_anew(neighbour, now):
-            self._sign(
-                neighbour, NeighbourInput.SILENCE, now
-            )  # It has forgotten the contact that this host still believed in.
+            # It has forgotten the contact that this host still believed in.
+            self._advance(neighbour, NeighbourInput.SILENCE, now)
             neighbour.profile = b""
         if frame.datagram_bytes != neighbour.link.accepted_bytes:
             neighbour.link.set_accepted_bytes(frame.datagram_bytes)
@@ -236,7 +235,7 @@ class Neighbours:
             self.announcing.introduce()
             if not neighbour.driver_asserted:
                 self.beacon.hasten(now)
-        self._sign(neighbour, NeighbourInput.LISTS_ME if lists_me else NeighbourInput.OMITS_ME, now, answer=begins)
+        self._advance(neighbour, NeighbourInput.LISTS_ME if lists_me else NeighbourInput.OMITS_ME, now, answer=begins)
         if begins:
             neighbour.link.begun(now)
         self._answer(neighbour, frame, now)
@@ -313,7 +312,7 @@ class Neighbours:
             self._outputs.refuse("address-taken", neighbour.link.peer)
             return False
         if known:
-            self._sign(neighbour, NeighbourInput.SILENCE, now)
+            self._advance(neighbour, NeighbourInput.SILENCE, now)
             neighbour.link.set_heard(())
         if proves:
             neighbour.token = b""  # Replayed, the proof must not bring the earlier node back.
@@ -331,7 +330,7 @@ class Neighbours:
             if not neighbour.proven:
                 raise RemoteError("not-linked")
             neighbour.alive(now)
-            self._sign(neighbour, NeighbourInput.LISTS_ME, now)
+            self._advance(neighbour, NeighbourInput.LISTS_ME, now)
             self._need_profile(neighbour, now)
         self._strategy.receive_request(link, frame, now)
 
@@ -342,8 +341,9 @@ class Neighbours:
             raise RemoteError("unannounced")
         return neighbour
 
-    def _sign(self, neighbour: Neighbour, sign: NeighbourInput, now: int, *, answer: bool = False) -> None:
-        before, neighbour.state = neighbour.state, NEIGHBOUR_TABLE[neighbour.state, sign]
+    def _advance(self, neighbour: Neighbour, event: NeighbourInput, now: int, *, answer: bool = False) -> None:
+        """Move a neighbour to its next state, and begin or end the contact with it."""
+        before, neighbour.state = neighbour.state, NEIGHBOUR_TABLE[neighbour.state, event]
         if before is neighbour.state:
             return
         self._links.open(neighbour.link, usable=neighbour.state is LINKED)
