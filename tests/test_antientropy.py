@@ -309,6 +309,7 @@ def test_a_list_that_changes_its_parts_and_answers_to_nothing_are_refused_and_th
             net.advance(0.1)
         net.inject("a", [Missing(1, 0, TWO), Missing(1, 7, b""), Missing(99, 0, TWO)], "b")
         assert net.host("a").overview().refused == {"missing": 2}
+        net.advance(1.01)  # Until then the address of `a` is not proven.
         net.inject("b", [Summary(50, 0, 2, 0, TWO), Summary(50, 1, 3, 0, TWO)], "a")
         assert net.host("b").overview().refused == {"summary": 1}
         net.advance(20)

@@ -262,7 +262,11 @@ class Neighbours:
         if neighbour.proven:
             if neighbour.asks:
                 self.announcing.announce(now, neighbour)
-        elif neighbour.asks or (self._node < frame.node and not neighbour.challenges):
+        elif neighbour.asks or (
+            self._node < frame.node
+            if not neighbour.challenges
+            else neighbour.hears_me and neighbour.link.timers.due[PROVE] == NEVER
+        ):
             self.announcing.challenge(now, neighbour)
         elif neighbour.link.timers.due[PROVE] == NEVER:
             # The smaller id asks first; the other one only if it is not asked.
