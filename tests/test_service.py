@@ -236,6 +236,7 @@ async def test_the_doctor_tells_of_queues_without_receivers_and_of_leases_that_e
 def test_the_doctor_tells_of_stomp_clients_that_do_not_read() -> None:
     status = {
         "heard": 0, "places": 9, "waiting": 0, "refused": {}, "messaging": None, "clock_ahead_s": 0.0,
+        "clock_set_back_s": 0.0,
         "services": {"stomp": {"address": "127.0.0.1:61613", "clients": 3, "slow": 2}},
     }  # fmt: skip
     (finding,) = diagnosis.of_node(status, Limits())

@@ -42,6 +42,10 @@ class Driver:
         self.now = 1_000_000
         self.host = SimpleNamespace(node=ANNA, trace=lambda: None)
 
+    @property
+    def date(self) -> int:
+        return self.now
+
 
 def opened(file: Path, driver: Driver, **settings: Any) -> Traces:  # noqa: ANN401 - settings of any type
     return Traces(file, TraceSettings(enabled=True, **settings), cast("NodeDriver", driver))
