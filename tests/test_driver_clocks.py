@@ -34,7 +34,8 @@ class Watching(InboxApplication):
 class Wrong:
     """Two nodes in reach of each other, with clocks of their own; `b` wants the news."""
 
-    def __init__(self, *clocks: EmulatedClock, **settings: object) -> None:
+    def __init__(self, *clocks: EmulatedClock, met_s: float = 0.0, **settings: object) -> None:
+        """Let the nodes meet after `met_s`: before its clock shows 0, a node does nothing by itself."""
         self.scheduler = Scheduler()
         self.radio = Radio(self.scheduler, 1)
         self.inboxes = {name: Watching() for name in "ab"}
@@ -47,6 +48,7 @@ class Wrong:
             self.drivers[name].boot()
         self.inboxes["b"].subscribe(self.drivers["b"], "news")
         self.drivers["b"].drain()
+        self.run(met_s)
         self.radio.link("a", "b")
 
     def run(self, seconds: float) -> None:
@@ -75,7 +77,7 @@ def test_a_node_tells_the_time_by_its_own_clock_and_the_world_does_not() -> None
     "clock", [EmulatedClock(60 * SECOND), EmulatedClock(-30 * SECOND), EmulatedClock(drift_ppm=50_000)]
 )
 def test_nodes_with_wrong_clocks_find_each_other_and_exchange(clock: EmulatedClock) -> None:
-    world = Wrong(clock, EmulatedClock())
+    world = Wrong(clock, EmulatedClock(), met_s=30)
     world.run(60)
     world.publish()
     world.run(60)

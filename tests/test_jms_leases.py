@@ -160,6 +160,7 @@ async def test_a_clock_that_was_ahead_for_a_moment_neither_ends_nor_prolongs_lea
         await net.run(LEASE_S)
         with pytest.raises(IllegalStateException, match="the lease of the message is over"):
             await late.acknowledge()
+        await inbox.close()
         assert await texts(await other.create_consumer(BOX)) == ["late"]
 
 
