@@ -38,7 +38,7 @@ Found = Iterator[tuple[int, str]]
 
 
 class Before:
-    """Finds, among some rows that belong to keys, the last one of a key before another row."""
+    """Finds, among rows that belong to keys, the last one of a key before another row, or the first one after it."""
 
     def __init__(self, keys: Ints, rows: Ints, total: int) -> None:
         self._stride = total + 1
@@ -51,6 +51,14 @@ class Before:
         at = np.searchsorted(self._sorted, keys * self._stride + rows) - 1
         found = self._sorted[np.maximum(at, 0)]
         return np.where((at >= 0) & (found // self._stride == keys), found % self._stride, -1)
+
+    def following(self, keys: Ints, rows: Ints) -> Ints:
+        """Return the first row of each key after the given row, or -1 where there is none."""
+        if not len(self._sorted):
+            return np.full(len(keys), -1, np.int64)
+        at = np.searchsorted(self._sorted, keys * self._stride + rows, side="right")
+        found = self._sorted[np.minimum(at, len(self._sorted) - 1)]
+        return np.where((at < len(self._sorted)) & (found // self._stride == keys), found % self._stride, -1)
 
     def last(self, keys: Ints) -> Ints:
         """Return the last row of each key, or -1 where there is none."""

@@ -166,7 +166,9 @@ def delivered_once(facts: Facts) -> Found:
     crash = facts.crashes.find(log.node[rows], rows)
     undone = (facts.group[rows] >= 0) & (crash >= 0) & facts.full_disks
     delay_us = MICROSECONDS * facts.in_force.get("disk_delay_s", math.inf)
-    undone |= (here < drop) & (drop < crash) & (log.t_us[crash] - log.t_us[drop] <= delay_us)
+    # The first crash after the drop counts: the store has the copy in all later incarnations.
+    first = facts.crashes.following(log.node[rows], drop)
+    undone |= (here < drop) & (drop < first) & (first < rows) & (log.t_us[first] - log.t_us[drop] <= delay_us)
     yield from facts.blamed(rows[again & (last < 0) & ~undone], "delivered again, and never before")
     yield from facts.blamed(rows[again & (last >= 0) & (crash < last)], "delivered again without a crash")
 
