@@ -510,7 +510,8 @@ def test_one_neighbour_who_floods_under_many_names_does_not_push_out_what_others
             mallory.give("b", message(author, priority=9, persistent=True, created_us=number % 2), number)
             if renames and number % 25 == 0:
                 stage.net.advance(11)
-                mallory.say("b", mallory.announcement("b", node=NodeId(f"name-{number}")))
+                for _ in range(2):  # A new name has to be proven once more.
+                    mallory.say("b", mallory.announcement("b", node=NodeId(f"name-{number}")))
         assert stage.refused()["share"] > 50
         assert_carried(stage, messages)
 

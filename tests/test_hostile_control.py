@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 from tests.hostile import Attacker, Scene, message, scene
+from tests.proofs import proven
 
 from carrypost import testing
 from carrypost.config import Limits
@@ -215,9 +216,25 @@ def test_a_live_link_does_not_change_hands() -> None:
         assert ups == [mallory.node]
         assert stage.refused()["address-taken"] == 100
         stage.net.advance(11)
-        mallory.say("b", mallory.announcement("b", node=NodeId("heir")))
+        for _ in range(2):  # A new name has to be proven once more.
+            mallory.say("b", mallory.announcement("b", node=NodeId("heir")))
         assert ups == [mallory.node, "heir"]
         stage.check()
+
+
+def test_a_name_that_was_damaged_on_its_way_does_not_become_that_of_a_neighbour() -> None:
+    with scene() as stage:
+        ups: list[NodeId] = []
+        stage.net.watch(lambda _t, _node, event: ups.append(event.node) if isinstance(event, NeighbourUp) else None)
+        mallory, host = Attacker(stage.net), stage.net.host("b")
+        shown = proven(host, mallory.announcement("b"), mallory.address, round(stage.net.now * 1e6))
+        assert shown is not None
+        damaged = msgspec.structs.replace(shown, node=NodeId("damaged"))
+        host.receive([damaged], mallory.address, round(stage.net.now * 1e6))
+        for _ in range(2):
+            stage.net.advance(1)  # The address is asked for a proof of that name, or of the next.
+            mallory.say("b", mallory.announcement("b"))
+        assert ups == [mallory.node]
 
 
 def test_more_neighbours_than_are_allowed_are_refused_and_those_that_are_there_go_on() -> None:

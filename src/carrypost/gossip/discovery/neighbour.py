@@ -167,6 +167,11 @@ class Neighbour:
         self.link.trust()
         self.link.timers.cancel(PROVE)
 
+    def rename(self) -> None:
+        """Note that another node claims its address, and has to prove it."""
+        self.proven, self.challenges = False, 0
+        self.link.timers.cancel(PROVE)
+
     def continues(self, frame: Announce) -> bool:
         """Return True if the sender of an announcement made the last one, too."""
         return self.series.goes_on(frame)

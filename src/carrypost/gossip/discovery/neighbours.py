@@ -201,9 +201,10 @@ class Neighbours:
         proves = neighbour.proves(frame)
         if neighbour.proven and not (proves or neighbour.driver_asserted or neighbour.continues(frame)):
             return self._doubt(neighbour, frame, now)
+        named = neighbour.link.node == frame.node
         if not self._fresh(neighbour, frame, now, proves=proves):
             return False
-        if proves:
+        if proves and named:
             neighbour.prove()
         return self._heed(neighbour, frame, now)
 
@@ -303,7 +304,8 @@ class Neighbours:
         """Return False for a replay. A node that restarted counts from the start, with a larger incarnation.
 
         A forger may have claimed any numbers, or another name, for an address that is not proven. So such a claim is
-        valid only until it has not been repeated for a while, or until a proof arrives.
+        valid only until it has not been repeated for a while, or until a proof arrives. A first proof under another
+        name is not enough for that name, which transmission may have damaged: it has to be given once more.
         """
         yields = now - neighbour.announced_us > 2 * self.beacon.period_max_us or (proves and not neighbour.proven)
         same, known = neighbour.link.node == frame.node, bool(neighbour.link.node)
@@ -320,6 +322,8 @@ class Neighbours:
             neighbour.link.set_heard(())
         if proves:
             neighbour.token = b""  # Replayed, the proof must not bring the earlier node back.
+        if not same:
+            neighbour.rename()
         neighbour.link.claim(frame.node)
         neighbour.incarnation = frame.incarnation
         return True
