@@ -201,7 +201,7 @@ class Neighbours:
         proves = neighbour.proves(frame)
         if neighbour.proven and not (proves or neighbour.driver_asserted or neighbour.continues(frame)):
             return self._doubt(neighbour, frame, now)
-        named = neighbour.link.node == frame.node
+        named = neighbour.link.node == frame.node  # Another name may be a damaged one: it needs a second proof.
         if not self._fresh(neighbour, frame, now, proves=proves):
             return False
         if proves and named:
@@ -303,9 +303,8 @@ class Neighbours:
     def _fresh(self, neighbour: Neighbour, frame: Announce, now: int, *, proves: bool) -> bool:
         """Return False for a replay. A node that restarted counts from the start, with a larger incarnation.
 
-        A forger may have claimed any numbers, or another name, for an address that is not proven. So such a claim is
-        valid only until it has not been repeated for a while, or until a proof arrives. A first proof under another
-        name is not enough for that name, which transmission may have damaged: it has to be given once more.
+        A forger may have claimed any numbers, or another name, for an address that is not proven. Such a claim ends
+        when it was not repeated for a while, or with a proof.
         """
         yields = now - neighbour.announced_us > 2 * self.beacon.period_max_us or (proves and not neighbour.proven)
         same, known = neighbour.link.node == frame.node, bool(neighbour.link.node)
