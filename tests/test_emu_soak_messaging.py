@@ -74,7 +74,7 @@ def test_programs_do_everything_that_there_is(searched: Search) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [54, 66, pytest.param(100, marks=pytest.mark.soak), pytest.param(819, marks=pytest.mark.soak)]
+    "seed", [44, 54, 66, pytest.param(100, marks=pytest.mark.soak), pytest.param(819, marks=pytest.mark.soak)]
 )
 def test_seeds_that_failed_once_pass(seed: int) -> None:
     assert attempt(seed, MESSAGING).problems == ()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from carrypost.errors import OrderError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Usage
-from carrypost.gossip.holdings.owners import ORDER
+from carrypost.gossip.holdings.owners import DELIVERED_IN_ORDER, ORDER
 from carrypost.gossip.layer import Layer
 from carrypost.journal import ORDER as ORDER_ROWS
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
@@ -86,6 +86,10 @@ class Order(Layer):
         """Number of predecessors that an own message names: further ones are joined before."""
         self._interests = context.interests
         self._waiting = _Room(context)
+        self._delivered: list[Copy] = []
+        """Copies that were delivered since the last batch."""
+        self._undurable: dict[int, list[Copy]] = {}
+        """Copies that were delivered, by the batch with their deliveries."""
         self._passing: list[Copy] = []
         """Messages that go on with the next `receive`, in order."""
         self._stamped: set[Group] = set()
@@ -300,6 +304,10 @@ class Order(Layer):
         if joining := [copy for copy in copies if copy.descriptor.joins]:
             self._cache.mark_done(joining)
         self._release(copies)
+        # A copy that gives way before programs have it takes its delivery back, and what follows it
+        # in its order would be delivered nevertheless.
+        self._cache.pin(copies, DELIVERED_IN_ORDER)
+        self._delivered += copies
         self._passing += copies
         if expired:
             self._outputs.expire(expired)
@@ -317,6 +325,8 @@ class Order(Layer):
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """Return the rows that changed since the last batch."""
+        if self._delivered:
+            self._undurable[serial], self._delivered = self._delivered, []
         if not self._touched:
             return {}
         changed: dict[Key, Value | None] = {}
@@ -339,10 +349,17 @@ class Order(Layer):
         """Drop the means to undo a batch, which is on disk."""
         if self._open:
             self._open.pop(serial, None)
+        if self._undurable:
+            self._unpin(serial)
+
+    def _unpin(self, serial: int) -> None:
+        """Let copies give way whose deliveries are reported with a batch, or were taken back with it."""
+        self._cache.unpin(self._undurable.pop(serial, ()), DELIVERED_IN_ORDER)
 
     def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:  # noqa: ARG002 - none is held here
         """Take back everything delivered or published by a batch that could not be written, or later."""
         undos: dict[Group, list[Undo]] = {}
+        self._unpin(serial)
         for each in sorted((each for each in self._open if each >= serial), reverse=True):
             for group, undo in self._open.pop(each):
                 undos.setdefault(group, []).append(undo)

@@ -24,5 +24,7 @@ ISLAND: Final = 64
 """The message goes straight to its recipients, or may not be carried by others."""
 PASSING: Final = 128
 """A message of this node with the same payload is being made."""
+DELIVERED_IN_ORDER: Final = 512
+"""The copy was delivered in its order, and that is not durable: programs do not have it yet, but what follows it."""
 LOG: Final = 256
 """The copy is an event of this node, which brokers may request again."""
