@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
+import psutil
 from tools import netns
 
 FOLDER: Final = Path(__file__).resolve().parent
@@ -170,7 +171,16 @@ def scratch() -> Iterator[Path]:
     try:
         _prefer(_NICENESS)
         with tempfile.TemporaryDirectory(prefix="carrypost-bench-", ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
+            others = set(psutil.Process().children())
+            try:
+                yield Path(folder)
+            except (KeyboardInterrupt, SystemExit):
+                # A signal may come while a program is being started, before anything here knows of it.
+                for child in set(psutil.Process().children(recursive=True)) - others:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
+                        child.wait()
+                raise
     finally:
         _prefer(niceness)
         signal.signal(signal.SIGTERM, before)
