@@ -283,9 +283,9 @@ def parted(text: str) -> tuple[Kind, str, str]:
     option, _, order = options.partition("=")
     if option != _ORDER:
         raise InvalidDestinationException(
-            f"the option {option!r} of {text!r} is unknown{nearest(option, [_ORDER])}. Write {kind}/{name} with an "
-            f"option, such as ?{_ORDER}=causal, or without. If the question mark belongs to the name, write one more "
-            f"at the end: {text + '?'!r}"
+            f"the option {option!r} of {text!r} is unknown{nearest(option, [_ORDER]) or '.'} Write {kind}/{name} with "
+            f"an option, such as ?{_ORDER}=causal, or without. If the question mark belongs to the name, write one "
+            f"more at the end: {text + '?'!r}"
         )
     return Kind(kind), name, order
 
