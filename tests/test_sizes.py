@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
 
 # What git does not keep either.
@@ -91,7 +91,7 @@ def lines_that_match(pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
-def test_no_module_is_longer_than_500_lines() -> None:
+def test_no_module_is_longer_than_700_lines() -> None:
     assert {module.name: module.lines for module in modules() if module.lines > MODULE_LINES_MAX} == {}
 
 
@@ -110,8 +110,8 @@ def test_lines_of_code_are_neither_blanks_nor_comments_nor_docstrings() -> None:
 
 
 def test_a_long_module_and_a_long_function_are_measured() -> None:
-    module = measured("m", "def f():\n" + "    g()\n" * 60 + "\n" * 500)
-    assert (module.lines, module.function_lines) == (561, {"m:1 f": 61})
+    module = measured("m", "def f():\n" + "    g()\n" * 60 + "\n" * 700)
+    assert (module.lines, module.function_lines) == (761, {"m:1 f": 61})
 
 
 def test_the_lines_of_code_are_printed() -> None:
