@@ -69,8 +69,10 @@ class Stamps:
         """Return the stamp of the announcement with this number. Numbers only increase."""
         number, place = divmod(counter, SERIES)
         if number != self._series[0]:
-            stamps = [self._rng.randbytes(TOKEN_BYTES)]
-            while len(stamps) < SERIES:
-                stamps.append(stamp_before(stamps[-1]))
+            stamp, sha256 = self._rng.randbytes(TOKEN_BYTES), hashlib.sha256
+            stamps = [stamp]
+            for _ in range(SERIES - 1):  # Without a call of `stamp_before` for each, this takes half the time.
+                stamp = sha256(stamp).digest()[:TOKEN_BYTES]
+                stamps.append(stamp)
             self._series = number, stamps[::-1]
         return self._series[1][place]
