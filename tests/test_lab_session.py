@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from tests.campaigns import campaign, played, three
 
 import carrypost
 from carrypost.cli._spark import spark_options
@@ -21,10 +26,14 @@ from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.spark.explain import explained
+from carrypost.lab.spark.jobs import watched
 from carrypost.lab.spark.session import SparkOptions, conf_folder, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+PATIENCE_S = 120.0
 
 
 @pytest.mark.parametrize(
@@ -180,3 +189,55 @@ def test_a_mistake_in_a_query_is_one_sentence(spark: SparkSession, capfd: pytest
     with pytest.raises(LabError, match="nowhere"), session():
         spark.range(3).select("nowhere")
     assert capfd.readouterr().err == ""
+
+
+def is_spark(process: psutil.Process) -> bool:
+    """Return True for the script that starts Spark, and for the Java that it becomes."""
+    try:
+        return "pyspark-shell" in process.cmdline()
+    except psutil.Error:  # It has ended meanwhile.
+        return False
+
+
+def test_java_ends_with_a_command_that_is_interrupted_or_killed_while_spark_starts(tmp_path: Path) -> None:
+    three(tmp_path)
+    with played(campaign(tmp_path, seeds="[1]"), tmp_path / "out"):
+        pass
+    order = [sys.executable, "-c", "from carrypost.cli import main; main()", "lab", "metrics", str(tmp_path / "out")]
+    order += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    until_s = time.monotonic() + PATIENCE_S
+    below: list[psutil.Process] = []
+    for number in (signal.SIGKILL, signal.SIGINT):
+        with subprocess.Popen(order, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own code
+            while not (mine := [each for each in psutil.Process(process.pid).children() if is_spark(each)]):
+                assert process.poll() is None
+                assert time.monotonic() < until_s
+                time.sleep(0.02)
+            below += mine
+            process.send_signal(number)
+            _, told = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == (130 if number == signal.SIGINT else -number)
+        assert "Traceback" not in told
+    _, alive = psutil.wait_procs(below, timeout=PATIENCE_S)
+    for each in alive:
+        each.kill()
+    assert not alive
+
+
+def test_ctrl_c_while_spark_works_is_only_that(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        return spark.sparkContext.parallelize([0.0, 60.0], 2).map(time.sleep).count()
+
+    def ctrl_c() -> None:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    ctrl_c()
+    with pytest.raises(KeyboardInterrupt), session():
+        watched(spark, "nothing", work, lambda _, __: None)
+    ctrl_c()
+    with pytest.raises(KeyboardInterrupt), session():
+        work()
+    assert capfd.readouterr().err == ""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    spark.sparkContext.cancelAllJobs()
+    assert spark.range(3).count() == 3

@@ -13,8 +13,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -27,8 +29,10 @@ from carrypost.errors import LabError, LocalError
 from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.spark.explain import explained
 from carrypost.lab.spark.java import java_home
+from carrypost.lab.spark.jvm import connected
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
@@ -39,8 +43,8 @@ _LOCAL = re.compile(r"local(-cluster)?(\[.+\])?|spark://(localhost|127\.[0-9.]+)
 _CORES = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 _SETTING = re.compile(r"([^#\s=:]+)[\s=:]+(.*)")
 _LOG_TAIL = 2_000
-_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Loggers that write every mistake in a query out as screens of JSON."""
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
+"""Loggers that write every mistake in a query, and every lost connection, out as screens of JSON and tracebacks."""
 _HOSTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -156,6 +160,7 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
     with contextlib.ExitStack() as ending:
         ending.callback(shutil.rmtree, scratch, ignore_errors=True)
         ending.enter_context(_environment(options, scratch))
+        ending.enter_context(_quiet())
         spark = ending.enter_context(_started(options, scratch))
         with explained():
             yield spark
@@ -178,17 +183,33 @@ def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
         changes["SPARK_HOME"] = str(_home(scratch))
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what PySpark logs from people: their commands say what matters in a sentence."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    root = logging.getLogger()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    root.addFilter(_not_of_py4j)
+    try:
+        yield
+    finally:
+        root.removeFilter(_not_of_py4j)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return False for what Py4J logs as nobody: the traceback of a Ctrl-C during a call of the JVM."""
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _home(scratch: Path) -> Path:
@@ -207,25 +228,54 @@ def _home(scratch: Path) -> Path:
 @contextlib.contextmanager
 def _started(options: SparkOptions, scratch: Path) -> Iterator[SparkSession]:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - loaded only where Spark is started
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     settings = options.settings | {"spark.sql.warehouse.dir": str(scratch / "warehouse")}
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with (scratch / "spark.log").open("w+b") as log:
-        with _refused(options, log):
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    with (
+        (scratch / "spark.log").open("w+b") as log,
+        _forgotten(SparkContext),
+        contextlib.ExitStack() as ending,
+    ):
+        with _refused(options, log), _own_ctrl_c():
+            gateway = ending.enter_context(connected(conf, scratch, log))
             context = SparkContext(conf=conf, gateway=gateway)
-        try:
-            with _refused(options, log):  # A cluster that does not answer shows only now, and Spark is over by then.
-                context.setLogLevel("ERROR")
-                context.setJobDescription(options.name)
-                if not options.in_process:
-                    context.addPyFile(str(package_zip(scratch)))
-                made = SparkSession.builder.getOrCreate()
-            yield made
-        finally:
-            _stop(SparkContext)
+        with _refused(options, log):  # A cluster that does not answer shows only now, and Spark is over by then.
+            context.setLogLevel("ERROR")
+            context.setJobDescription(options.name)
+            if not options.in_process:
+                context.addPyFile(str(package_zip(scratch)))
+            made = SparkSession.builder.getOrCreate()
+        yield made
+        with contextlib.suppress(Exception):  # The JVM may be gone, killed or out of memory.
+            context.stop()
+
+
+@contextlib.contextmanager
+def _own_ctrl_c() -> Iterator[None]:
+    """Keep the handler of Ctrl-C. Spark's own one asks the JVM, maybe in the middle of another question to it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _forgotten(kind: type[SparkContext]) -> Iterator[None]:
+    """Afterwards PySpark knows neither context nor JVM, so that another session may have other settings."""
+    try:
+        yield
+    finally:
+        # There is no other way to ask, and the JVM is gone already.
+        context = kind._active_spark_context  # noqa: SLF001
+        with contextlib.suppress(Exception):
+            if context is not None:
+                context.stop()
+        kind._gateway = kind._jvm = None  # noqa: SLF001
 
 
 @contextlib.contextmanager
@@ -236,24 +286,8 @@ def _refused(options: SparkOptions, log: IO[bytes]) -> Iterator[None]:
 
     try:
         yield
-    except (Py4JError, PySparkException, OSError) as error:
+    except (LabError, Py4JError, PySparkException, OSError) as error:
         raise LabError(f"Spark cannot be started with --master {options.master}: {_cause(error, log)}") from None
-
-
-def _stop(kind: type) -> None:
-    """End Spark and its JVM, so that another session may have other settings."""
-    context = kind._active_spark_context  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way to ask
-    gateway = kind._gateway  # type: ignore[attr-defined]  # noqa: SLF001
-    with contextlib.suppress(Exception):  # The JVM may be gone, killed or out of memory.
-        if context is not None:
-            context.stop()
-    if gateway is not None:
-        with contextlib.suppress(Exception):
-            gateway.shutdown()
-        with contextlib.suppress(OSError):
-            gateway.proc.stdin.close()  # What it waits for to end.
-        gateway.proc.wait()
-    kind._gateway = kind._jvm = None  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _cause(error: Exception, log: IO[bytes]) -> str:
