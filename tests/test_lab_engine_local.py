@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,60 @@ def test_a_campaign_has_the_records_of_plain_runs_and_one_that_fails_ends_nothin
         emu.run(scenario, run.seed, overrides=dict(run.overrides), settings=run.settings, out=plain)
         made[f"{run.stem}.parquet"] = plain.read_bytes()
     assert records(out) == dict(sorted(made.items()))
+
+
+WITHOUT = """
+import dataclasses, sys
+
+for name in sys.argv[1].split():
+    sys.modules[name] = None  # As if it were not installed.
+from carrypost.cli.app import run
+
+if sys.argv[1] == "pyspark py4j":
+    from carrypost.lab.campaign import recipes
+
+    recipes.RECIPES["bus"] = dataclasses.replace(recipes.BUS, quick_s=120)
+for order in sys.stdin.read().splitlines():
+    print(order, "-->", flush=True)
+    print("-->", run(order.split()), flush=True)
+"""
+
+
+def without(modules: str, orders: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the exit code of each command, and what it said, in a process that does not have these modules."""
+    asked = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", WITHOUT, modules], input="\n".join(orders), text=True, check=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    words = asked.stdout.split("-->")
+    return [(code.split()[0], " ".join(said.split())) for said, code in zip(words[1::2], words[2::2], strict=True)]
+
+
+def test_without_pyspark_everything_works_and_spark_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    three(tmp_path)
+    path = campaign(tmp_path, seeds="[1]")
+    local = [f"lab campaign {path} --out out", "lab metrics out", "lab report out --out page.html",
+             "reproduce bus --quick --out bus"]  # fmt: skip
+    needed = [f"lab campaign {path} --out other", "lab metrics out", "lab stream out", "reproduce bus --out other"]
+    found = without("pyspark py4j", [*(f"{each} --engine local" for each in local), *needed])
+    assert [code for code, _ in found] == ["0"] * len(local) + ["2"] * len(needed), found
+    for _, said in found[len(local) :]:
+        assert "Spark is not installed: pip install 'carrypost[lab]'" in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("missing", ["numpy", "pyarrow", "vl_convert"])
+def test_a_missing_extra_is_a_sentence(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    orders = ["lab report .", "reproduce bus --quick"]
+    if missing != "vl_convert":
+        orders += ["lab ingest . --format csv --scenario x --out x", "lab contacts . --range-m 5 --out x"]
+        orders += ["lab campaign x.toml --out x", "lab metrics .", "lab stream .", "emu run x.toml"]
+    (tmp_path / "x.toml").touch()
+    for code, said in without(missing, orders):
+        assert code == "2", said
+        assert "pip install 'carrypost[" in said
+        assert "Traceback" not in said

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Literal
 
 from carrypost.errors import LocalError
 
 
 def needs_emulator() -> None:
     """Raise `LocalError` where what the emulator needs is not installed."""
-    _needs(
-        "the emulator needs numpy and pyarrow: pip install 'carrypost[emu]'; in the source tree, '.[emu]'",
-        "numpy",
-        "pyarrow",
-    )
+    _needs("the emulator needs numpy and pyarrow", "emu", "numpy", "pyarrow")
 
 
 def needs_reports() -> None:
     """Raise `LocalError` where what reports need is not installed."""
-    _needs(
-        "reports need vl-convert: pip install 'carrypost[lab]'; in the source tree, '.[lab]'", "pyarrow", "vl_convert"
-    )
+    _needs("reports need numpy, pyarrow and vl-convert", "report", "numpy", "pyarrow", "vl_convert")
 
 
-def _needs(sentence: str, *modules: str) -> None:
+def needs_engine(engine: Literal["spark", "local"]) -> None:
+    """Raise `LocalError` where what an engine of the laboratory needs is not installed."""
+    _needs("the laboratory needs numpy and pyarrow", "emu", "numpy", "pyarrow")
+    if engine == "spark":
+        from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by some commands only
+
+        needs_extra()
+
+
+def _needs(what: str, extra: str, *modules: str) -> None:
     """Say how to install what is missing, rather than which module is."""
     if not all(map(importlib.util.find_spec, modules)):
-        raise LocalError(sentence)
+        raise LocalError(f"{what}: pip install 'carrypost[{extra}]'; in the source tree, '.[{extra}]'")

@@ -13,7 +13,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
-from carrypost.cli._extras import needs_reports
+from carrypost.cli._extras import needs_engine, needs_reports
 from carrypost.cli._output import JsonOption, figures, say, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import INTERRUPTED, orderly
@@ -71,9 +71,7 @@ def reproduce(
 
     * `carrypost reproduce floodwatch` for modulators that move to the source of events
     """
-    from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this command only
-
-    needs_extra()
+    needs_engine(engine)
     needs_reports()
     from carrypost.lab.campaign import reproduce as recipes  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report import page  # noqa: PLC0415

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._extras import needs_reports
+from carrypost.cli._extras import needs_engine, needs_reports
 
 RecordOption = Annotated[Path, _paths.option("--record", "Folder for the nodes' records.", "FOLDER", default=True)]
 
@@ -34,9 +34,7 @@ def demo(
     * `carrypost demo --full` adds a small experiment, and prints where its report is
     """
     if full:
-        from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by this option only
-
-        needs_extra()
+        needs_engine("spark")
         needs_reports()
     from carrypost.cli.demo import folder, stage  # noqa: PLC0415 - keeps --help quick
 

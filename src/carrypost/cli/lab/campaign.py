@@ -12,6 +12,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
+from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
 from carrypost.cli._progress import Move, progress
 from carrypost.cli._signals import INTERRUPTED, orderly
@@ -77,10 +78,9 @@ def campaign(
 
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
-    from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.spark import session  # noqa: PLC0415
+    needs_engine(engine)
+    from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needs the extra
 
-    session.needs_extra()
     options = _options(master, memory, conf, jobs)
     made = grid.load(file)
     if dry_run:

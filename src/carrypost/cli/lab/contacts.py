@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._extras import needs_emulator
+from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import JsonOption, line, table, wants_json
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
@@ -70,7 +70,7 @@ def contacts(
 
     * `carrypost lab contacts big --range-m 100 --engine spark --master spark://host:7077 --statistics --out big`
     """
-    needs_emulator()
+    needs_engine(engine)
     from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
     from carrypost.lab import engines  # noqa: PLC0415
     from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX  # noqa: PLC0415

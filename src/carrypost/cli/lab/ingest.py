@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._extras import needs_emulator
+from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
@@ -127,7 +127,7 @@ def ingest(
 
     * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --route-type bus --scenario cairns --out cairns`
     """
-    needs_emulator()
+    needs_engine(engine)
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import request, run  # noqa: PLC0415
 

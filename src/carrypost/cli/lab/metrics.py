@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._extras import needs_emulator
+from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import JsonOption, line, say, table, wants_json
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
@@ -57,8 +57,8 @@ def metrics(
 
     * `carrypost lab metrics campaign --engine local` for records of some megabytes
     """
+    needs_engine(engine)
     options = spark_options(master, memory, conf, "lab metrics") if engine == "spark" else None
-    needs_emulator()
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import families_of, making  # noqa: PLC0415
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415

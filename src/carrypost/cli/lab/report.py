@@ -42,7 +42,8 @@ def report(
 
     For example: `carrypost lab report results --out report.html`
     """
-    from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needed by this command only
+    needs_reports()
+    from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needs the extra
 
     options = spark_options(master, memory, conf, "lab report") if engine == "spark" else None
     study = write_page(folder, out, options)
@@ -54,7 +55,6 @@ def report(
 @orderly()
 def write_page(folder: Path, out: Path, options: SparkOptions | None, command: str = "") -> Study:
     """Write the page of a campaign; return its study. Without options of Spark, metrics are made in this process."""
-    needs_reports()
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
 
     def make(campaign: Path, tables: Sequence[Table]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import JsonOption, blank, cell, duration, line, say, size, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
@@ -57,6 +58,7 @@ def stream(
 
     * `carrypost lab stream records --out live --once` reads what is there, and stops
     """
+    needs_engine("spark")
     from carrypost.lab.spark.session import session  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.stream.stream import StreamOptions, begin, follow  # noqa: PLC0415
 

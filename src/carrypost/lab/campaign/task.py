@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -99,7 +100,9 @@ def unseen(context: TaskContext) -> str:
 
 def attempts() -> int:
     """Return the number of earlier attempts at this task, whose processes ended abnormally."""
-    from pyspark import TaskContext  # noqa: PLC0415 - `play` works without Spark, too
+    if sys.modules.get("pyspark") is None:  # The engine is this process, and Spark may not even be installed.
+        return 0
+    from pyspark import TaskContext  # noqa: PLC0415 - loaded by every worker of Spark
 
     context = TaskContext.get()
     return 0 if context is None else context.attemptNumber()

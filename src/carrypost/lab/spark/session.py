@@ -307,5 +307,6 @@ def needs_extra() -> None:
         import pyspark  # noqa: F401, PLC0415 - only to see whether it is there
     except ImportError:
         raise LocalError(
-            "the laboratory needs PySpark: pip install 'carrypost[lab]'; in the source tree, '.[lab]'"
+            "Spark is not installed: pip install 'carrypost[lab]'; in the source tree, '.[lab]'; or work without it, "
+            "by --engine local where a command has this option"
         ) from None
