@@ -118,6 +118,14 @@ def test_degrees_become_metres_around_the_middle(tmp_path: Path) -> None:
     assert rows["c"] == (pytest.approx(0, abs=1e-3), pytest.approx(0, abs=1e-3))
 
 
+def test_the_middle_is_the_median_to_a_hundredth_whichever_row_comes_first(tmp_path: Path) -> None:
+    places = ["59.3049,18.0149", "59.3031,18.0131", "59.3012,18.0112", "59.2981,18.0052", "59.2971,18.0041"]
+    for first in range(len(places)):
+        rows = "".join(f"0,n{number},{place}\n" for number, place in enumerate(places[first:] + places[:first]))
+        report = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n" + rows)
+        assert report.facts["parameters"]["origin"] == {"lat": 59.3, "lon": 18.01}
+
+
 def test_a_few_places_far_off_do_not_move_the_middle_but_are_told(tmp_path: Path) -> None:
     city = "".join(f"{t},a,{59.3 + t / 1e4:.4f},{18.0 + t / 1e4:.4f}\n" for t in range(300))
     right = _ingested(tmp_path, "gps-csv", "t,node,lat,lon\n" + city)

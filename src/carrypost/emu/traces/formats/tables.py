@@ -76,7 +76,7 @@ class Positions(_TableRule):
     """The positions of nodes, row by row."""
 
     east_of: float = 0.0
-    """Longitudes are counted from here, so that the date line cuts nothing."""
+    """Longitudes are counted from here, a whole degree, so that the date line cuts nothing."""
     node: str = ""
     """Node of these positions; empty: each row names it."""
 
@@ -95,7 +95,7 @@ class Positions(_TableRule):
         cells = rule._cells(Lines(lines.text[:_LOOKED_AT], lines.number[:_LOOKED_AT]))
         lat, lon = (numbers(cells.text(rule.header.positions[each])) for each in ("lat", "lon"))
         placed = ~cells.wrong & np.isfinite(lat) & np.isfinite(lon) & ((lat != 0.0) | (lon != 0.0))
-        return replace(rule, east_of=float(lon[placed][0])) if placed.any() else rule
+        return replace(rule, east_of=float(np.rint(lon[placed][0]))) if placed.any() else rule
 
     @property
     def geographic(self) -> bool:
