@@ -70,6 +70,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "lab campaign file": INPUT | {UNREADABLE: 1}, "lab campaign out": TABLES,
     "lab metrics folder": INPUT, "lab metrics out": {},  # Only Spark writes there.
     "lab report folder": INPUT, "lab report out": {f"{THROUGH}.html": 2, f"{UNWRITABLE}.html": 1, "page.pdf": 2},
+    "lab metrics plugin": INPUT | {UNREADABLE: 1}, "lab report plugin": INPUT | {UNREADABLE: 1},
     "lab stream source": INPUT, "lab stream out": TABLES,
     "reproduce out": TABLES, "demo record": TABLES,
     "pub file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "send file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,9 +38,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Record the computations that are requested."""
     found: Asked = []
 
-    def counting(run: str, rows: pa.Table, wanted: Sequence[Table], *, window_s: float) -> dict[str, pa.Table]:
+    def counting(run: str, rows: pa.Table, wanted: Sequence[Table], **more: Any) -> dict[str, pa.Table]:  # noqa: ANN401
         found.append((run, [table.name for table in wanted]))
-        return tables(run, rows, wanted, window_s=window_s)
+        return tables(run, rows, wanted, **more)
 
     monkeypatch.setattr(making, "tables", counting)
     return found

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from carrypost.cli import _paths
+from carrypost.cli import _paths, _plugins
 from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import JsonOption, line, say, table, wants_json
+from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
@@ -37,6 +38,7 @@ def metrics(
     out: Annotated[
         Path | None, _paths.option("--out -o", "Folder for the tables; default: DIR/metrics.", "FOLDER")
     ] = None,
+    plugin: PluginOption = [],  # noqa: B006 - typer makes a new list
     engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -56,16 +58,20 @@ def metrics(
     * `carrypost lab metrics node-records --merge-runs` for a folder of records of real nodes
 
     * `carrypost lab metrics campaign --engine local` for records of some megabytes
+
+    * `carrypost lab metrics campaign --plugin my_metrics.py` with metrics of your own
     """
     needs_engine(engine)
     options = spark_options(master, memory, conf, "lab metrics") if engine == "spark" else None
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import families_of, making  # noqa: PLC0415
+    from carrypost.lab.metrics.plugins import families_with  # noqa: PLC0415
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-    tables, source = families_of(family), Source.find(folder)
+    plugins = _plugins.read(plugin)
+    tables, source = families_of(family, families_with(plugins)), Source.find(folder)
     suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
-    wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs)
+    wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs, plugins=plugins)
     with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
         home = making.make(
             on, source, wanted, on_progress=lambda done, total: move(done, total, ""),

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from carrypost.cli import _paths
+from carrypost.cli import _paths, _plugins
 from carrypost.cli._extras import needs_reports
 from carrypost.cli._output import JsonOption, figures, say, wants_json
+from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.printing import many
 
 if TYPE_CHECKING:
+    from carrypost.lab.metrics.plugins import Plugin
     from carrypost.lab.report.study import Study
     from carrypost.lab.schemas import Table
     from carrypost.lab.spark.session import SparkOptions
@@ -29,6 +31,7 @@ def report(
             "--out -o", "File for the page (HTML).", "FILE", parser=_paths.ending_in(".html", ".htm"), default=True
         ),
     ] = Path("report.html"),
+    plugin: PluginOption = [],  # noqa: B006 - typer makes a new list
     engine: EngineOption = "spark",
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
@@ -40,20 +43,26 @@ def report(
     Scenarios of `carrypost reproduce` get the papers' tables and figures, others a general part. Missing metrics are
     computed first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
 
-    For example: `carrypost lab report results --out report.html`
+    For example:
+
+    * `carrypost lab report results --out report.html`
+
+    * `carrypost lab report results --plugin my_metrics.py` adds metrics of your own
     """
     needs_reports()
     from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needs the extra
 
     options = spark_options(master, memory, conf, "lab report") if engine == "spark" else None
-    study = write_page(folder, out, options)
+    study = write_page(folder, out, options, plugins=_plugins.read(plugin))
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
     figures(found, json=wants_json(json))
 
 
 @orderly()
-def write_page(folder: Path, out: Path, options: SparkOptions | None, command: str = "") -> Study:
+def write_page(
+    folder: Path, out: Path, options: SparkOptions | None, command: str = "", plugins: tuple[Plugin, ...] = ()
+) -> Study:
     """Write the page of a campaign; return its study. Without options of Spark, metrics are made in this process."""
     from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
 
@@ -63,12 +72,12 @@ def write_page(folder: Path, out: Path, options: SparkOptions | None, command: s
         from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
         say(f"computing {many(len(tables), 'family', 'families')} of metrics of {campaign}")
-        source, wanted = Source.find(campaign), making.Wanted(tables=tables)
+        source, wanted = Source.find(campaign), making.Wanted(tables=tables, plugins=plugins)
         suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
         with engines.opened(options) as on, progress("metrics", "runs") as move:
             making.make(on, source, wanted, on_progress=lambda done, total: move(done, total, ""))
 
     page.check(out)
-    study = page.complete(folder, make)
-    page.write(study, out, command)
+    study = page.complete(folder, make, plugins)
+    page.write(study, out, command, plugins)
     return study

@@ -71,18 +71,20 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
 """Families and their functions: all of them, in the order of documents and commands."""
 
 
-def families_of(names: Sequence[str]) -> list[Table]:
+def families_of(names: Sequence[str], among: Mapping[Table, Family] = FAMILIES) -> list[Table]:
     """Return the families of these names; all of them if there is none."""
-    known = {table.name: table for table in FAMILIES}
+    known = {table.name: table for table in among}
     if unknown := [name for name in names if name not in known]:
         raise LocalError(f"there is no family {unknown[0]!r}; there are {', '.join(known)}")
-    return [known[name] for name in names] if names else list(FAMILIES)
+    return [known[name] for name in names] if names else list(among)
 
 
-def parts(rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> list[Part]:
+def parts(
+    rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S, among: Mapping[Table, Family] = FAMILIES
+) -> list[Part]:
     """Return the results of these rows of a run, for each part that these families are made of."""
     these = Slice(Rows(rows), window_s=window_s)
-    return [part(these) for part in _needed(wanted)]
+    return [part(these) for part in _needed(wanted, among)]
 
 
 def merge(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
@@ -90,18 +92,23 @@ def merge(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
     return [mine.merge(yours) for mine, yours in zip(one, other, strict=True)]
 
 
-def finished(run: str, found: Sequence[Part], wanted: Sequence[Table]) -> dict[str, pa.Table]:
+def finished(
+    run: str, found: Sequence[Part], wanted: Sequence[Table], *, among: Mapping[Table, Family] = FAMILIES
+) -> dict[str, pa.Table]:
     """Return the tables of a run by name, from the parts of all its slices."""
-    known = dict(zip(_needed(wanted), found, strict=True))
-    return {table.name: table_of(table, run, FAMILIES[table].rows(known[FAMILIES[table].part])) for table in wanted}
+    known = dict(zip(_needed(wanted, among), found, strict=True))
+    return {table.name: table_of(table, run, among[table].rows(known[among[table].part])) for table in wanted}
 
 
-def tables(run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S) -> dict[str, pa.Table]:
-    """Return the tables of one run from its rows, by name."""
+def tables(
+    run: str, rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S,
+    among: Mapping[Table, Family] = FAMILIES,
+) -> dict[str, pa.Table]:  # fmt: skip
+    """Return the tables of one run from its rows, by name; `among`: all families that there are."""
     chosen = list(wanted)
-    return finished(run, parts(rows, chosen, window_s=window_s), chosen)
+    return finished(run, parts(rows, chosen, window_s=window_s, among=among), chosen, among=among)
 
 
-def _needed(wanted: Iterable[Table]) -> list[Callable[[Slice], Part]]:
+def _needed(wanted: Iterable[Table], among: Mapping[Table, Family]) -> list[Callable[[Slice], Part]]:
     """Return the functions that make parts, each once."""
-    return list(dict.fromkeys(FAMILIES[table].part for table in wanted))
+    return list(dict.fromkeys(among[table].part for table in wanted))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ import carrypost
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, finished, kept, lines, merge, records, slices, tables
 from carrypost.lab.metrics.origin import first_row, origin, remarks
+from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.metrics.slices import Order
 
@@ -45,8 +46,11 @@ class Conversion:
 def measured(order: Order) -> None:
     """Compute the tables of a run, and write them to their file, as a task."""
     target = Path(order.target)
-    if not target.exists():  # Else a killed process had come that far.
-        kept.write(target, tables(order.of.run, order.of.rows(), families_of(order.families), window_s=order.window_s))
+    if target.exists():
+        return  # A killed process had come that far.
+    among = families_with(order.plugins)
+    wanted = families_of(order.families, among)
+    kept.write(target, tables(order.of.run, order.of.rows(), wanted, window_s=order.window_s, among=among))
 
 
 def converted(order: Conversion) -> tuple[list[str], int]:
@@ -68,6 +72,8 @@ class Wanted:
     merge_runs: bool = False
     slice_rows: int = slices.SLICE_ROWS
     """Runs with more are cut into slices; it changes the cost, never the result."""
+    plugins: tuple[Plugin, ...] = ()
+    """Files with those of the tables that are not ours."""
 
 
 def make(
@@ -90,7 +96,10 @@ def make(
         parts.mkdir(parents=True, exist_ok=True)
     try:
         runs = _runs(engine, source, wanted, parts, unreadable)
-        _make(engine, runs, wanted, home, on_progress)
+        # A change of a plugin concerns its own tables only.
+        for plugins in ((), wanted.plugins) if wanted.plugins else ((),):
+            if chosen := [table for table in wanted.tables if (table in FAMILIES) is not bool(plugins)]:
+                _make(engine, runs, replace(wanted, tables=chosen, plugins=plugins), home, on_progress)
         # A file of several runs has the first row of only one of them at its beginning.
         origins = {of.run: origin(first_row(Path(of.files[0]))) for of in runs if not of.shared}
     except KeyboardInterrupt:
@@ -131,8 +140,8 @@ def _runs(
 def _make(
     engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, home: Path, on_progress: Callable[[int, int], None]
 ) -> None:
-    how = f"{carrypost.__version__} {wanted.window_s!r}"
-    digests = {of.run: records.digest([how, of.run, *of.names], of.files) for of in runs}
+    how = [f"{carrypost.__version__} {wanted.window_s!r}", *(each.source for each in wanted.plugins)]
+    digests = {of.run: records.digest([*how, of.run, *of.names], of.files) for of in runs}
     before = {table.name: kept.KeptTable(home, table) for table in wanted.tables}
     orders: dict[str, Order] = {}
     for of in runs:
@@ -140,7 +149,7 @@ def _make(
         if lacking:
             target = home.absolute() / _PARTS / f"{records.digest([digests[of.run], *lacking], ())}.arrow"
             count = -(-sum(group.rows for group in of.groups()) // wanted.slice_rows)
-            orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count))
+            orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count), wanted.plugins)
     large = [order for order in orders.values() if order.slices > 1 and not Path(order.target).exists()]
     engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], on_progress)
     for order in large:
@@ -156,5 +165,7 @@ def _sliced(engine: Engine, order: Order) -> None:
     """Compute a large run, slice by slice."""
     (pieces,) = engine.each("cutting a run", slices.cut, [order])
     found = engine.each(f"metrics of {order.of.run}", slices.measured, pieces)
-    kept.write(Path(order.target), finished(order.of.run, reduce(merge, found), families_of(order.families)))
+    among = families_with(order.plugins)
+    chosen = families_of(order.families, among)
+    kept.write(Path(order.target), finished(order.of.run, reduce(merge, found), chosen, among=among))
     shutil.rmtree(order.folder, ignore_errors=True)

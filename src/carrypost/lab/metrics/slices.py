@@ -26,6 +26,7 @@ from carrypost.lab.folders import errors_naming
 from carrypost.lab.metrics import families_of, kept, parts
 from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.parts import Part
+from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import RowGroup, RunFiles
 from carrypost.lab.metrics.rows import MISSING, TEXTS, encoded, microseconds
 from carrypost.record import Kind
@@ -50,6 +51,8 @@ class Order:
     """Folder of the tables."""
     slices: int
     """More than one: it is too large for one task."""
+    plugins: tuple[Plugin, ...] = ()
+    """Files that these families are from, besides ours."""
 
     @property
     def folder(self) -> Path:
@@ -87,7 +90,8 @@ def cut(order: Order) -> list[SliceOrder]:
 def measured(order: SliceOrder) -> list[Part]:
     """Return the parts of a slice."""
     rows = _slice_rows(order) if order.groups else _spilled(order)
-    return parts(rows, families_of(order.whole.families), window_s=order.whole.window_s)
+    among = families_with(order.whole.plugins)
+    return parts(rows, families_of(order.whole.families, among), window_s=order.whole.window_s, among=among)
 
 
 # --- which message is in which slice --------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.report import balance, causal, emma, floodwatch, general, origins, overlay, overlay_clients
+from carrypost.lab.metrics.plugins import Plugin
+from carrypost.lab.report import balance, causal, emma, floodwatch, general, origins, overlay, overlay_clients, own
 from carrypost.lab.report.html import page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.pictures import Block, numbered
@@ -25,10 +26,11 @@ Make = Callable[[Path, Sequence[Table]], None]
 """Makes families of a campaign."""
 
 
-def complete(folder: Path, make: Make) -> Study:
+def complete(folder: Path, make: Make, plugins: Sequence[Plugin] = ()) -> Study:
     """Return a campaign with all its metrics; those that are missing are made."""
     study = Study(folder)
-    if missing := study.missing():
+    theirs = [table for plugin in plugins for table in plugin.families]  # Only `make` knows whether these are new.
+    if missing := [*study.missing(), *theirs]:
         make(folder, missing)
         study = Study(folder)
         if still := ", ".join(table.name for table in study.missing()):
@@ -47,7 +49,7 @@ class Page:
     """By name of the file."""
 
 
-def render(study: Study, command: str = "") -> Page:
+def render(study: Study, command: str = "", plugins: Sequence[Plugin] = ()) -> Page:
     """Return the page; `command` is the one that reproduces all of it, if there is one."""
     papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
     sections = {
@@ -71,6 +73,7 @@ def render(study: Study, command: str = "") -> Page:
             body += sections[name](study, series)
         else:
             body += causal.section(study, series, EXPERIMENTS[name])
+        body += own.part(study, series, plugins)
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)
     for name in gone:
         body += [tag("h2", name), paragraph("None of its runs succeeded."), origins.failures(study, name)]
@@ -88,10 +91,10 @@ def check(out: Path) -> None:
         pass
 
 
-def write(study: Study, out: Path, command: str = "") -> None:
+def write(study: Study, out: Path, command: str = "", plugins: Sequence[Plugin] = ()) -> None:
     """Write the page as a file, with a folder of its figures beside it: each complete or not at all."""
     check(out)
-    found = render(study, command)
+    found = render(study, command, plugins)
     with folders.staged(figures_beside(out)) as partial:
         partial.mkdir()
         for name, text in found.figures.items():
