@@ -28,6 +28,7 @@ import msgspec
 
 from carrypost import config, events, gossip, host, island
 from carrypost.config.rules import Rule
+from carrypost.daemon.metrics.families import MEANS, READINGS
 from carrypost.emu.scenario import scenario, tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState
 from carrypost.gossip.holdings import copy_states
@@ -535,6 +536,17 @@ def _lab_table(table: schemas.Table) -> str:
     return f"#### {table.name}\n\n{sentence}\n\n{_table(('column', 'type', 'meaning'), rows)}"
 
 
+# ------------------------------------------------------------------------------------------------ metrics
+
+
+def node_metrics_table() -> str:
+    """Return the metrics that a node serves to Prometheus."""
+    labels = [(each, f" by {each.label}" if each.label else "") for each in READINGS]
+    labels += [(each, " by interface and means") for each in MEANS]
+    rows = [(f"`carrypost_{each.name}`{by}", each.meaning) for each, by in labels]
+    return _table(("metric", "meaning"), rows)
+
+
 # ----------------------------------------------------------------------------------------------- documents
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -559,11 +571,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "udp settings": lambda: _config_table(node_settings.UdpSettings),
     "record settings": lambda: _config_table(node_settings.RecordSettings),
     "stomp settings": lambda: _config_table(node_settings.StompSettings),
+    "metrics settings": lambda: _config_table(node_settings.MetricsSettings),
     "trace settings": lambda: _config_table(node_settings.TraceSettings),
     "scenario": scenario_tables,
     "mobility": mobility_tables,
     "lab tables": lab_tables,
     "metrics": family_tables,
+    "node metrics": node_metrics_table,
 }
 
 

@@ -116,6 +116,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         ("overlay", _overlay(found["overlay"])),
         ("messaging", _messaging(found["messaging"])),
         ("STOMP", _stomp(found["services"].get("stomp"))),
+        *_metrics(found["services"].get("metrics")),
         *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"]) or "nothing"),
         ("refused", _counts(found["refused"]) or "nothing"),
@@ -265,6 +266,11 @@ def _stomp(found: Mapping[str, Any] | None) -> str:
         return "off (stomp.port)"
     slow = f", {many(found['slow'], 'of them does', 'of them do')} not read" if found["slow"] else ""
     return f"at {found['address']}, {many(found['clients'], 'client')}{slow}"
+
+
+def _metrics(found: Mapping[str, str] | None) -> list[tuple[str, object]]:
+    """Return the row about metrics, if they are served."""
+    return [] if found is None else [("metrics", f"at {found['url']}")]
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
+from carrypost.daemon.metrics import server as metrics_server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
 from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import CarrypostError
@@ -47,14 +48,14 @@ async def _run(settings: NodeSettings, command: NodeCommand) -> int:
     with _heeding(stopping) as came:
         served = await ServedNode.start(settings, stopping=stopping)
         try:
-            stomp = await serve(served)
+            stomp, metrics = await serve(served), await metrics_server.serve(served)
             collect_seldom()
             if came:
                 return _signals.exit_code(came[0])
             if command.until_eof:
                 _end_at_eof(stopping)
             _reload_by_signal(Service(served.node, stomp, command.settings))
-            _report_ready(served.node, stomp, json=command.json)
+            _report_ready(served.node, stomp, metrics, json=command.json)
             notify_ready()
             await stopping.wait()
         finally:
@@ -104,7 +105,7 @@ def _reload_by_signal(service: Service) -> None:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(service.reload))
 
 
-def _report_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
+def _report_ready(node: Node, stomp: Server | None, metrics: metrics_server.Server | None, *, json: bool) -> None:
     carrying = Carrying.of(node.settings.core)
     ready = {
         "event": "ready",
@@ -114,6 +115,7 @@ def _report_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
         "addresses": node.udp.addresses,
         "carries": carrying,
         "stomp": None if stomp is None else stomp.address,
+        "metrics": None if metrics is None else metrics.url,
     }
     lines = [msgspec.json.encode(ready).decode()]
     if not json:
@@ -122,6 +124,7 @@ def _report_ready(node: Node, stomp: Server | None, *, json: bool) -> None:
             f"its addresses: {', '.join(node.udp.addresses) or 'none yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             *([] if stomp is None else [_stomp_sentence(stomp)]),
+            *([] if metrics is None else [f"it serves metrics at {metrics.url}"]),
             "for more, run carrypost status, peers or doctor in another terminal",
         ]
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it

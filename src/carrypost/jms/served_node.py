@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import NodeError, RunningError
 from carrypost.jms.local import LocalProvider
@@ -36,6 +36,10 @@ class ServedNode:
     def add(self, name: str, service: Service) -> None:
         """Add a further service for programs while the node runs; `carrypost status` shows it by name."""
         self._control.services[name] = service
+
+    def status(self, *, quick: bool = False) -> dict[str, Any]:
+        """Return what `carrypost status` shows; `quick`: without what takes longer the more messages there are."""
+        return self._control.status(quick=quick)
 
     @classmethod
     async def start(

@@ -1,8 +1,9 @@
 """Settings of a real node: those of its host, and where it listens, stores and records.
 
 One TOML file has all of it: top-level keys and the table ``[limits]`` are the host's (`carrypost.config`), the tables
-``[node]``, ``[udp]``, ``[record]``, ``[stomp]`` and ``[trace]`` are those below. Environment variables lie over the
-file (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that works.
+``[node]``, ``[udp]``, ``[record]``, ``[stomp]``, ``[metrics]`` and ``[trace]`` are those below. Environment variables
+lie over the file (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that
+works.
 """
 
 from __future__ import annotations
@@ -140,6 +141,14 @@ def _loopback(host: str) -> bool:
         return False
 
 
+@table("metrics")
+class MetricsSettings:
+    """The port at which `carrypost node` serves its metrics to Prometheus."""
+
+    port: int = whole(0, 0, 65_535)
+    """TCP port of 127.0.0.1 for metrics in the OpenMetrics format; 0: none."""
+
+
 @table("trace")
 class TraceSettings:
     """The history of messages that `carrypost trace` shows."""
@@ -162,6 +171,7 @@ class NodeSettings:
     udp: UdpSettings = field(default_factory=UdpSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     stomp: StompSettings = field(default_factory=StompSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     base: Path = field(default_factory=Path.cwd)
     """Folder that relative paths start from: that of the settings file, or the current one."""
@@ -213,7 +223,7 @@ def _utf8(path: Path) -> Path:
 
 FIELDS = Fields({
     "": Settings, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings, "stomp": StompSettings,
-    "trace": TraceSettings,
+    "metrics": MetricsSettings, "trace": TraceSettings,
 })  # fmt: skip
 
 
@@ -239,6 +249,7 @@ def _build(given: Tables, environment: Mapping[str, str], keywords: Mapping[str,
         udp=UdpSettings(**tables["udp"]),
         record=RecordSettings(**tables["record"]),
         stomp=StompSettings(**tables["stomp"]),
+        metrics=MetricsSettings(**tables["metrics"]),
         trace=TraceSettings(**tables["trace"]),
         base=base,
     )
@@ -260,7 +271,7 @@ def load(
 
 def differences(settings: NodeSettings, usual: NodeSettings) -> dict[str, str]:
     """Return the settings that differ, by their names, as they would be written."""
-    tables = {"": "core", "node": "place", "udp": "udp", "record": "record", "stomp": "stomp", "trace": "trace"}
+    tables = {"": "core", "node": "place"} | {name: name for name in ("udp", "record", "stomp", "metrics", "trace")}
     return {
         f"{table}.{name}" if table else name: text
         for table, field in tables.items()

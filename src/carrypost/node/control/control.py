@@ -136,10 +136,57 @@ class Control:
         for program in list(self.lines):
             program.cut_off()
 
+    def status(self, *, quick: bool = False) -> dict[str, Any]:
+        """Return the state of the node and of its services, as values that can be encoded.
+
+        `quick`: without the counts of recipients that lack messages, for which all copies are read.
+        """
+        node = self.node
+        seen, messaging = node.host.overview(), node.host.messaging.overview()
+        return {
+            "node": seen.node,
+            "version": __version__,
+            "pid": os.getpid(),
+            "uptime_s": node.uptime_s,
+            "security": node.settings.core.security,
+            "incarnation": seen.incarnation,
+            "data": str(node.folder.folder),
+            "clock_ahead_s": node.clock.ahead_us / MICROSECONDS,
+            "clock_set_back_s": node.clock.lead_us / MICROSECONDS,
+            "addresses": node.udp.addresses,
+            "neighbours": sum(each.state == "linked" for each in seen.neighbours),
+            "heard": len(seen.neighbours),
+            "places": seen.places,
+            "waiting": seen.waiting,
+            "datagram_bytes": seen.datagram_bytes,
+            "strategy": node.settings.core.strategy,
+            "cache": {"messages": seen.messages, "bytes": seen.bytes},
+            "recipients": {"acknowledgements": seen.acknowledgements, **({} if quick else _recipients_left(node))},
+            "island": None if seen.island is None else seen.island._asdict(),
+            "overlay": None if seen.overlay is None else msgspec.to_builtins(seen.overlay),
+            "messaging": None if messaging is None else messaging._asdict(),
+            "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
+            "dropped": dict(seen.dropped),
+            "refused": dict(seen.refused),
+            "payloads_gone": node.driver.gone,
+            "overrun": node.driver.overrun,
+            "unread": node.driver.unread,
+            "failed": node.driver.failed,
+            "record_rows_lost": node.chronicle.archive.lost if node.chronicle else 0,
+            "store": node.store.status(),
+            "udp": node.udp.status(),
+            "services": {name: service.status() for name, service in self.services.items()},
+        }
+
     def gone(self, program: Program) -> None:
         """Remove a program that is not connected any more."""
         self.lines.discard(program)
         self._all_gone.set()
+
+
+def _recipients_left(node: Node) -> dict[str, int]:
+    awaited = node.host.awaited()
+    return {"messages": len(awaited), "left": sum(map(len, awaited.values()))}
 
 
 def _clear(path: Path) -> None:
@@ -271,47 +318,7 @@ class Program(Line):
     # --- calls ---------------------------------------------------------------------------------------------
 
     def _status(self, _call: calls.Status) -> object:
-        node = self._node
-        seen, messaging = node.host.overview(), node.host.messaging.overview()
-        awaited = node.host.awaited()
-        return {
-            "node": seen.node,
-            "version": __version__,
-            "pid": os.getpid(),
-            "uptime_s": node.uptime_s,
-            "security": node.settings.core.security,
-            "incarnation": seen.incarnation,
-            "data": str(node.folder.folder),
-            "clock_ahead_s": node.clock.ahead_us / MICROSECONDS,
-            "clock_set_back_s": node.clock.lead_us / MICROSECONDS,
-            "addresses": node.udp.addresses,
-            "neighbours": sum(each.state == "linked" for each in seen.neighbours),
-            "heard": len(seen.neighbours),
-            "places": seen.places,
-            "waiting": seen.waiting,
-            "datagram_bytes": seen.datagram_bytes,
-            "strategy": node.settings.core.strategy,
-            "cache": {"messages": seen.messages, "bytes": seen.bytes},
-            "recipients": {
-                "acknowledgements": seen.acknowledgements,
-                "messages": len(awaited),
-                "left": sum(map(len, awaited.values())),
-            },
-            "island": None if seen.island is None else seen.island._asdict(),
-            "overlay": None if seen.overlay is None else msgspec.to_builtins(seen.overlay),
-            "messaging": None if messaging is None else messaging._asdict(),
-            "carries": msgspec.to_builtins(Carrying.of(node.settings.core)),
-            "dropped": dict(seen.dropped),
-            "refused": dict(seen.refused),
-            "payloads_gone": node.driver.gone,
-            "overrun": node.driver.overrun,
-            "unread": node.driver.unread,
-            "failed": node.driver.failed,
-            "record_rows_lost": node.chronicle.archive.lost if node.chronicle else 0,
-            "store": node.store.status(),
-            "udp": node.udp.status(),
-            "services": {name: service.status() for name, service in self._control.services.items()},
-        }
+        return self._control.status()
 
     def _peers(self, _call: calls.Peers) -> object:
         now = self._node.driver.now
