@@ -5,10 +5,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 BASE := .venv/.carrypost-base
+TOOLS := .venv/.carrypost-tools
 STAMP := .venv/.carrypost-installed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test soak clean
+.PHONY: help demo test soak package clean
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -29,6 +30,11 @@ soak: $(STAMP) ## long searches for rare faults
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=soak $(SEARCHES)
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=more $(DRAWING)
 
+package: $(TOOLS) ## wheel and sdist in dist, to install carrypost elsewhere
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation
+	@ls dist/*
+
 clean: ## remove what was made, .venv included
 	rm -rf .venv dist build demo-record .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -41,10 +47,13 @@ $(BASE): pyproject.toml constraints.txt
 	@$(INSTALL) . --quiet
 	@touch $@
 
-# The last step is the long one: there pip itself shows how far it is.
-$(STAMP): $(BASE)
+$(TOOLS): $(BASE)
 	@echo "installing the tools of the checks into .venv, about 80 MB"
 	@$(INSTALL) '.[dev]' --quiet
+	@touch $@
+
+# The last step is the long one: there pip itself shows how far it is.
+$(STAMP): $(TOOLS)
 	@echo "installing the laboratory into .venv: Spark, Java, Arrow, about 700 MB; some minutes where nothing is cached"
 	@$(INSTALL) '.[lab]'
 	@touch $@

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.examples import LONG
+from tests.packages import Environment, build
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +52,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 # Every test uses it, because pytest forgets a fixture that is added to single tests while they are
 # collected.
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with carrypost installed from its wheel; other libraries are those of these tests."""
+    (wheel,) = build(tmp_path_factory.mktemp("wheel"), "--wheel")
+    made = Environment(tmp_path_factory.mktemp("environment"))
+    made.install("--no-deps", "--no-index", str(wheel))
+    made.borrow_libraries()
+    return made
+
+
 @pytest.fixture(autouse=True)
 def provider_over(request: pytest.FixtureRequest) -> None:
     """Let contexts in virtual time use their node in this process, or attached to it by a socket."""

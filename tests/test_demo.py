@@ -22,6 +22,7 @@ import psutil
 import pytest
 import typer
 from rich.console import Console
+from tests.packages import Environment
 from typer.core import TyperGroup
 
 from carrypost.cli.app import app, run
@@ -67,9 +68,11 @@ def check_nothing_is_left(place: Path) -> None:
         assert not psutil.pid_exists(int(file.name.split("-")[-2])), file
 
 
-def test_without_a_terminal_it_tells_the_story_in_lines_and_counts_what_was_recorded(tmp_path: Path) -> None:
+def test_without_a_terminal_it_tells_the_story_in_lines_and_counts_what_was_recorded(
+    installed: Environment, tmp_path: Path
+) -> None:
     ran = subprocess.run(  # noqa: S603 - our own
-        [sys.executable, "-c", PROGRAM, "demo", "--quick"], cwd=tmp_path, env=environment(tmp_path),
+        [installed.carrypost, "demo", "--quick"], cwd=tmp_path, env=environment(tmp_path),
         capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout

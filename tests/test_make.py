@@ -46,3 +46,9 @@ def test_the_checks_install_the_rest_and_say_what_before_each_step(tree: Path, t
     for number in steps:
         assert lines[number - 1].startswith('echo "installing ')
     assert "--quiet" not in lines[steps[-1]], "the long step shows how far it is"
+
+
+def test_the_package_is_built_without_the_laboratory(tree: Path) -> None:
+    lines = planned(tree, "package")
+    assert [line.split("--editable ")[1].split()[0] for line in lines if INSTALLS in line] == [".", "'.[dev]'"]
+    assert ".venv/bin/python -m build --no-isolation" in lines

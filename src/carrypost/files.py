@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.resources
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -96,6 +97,13 @@ def digest(path: Path) -> str:
     """Return the hash of a file, which is read in parts."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def shipped() -> Path:
+    """Return the folder of scenarios, examples and documents: in the package, or the top of the source tree."""
+    package = Path(str(importlib.resources.files("carrypost")))
+    inside = package / "shipped"
+    return inside if inside.is_dir() else package.parents[1]
 
 
 # --- whole, or not there ---------------------------------------------------------------------------------------------

@@ -9,7 +9,21 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import bench, cache, doctor, emu, keys, lab, messages, modulators, names, node, reproduce, trace
+from carrypost.cli import (
+    bench,
+    cache,
+    doctor,
+    emu,
+    examples,
+    keys,
+    lab,
+    messages,
+    modulators,
+    names,
+    node,
+    reproduce,
+    trace,
+)
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
 from carrypost.cli.demo.command import demo
@@ -76,6 +90,7 @@ app.add_typer(modulators.modulators)
 app.add_typer(emu.emu)
 app.add_typer(lab.lab)
 app.command()(reproduce.reproduce)
+app.command()(examples.examples)
 
 
 app.command(

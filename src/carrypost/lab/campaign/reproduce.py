@@ -12,8 +12,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-import carrypost
 from carrypost.errors import LocalError
+from carrypost.files import shipped
 from carrypost.lab import folders
 from carrypost.lab.campaign.recipes import RECIPES, Recipe
 from carrypost.lab.report.study import Study
@@ -49,11 +49,9 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def scenario_file(name: str) -> Path:
-    """Return the path of a shipped scenario: in the package, or beside the source tree."""
-    package = Path(carrypost.__file__).parent
-    for folder in (package / "scenarios", package.parents[1] / "scenarios"):
-        if (file := folder / f"{name}.toml").is_file():
-            return file
+    """Return the path of a shipped scenario."""
+    if (file := shipped() / "scenarios" / f"{name}.toml").is_file():
+        return file
     raise LocalError(f"the scenario {name} is missing: this installation of carrypost is incomplete")
 
 
