@@ -242,3 +242,22 @@ def test_the_doctor_tells_of_stomp_clients_that_do_not_read() -> None:
     (finding,) = diagnosis.of_node(status, Limits())
     assert (finding.means, finding.works) == ("STOMP", False)
     assert finding.detail.startswith("2 STOMP clients have not read")
+
+
+# --- files for a Raspberry Pi ---------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parent.parent
+PI = ROOT / "examples" / "raspberry_pi"
+
+
+def test_the_unit_for_systemd_is_that_of_the_documents_and_uses_the_settings_beside_it() -> None:
+    unit = (PI / "carrypost.service").read_text()
+    assert f"```ini\n{unit}```" in (ROOT / "docs" / "operations.md").read_text()
+    guide = (ROOT / "docs" / "raspberry-pi.md").read_text()
+    (started,) = [line.split() for line in unit.splitlines() if line.startswith("ExecStart=")]
+    assert started[0] == "ExecStart=/usr/local/lib/carrypost/bin/carrypost"
+    assert "python3 -m venv /usr/local/lib/carrypost\n" in guide
+    assert started[started.index("--config") + 1] == "/etc/carrypost/node.toml"
+    assert f"--data {started[started.index('--data') + 1]}" in guide
+    settings = load(PI / "node.toml")
+    assert (settings.core.altruistic, settings.core.skew_s_max) == (True, 86_400)
