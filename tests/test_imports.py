@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import ast
 import enum
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -192,3 +194,13 @@ def test_circles_are_found_and_told(texts: dict[str, str], expected: list[str], 
         path.write_text(text)
     graph = imports(tmp_path)
     assert [told(circle, graph) for circle in circles(graph)] == expected
+
+
+def test_every_library_of_an_extra_is_used() -> None:
+    project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    words = {word for path in SOURCE.rglob("*.py") for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    for extra in extras.keys() - {"dev"}:
+        names = [re.split(r"[<>=]", each)[0] for each in extras[extra] if not each.startswith("carrypost[")]
+        modules = {name: name.removesuffix("-python").replace("-", "_") for name in names}
+        assert [name for name, module in modules.items() if module not in words] == [], extra
