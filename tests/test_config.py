@@ -12,16 +12,18 @@ from carrypost.config.rules import inner, table, text, texts_or, whole
 from carrypost.config.tables import Fields, changed, merged, written
 from carrypost.errors import ConfigError
 
+A_SIZE = 'must be a size from 576 to 65,507 bytes (such as 4096, 64KiB or 1.5MB), or "interface"'
+
 WRONG_TEXTS = [
     ("mtu_byts = 1200", "mtu_byts is not a setting; did you mean mtu_bytes?"),
     ("[limits]\nframe_max = 3", "limits.frame_max is not a setting; did you mean limits.frames_max?"),
     ("frames_max = 3", "frames_max is not a setting; did you mean limits.frames_max?"),
     ("zzz = 3", "zzz is not a setting"),
     ("[limit]\nframes_max = 3", "limit is not a setting; did you mean limits?"),
-    ("mtu_bytes = 575", 'mtu_bytes must be a whole number from 576 to 65,507, or "interface", not 575'),
-    ("mtu_bytes = 65508", 'mtu_bytes must be a whole number from 576 to 65,507, or "interface", not 65508'),
-    ("mtu_bytes = 1200.0", 'mtu_bytes must be a whole number from 576 to 65,507, or "interface", not 1200.0'),
-    ('mtu_bytes = "1200"', "mtu_bytes must be a whole number from 576 to 65,507, or \"interface\", not '1200'"),
+    ("mtu_bytes = 575", f"mtu_bytes {A_SIZE}, not 575"),
+    ("mtu_bytes = 65508", f"mtu_bytes {A_SIZE}, not 65508"),
+    ("mtu_bytes = 1200.0", f"mtu_bytes {A_SIZE}, not 1200.0"),
+    ('mtu_bytes = "1200"', f"mtu_bytes {A_SIZE}, not '1200'"),
     ("horizon_hops = true", "horizon_hops must be a whole number from 1 to 8, not True"),
     ("horizon_hops = 9", "horizon_hops must be a whole number from 1 to 8, not 9"),
     ("announce_s_min = false", "announce_s_min must be a number from 0.01 to 3,600.0, not False"),
@@ -46,6 +48,8 @@ WRONG_TEXTS = [
 VARIABLES: list[tuple[str, str, object]] = [
     ("MTU_BYTES", "1_400", 1400),
     ("MTU_BYTES", "interface", None),
+    ("MTU_BYTES", "1.4 kB", 1400),
+    ("CACHE_BYTES_MAX", "256MB", 256_000_000),
     ("ANNOUNCE_S_MAX", "7", 7.0),
     ("PAPER_MODE", "True", True),
     ("PAPER_MODE", "off", False),
@@ -57,10 +61,17 @@ VARIABLES: list[tuple[str, str, object]] = [
     ("ALTRUISTIC", '["news.*", "sms"]', ("news.*", "sms")),
 ]
 
+SIZES = [
+    ("256MB", 256_000_000), ("256 MiB", 256 << 20), ("1.5GB", 1_500_000_000), ("0.5KiB", 512), ("12kB", 12_000),
+    ("12KB", 12_000), ("12kb", 12_000), ("2TiB", 2 << 40), ("9B", 9),
+]  # fmt: skip
+
+WRONG_SIZES = ["256", "256M", "8Mb", "1.2B", "-1MB", "MB", "1e3MB", "1,000kB", "", "٣MB"]
+
 WRONG_VARIABLES = [
     ("MTU_BYTE", "1400", "CARRYPOST_MTU_BYTE is not a setting; did you mean CARRYPOST_MTU_BYTES?"),
-    ("MTU_BYTES", "big", "CARRYPOST_MTU_BYTES must be a whole number from 576 to 65,507, or \"interface\", not 'big'"),
-    ("MTU_BYTES", "100", "CARRYPOST_MTU_BYTES must be a whole number from 576 to 65,507, or \"interface\", not '100'"),
+    ("MTU_BYTES", "big", f"CARRYPOST_MTU_BYTES {A_SIZE}, not 'big'"),
+    ("MTU_BYTES", "100", f"CARRYPOST_MTU_BYTES {A_SIZE}, not '100'"),
     ("COALESCE_S", "nan", "CARRYPOST_COALESCE_S must be a number from 0.0 to 60.0, not 'nan'"),
     ("PAPER_MODE", "maybe", "CARRYPOST_PAPER_MODE must be true or false, not 'maybe'"),
     ("ALTRUISTIC", "[1", "CARRYPOST_ALTRUISTIC must be true, false or a list"),
@@ -138,6 +149,18 @@ def test_a_wrong_variable_is_refused_by_its_own_name(name: str, text: str, messa
     with pytest.raises(ConfigError) as refusal:
         parse("", {f"CARRYPOST_{name}": text})
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(("text", "size"), SIZES)
+def test_a_size_may_have_a_unit_in_a_file_and_elsewhere(text: str, size: int) -> None:
+    assert parse(f'cache_bytes_max = "{text}"').cache_bytes_max == size
+    assert parse(cache_bytes_max=text).cache_bytes_max == size
+
+
+@pytest.mark.parametrize("text", WRONG_SIZES)
+def test_a_text_that_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"cache_bytes_max must be a size from 1 to .* 64KiB or 1.5MB"):
+        parse(cache_bytes_max=text)
 
 
 def test_variables_of_others_are_ignored() -> None:

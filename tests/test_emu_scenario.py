@@ -72,7 +72,7 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ("duration_s = 1\n[contact]\nfile = 'x'", "line 2: contact is not a key of a scenario; did you mean contacts?"),
         ("name = 'x'", "duration_s is missing"),
         ("duration_s = -1", "line 1: duration_s must be a number from"),
-        ("duration_s = 1\n\n[radio]\nrate_bytes_per_s = -5", "line 4: radio.rate_bytes_per_s must be a whole number"),
+        ("duration_s = 1\n\n[radio]\nrate_bytes_per_s = -5", "line 4: radio.rate_bytes_per_s must be a size"),
         ("duration_s = 1\n[radio]\nlos = 0.1", "line 3: radio.los is not a setting; did you mean loss?"),
         ("duration_s = 1\n[radio]\nloss = 1.5", "line 3: radio.loss must be a number from 0.0 to 1.0, not 1.5"),
         ("duration_s = 1\n[radio]\nairtime = 'shared'", "requires radio.rate_bytes_per_s"),

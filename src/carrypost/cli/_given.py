@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from carrypost.config import units
 from carrypost.errors import LocalError
 from carrypost.files import read_bytes, refusing
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from carrypost.model.properties import ValueType
     from carrypost.overlay.modulator import Modulator
 
-_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d|)")
 _FIELD = re.compile(r"\{(n|time)\}")
 # Leading zeros and plus signs are those of telephone numbers and codes, which stay text.
 _WHOLE = re.compile(r"-?(0|[1-9]\d*)")
@@ -36,11 +35,11 @@ _MODULE_BYTES_MAX = 16 << 20
 
 
 def length_s(text: str) -> float:
-    """Return a length of time in seconds: a number of them, or one with s, m, min, h or d."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise LocalError(f"{text!r} must be a length of time: seconds, or 30m, 6h, 2d")
-    return float(found[1]) * _UNITS_S[found[2]]
+    """Return a length of time in seconds; raises `LocalError` for a text that is none."""
+    try:
+        return units.length_s(text)
+    except ValueError:
+        raise LocalError(f"{text!r} must be a length of time: seconds, or 30min, 6h, 2d") from None
 
 
 def _length(text: str | float) -> float:

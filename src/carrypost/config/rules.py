@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
-from carrypost.config.units import UNBOUNDED, YEAR_S
+from carrypost.config.units import UNBOUNDED, YEAR_S, size_bytes
 from carrypost.errors import ConfigError
 
 NONE = "none"
@@ -89,6 +89,21 @@ def _number(kind: type[int | float], low: float, high: float, none: str = "") ->
     return Rule(f"{what} from {low:,} to {high:,}", kept, kind, none, (low, high))
 
 
+def _size(low: int, high: int, none: str = "") -> Rule:
+    plain = _number(int, low, high).kept
+
+    def kept(value: object) -> object:
+        return plain(size_bytes(value) if isinstance(value, str) else value)
+
+    def meant(text: str) -> object:
+        try:
+            return int(text)
+        except ValueError:
+            return size_bytes(text)
+
+    return Rule(f"a size from {low:,} to {high:,} bytes (such as 4096, 64KiB or 1.5MB)", kept, meant, none, (low, high))
+
+
 def _checked(allowed: Callable[[Any], bool]) -> Callable[[Any], object]:
     """Keep what is allowed as it is."""
 
@@ -139,6 +154,16 @@ def whole(default: int, low: int, high: int) -> int:
 def number(default: float, low: float, high: float) -> float:
     """Return a field that holds a number."""
     return field(default=default, metadata={"rule": _number(float, low, high)})
+
+
+def size(default: int, low: int, high: int) -> int:
+    """Return a field that holds a number of bytes, which may be written with a unit."""
+    return field(default=default, metadata={"rule": _size(low, high)})
+
+
+def size_or_none(low: int, high: int, word: str = NONE) -> int | None:
+    """Return a field that holds a number of bytes, as `size`, or, by default, none, which is written as `word`."""
+    return field(default=None, metadata={"rule": _size(low, high, word)})
 
 
 def whole_or_none(low: int, high: int, word: str = NONE) -> int | None:

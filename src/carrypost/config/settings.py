@@ -14,7 +14,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from carrypost.config.rules import choice, flag, inner, lifetime, number, patterns, table, texts, whole, whole_or_none
+from carrypost.config.rules import (
+    choice,
+    flag,
+    inner,
+    lifetime,
+    number,
+    patterns,
+    size,
+    size_or_none,
+    table,
+    texts,
+    whole,
+)
 from carrypost.config.tables import Fields, changed, merged
 from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
@@ -28,23 +40,23 @@ DATAGRAM_BYTES = 1_200
 class Limits:
     """Bounds on everything that a peer can make this node keep, hold or do."""
 
-    datagram_bytes_max: int = whole(9 * KIB, 576, 65_507)
+    datagram_bytes_max: int = size(9 * KIB, 576, 65_507)
     """Longest datagram accepted; a longer one is refused unread."""
     frames_max: int = whole(512, 1, 65_536)
     """Frames in one datagram."""
-    descriptor_bytes_max: int = whole(8 * KIB, 256, MIB)
+    descriptor_bytes_max: int = size(8 * KIB, 256, MIB)
     """Encoded descriptor."""
     recipients_max: int = whole(128, 1, 1_024)
     """Recipients that one message lists."""
     attributes_max: int = whole(64, 0, 4_096)
     """Attributes of one descriptor."""
-    attribute_bytes_max: int = whole(KIB, 1, 64 * KIB)
+    attribute_bytes_max: int = size(KIB, 1, 64 * KIB)
     """An attribute's name, or its value if that is text."""
-    destination_bytes_max: int = whole(256, 1, 64 * KIB)
+    destination_bytes_max: int = size(256, 1, 64 * KIB)
     """A destination's name."""
-    label_bytes_max: int = whole(256, 0, 64 * KIB)
+    label_bytes_max: int = size(256, 0, 64 * KIB)
     """A message's label."""
-    message_bytes_max: int = whole(16 * MIB, 1, UNBOUNDED)
+    message_bytes_max: int = size(16 * MIB, 1, UNBOUNDED)
     """Payload as sent, and after decompression."""
     inflate_ratio_max: int = whole(100, 1, 100_000)
     """Ratio of the declared size of a payload to its length as sent."""
@@ -56,17 +68,17 @@ class Limits:
     """Nodes in the heard-list of one announcement. Own lists have as many as fit into `mtu_bytes`, if that is fewer."""
     digest_members_max: int = whole(2_048, 64, 65_536)
     """Numbers of all kinds in one digest frame, and fingerprints in one list of acknowledgements."""
-    profile_bytes_max: int = whole(64 * KIB, 64, 16 * MIB)
+    profile_bytes_max: int = size(64 * KIB, 64, 16 * MIB)
     """Encoded interest profile."""
     profile_entries_max: int = whole(2_048, 1, 65_536)
     """Entries of one interest profile."""
-    pattern_bytes_max: int = whole(256, 1, 64 * KIB)
+    pattern_bytes_max: int = size(256, 1, 64 * KIB)
     """Text of one pattern."""
-    selector_bytes_max: int = whole(KIB, 1, 64 * KIB)
+    selector_bytes_max: int = size(KIB, 1, 64 * KIB)
     """Text of one selector."""
     profiles_max: int = whole(256, 1, 65_536)
     """Distinct profiles kept."""
-    pattern_memory_bytes_max: int = whole(8 * MIB, 64 * KIB, UNBOUNDED)
+    pattern_memory_bytes_max: int = size(8 * MIB, 64 * KIB, UNBOUNDED)
     """Compiled patterns of one profile."""
     neighbours_max: int = whole(256, 1, 65_536)
     """Neighbours at the same time. Those found by announcements are at most as many as fit into this node's own
@@ -82,17 +94,17 @@ class Limits:
     """
     partials_max: int = whole(256, 1, UNBOUNDED)
     """Partially received messages."""
-    fragment_buffer_bytes_max: int = whole(4 * MIB, 16 * KIB, UNBOUNDED)
+    fragment_buffer_bytes_max: int = size(4 * MIB, 16 * KIB, UNBOUNDED)
     """Fragments whose piece is incomplete and not yet verified; at least one piece fits."""
-    descriptor_buffer_bytes_max: int = whole(256 * KIB, 1 * KIB, UNBOUNDED)
+    descriptor_buffer_bytes_max: int = size(256 * KIB, 1 * KIB, UNBOUNDED)
     """Parts of incomplete descriptors, profiles and hash lists."""
     seen_max: int = whole(1_000_000, 1, UNBOUNDED)
     """Ids remembered without a copy. While ids of delivered messages fill it, no wanted message is admitted."""
-    seen_bytes_max: int = whole(128 * MIB, 1, UNBOUNDED)
+    seen_bytes_max: int = size(128 * MIB, 1, UNBOUNDED)
     """Descriptors of those, likewise."""
     unconfirmed_max: int = whole(10_000, 1, UNBOUNDED)
     """Deliveries that the application has not confirmed, never more than half of the cache; their copies are pinned."""
-    unconfirmed_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    unconfirmed_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
     """Payload of those deliveries, likewise."""
     acked_max: int = whole(1_000, 4, 65_536)
     """Records of acknowledgements that are kept and forwarded; for messages unknown here, a quarter of that."""
@@ -104,7 +116,7 @@ class Limits:
     """Direct predecessors of one message; if there are more, messages without content join them."""
     pending_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages that wait for their predecessors, never more than half of the cache; their copies are pinned."""
-    pending_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    pending_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     share_author: float = number(0.25, 0.001, 1.0)
     """Share that one author may have of a full cache, of the messages that wait for predecessors, of order groups, and
@@ -120,7 +132,7 @@ class Limits:
     """Subscribers of one topic that this node holds, including remembered ones that have left."""
     queue_messages_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages in a queue of this node. Their copies are pinned; further messages stay with their carriers."""
-    queue_bytes_max: int = whole(64 * MIB, 1, UNBOUNDED)
+    queue_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
     """Payload of those messages, likewise."""
     overlay_brokers_max: int = whole(256, 1, 65_536)
     """Known brokers; also brokers whose neighbours are known, and brokers whose rosters are known."""
@@ -138,18 +150,18 @@ class Limits:
     events."""
     lane_events_max: int = whole(256, 1, 65_536)
     """Events of one producer that a seat keeps until the missing ones before them arrive."""
-    lane_bytes_max: int = whole(4 * MIB, 1, UNBOUNDED)
+    lane_bytes_max: int = size(4 * MIB, 1, UNBOUNDED)
     """Payload of those events. All seats of a broker together keep at most 16 times as much; one event is always
     allowed."""
-    modulator_state_bytes_max: int = whole(256 * KIB, 0, UNBOUNDED)
+    modulator_state_bytes_max: int = size(256 * KIB, 0, UNBOUNDED)
     """State of one modulator. An event that makes it larger is dropped."""
-    module_bytes_max: int = whole(32 * KIB, 1, UNBOUNDED)
+    module_bytes_max: int = size(32 * KIB, 1, UNBOUNDED)
     """A WebAssembly module at the broker that runs it."""
     modules_max: int = whole(64, 1, 65_536)
     """Modules that a broker has compiled, is compiling, waits for or remembers as refused."""
-    modulator_memory_bytes_max: int = whole(4 * MIB, 64 * KIB, 4_096 * MIB)
+    modulator_memory_bytes_max: int = size(4 * MIB, 64 * KIB, 4_096 * MIB)
     """Memory of one WebAssembly modulator."""
-    modules_memory_bytes_max: int = whole(512 * MIB, 64 * KIB, UNBOUNDED)
+    modules_memory_bytes_max: int = size(512 * MIB, 64 * KIB, UNBOUNDED)
     """Memory of all WebAssembly modulators of a broker, each of which counts with `modulator_memory_bytes_max`."""
     fuel_per_event: int = whole(750_000, 1_000, UNBOUNDED)
     """Fuel of a WebAssembly modulator for one event, about one unit per instruction."""
@@ -169,14 +181,14 @@ class Limits:
     consumers are past them."""
     link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
     """Frames accepted from one neighbour."""
-    link_bytes_per_s: int = whole(32 * MIB, KIB, UNBOUNDED)
+    link_bytes_per_s: int = size(32 * MIB, KIB, UNBOUNDED)
     """Bytes accepted from one neighbour."""
     link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
     """Invalid signatures after which a link's descriptors are refused unread."""
     link_records_per_s: int = whole(20, 1, UNBOUNDED)
     """Records of acknowledgements and of links whose signatures are checked for one neighbour, and that are sent to
     one."""
-    link_relay_bytes_per_s: int = whole(8 * MIB, KIB, UNBOUNDED)
+    link_relay_bytes_per_s: int = size(8 * MIB, KIB, UNBOUNDED)
     """Bytes relayed for one neighbour to hosts that it does not reach itself."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
     """Useless work that one neighbour may cause, in about microseconds; beyond it, its datagrams are dropped."""
@@ -221,7 +233,7 @@ class Messaging:
     prefetch_remote: int = whole(10, 0, UNBOUNDED)
     """The same for consumers of queues that other nodes manage. Keep it low: messages on a device that never returns
     are not delivered to another one. 0: one message is requested, and only while the program waits."""
-    prefetch_bytes: int = whole(MIB, 1, UNBOUNDED)
+    prefetch_bytes: int = size(MIB, 1, UNBOUNDED)
     """Payload of those messages; one message is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
     """Lifetime of the advertisement of a name, and the time by which use extends names of others here. Advertisements
@@ -245,7 +257,7 @@ class Messaging:
     """Pause of a session after a rollback or a failure of a listener, and of a message after a STOMP client's NACK. It
     doubles with each repetition, up to a minute. 0: no pause.
     """
-    draft_bytes_max: int = whole(64 * MIB, KIB, UNBOUNDED)
+    draft_bytes_max: int = size(64 * MIB, KIB, UNBOUNDED)
     """Payload of messages that one session sent and has not committed."""
     receipt_s: float = number(7 * DAY_S, 0.0, YEAR_S)
     """Time after the deadline of a message for which its receipts are still carried and waited for."""
@@ -339,13 +351,13 @@ class Settings:
     """
     cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
     """Messages in the cache."""
-    cache_bytes_max: int = whole(256 * MIB, 1, UNBOUNDED)
+    cache_bytes_max: int = size(256 * MIB, 1, UNBOUNDED)
     """Payload bytes in the cache."""
     lifetime_s_default: float | None = lifetime(DAY_S)
     """Lifetime of a message sent without one."""
     lifetime_s_max: float | None = lifetime(30 * DAY_S)
     """Longest lifetime of own messages; messages of others with a longer one are refused."""
-    mtu_bytes: int | None = whole_or_none(MTU_BYTES_MIN, 65_507, "interface")
+    mtu_bytes: int | None = size_or_none(MTU_BYTES_MIN, 65_507, "interface")
     """Longest datagram sent. "interface": up to 1,452, as the interfaces here and at the neighbours allow."""
     security: Literal["signed", "off"] = choice("signed", ("signed", "off"))
     """Security level: `signed` signs messages and demands signatures, `off` does neither."""
@@ -355,7 +367,7 @@ class Settings:
     """Time for which new messages are collected before they are offered together."""
     offer_s_min: float = number(0.0, 0.0, 3_600.0)
     """Least time between two offers of new messages to one neighbour; a larger one saves datagrams and adds delay."""
-    push_bytes_max: int = whole(1_200, 0, 65_507)
+    push_bytes_max: int = size(1_200, 0, 65_507)
     """Longest payload of a new message that is pushed to neighbours without an offer, if it fits into a datagram; 0:
     none.
     """
@@ -377,7 +389,7 @@ class Settings:
     """Keep one author or neighbour from filling a full cache."""
     skew_s_max: float = number(600.0, 0.0, YEAR_S)
     """Longest time by which the date of a message may be ahead of the local clock."""
-    window_bytes_max: int = whole(256 * KIB, KIB, UNBOUNDED)
+    window_bytes_max: int = size(256 * KIB, KIB, UNBOUNDED)
     """Bytes in flight to one neighbour without an acknowledgement."""
     messaging: Messaging = inner(Messaging)
     """Topics and queues of the programs on this node."""

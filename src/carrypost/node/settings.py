@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from carrypost.config import KIB, MIB, UNBOUNDED, Settings
-from carrypost.config.rules import choice, flag, number, table, text, texts, texts_or, whole
+from carrypost.config.rules import choice, flag, number, size, table, text, texts, texts_or, whole
 from carrypost.config.tables import Fields, Tables, changed, merged
 from carrypost.config.tables import differences as tables_differ
 from carrypost.config.units import DAY_S, YEAR_S
@@ -76,7 +76,7 @@ class UdpSettings:
     """Addresses from which datagrams are accepted at the start. Demonstrations use it to move nodes apart."""
     poll_s: float = number(5.0, 0.05, 3_600.0)
     """Interval at which interfaces are checked."""
-    receive_buffer_bytes: int = whole(4 * MIB, 4 * KIB, UNBOUNDED)
+    receive_buffer_bytes: int = size(4 * MIB, 4 * KIB, UNBOUNDED)
     """Size of the system's receive buffer for datagrams, as far as the system allows it."""
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class RecordSettings:
 
     folder: str = text("", "a folder")
     """Folder of the record; empty: none is written."""
-    rotate_bytes: int = whole(16 * MIB, KIB, UNBOUNDED)
+    rotate_bytes: int = size(16 * MIB, KIB, UNBOUNDED)
     """Size at which a file is closed and a new one started."""
     rotate_s: float = number(60.0, 0.1, 86_400.0)
     """Age at which a file is closed and a new one started."""

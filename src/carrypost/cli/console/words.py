@@ -25,10 +25,10 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "-ssl": ("K=V", "a text property, to send or to match; A|B matches either"),
     "-prop": ("K=V", "a property, typed by its value or as K:TYPE=V"),
     "-select": ("SELECTOR", "only messages that match this selector (SQL-92)"),
-    "-ttl": ("TIME", "lifetime: 90, 30m, 6h, 2d"),
+    "-ttl": ("TIME", "lifetime: 90, 30min, 6h, 2d"),
     "-durable": ("NAME", "name of a durable subscription"),
     "-count": ("N", "stop after this many messages"),
-    "-for": ("TIME", "wait no longer than this: 90, 30m, 6h"),
+    "-for": ("TIME", "wait no longer than this: 90, 30min, 6h"),
 }
 """Placeholder for the value of each option, and what the option does."""
 

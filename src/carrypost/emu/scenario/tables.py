@@ -16,6 +16,7 @@ from carrypost.config.rules import (
     flag,
     number,
     number_or_none,
+    size_or_none,
     table,
     text,
     texts,
@@ -104,7 +105,7 @@ class RadioTable:
     """With mobility: contacts of a pair with at most this gap between them count as one."""
     min_duration_s: float = number(0.0, 0.0, YEAR_S)
     """With mobility: shorter contacts are left out."""
-    rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
+    rate_bytes_per_s: int | None = size_or_none(1, UNBOUNDED)
     """Rate at which a link, or the shared air, sends queued datagrams; "none": no limit."""
     airtime: Literal["private", "shared"] = choice("private", ("private", "shared"))
     """Private: each direction of a link has the rate to itself. Shared: all nodes that hear each other share it."""
@@ -138,7 +139,7 @@ class LinkTable:
     """The other node of the pair. Required."""
     one_way: bool = flag(False)
     """True if only `b` hears `a`."""
-    rate_bytes_per_s: int | None = whole_or_none(1, UNBOUNDED)
+    rate_bytes_per_s: int | None = size_or_none(1, UNBOUNDED)
     """As in `[radio]`."""
     delay_s: float | None = number_or_none(0.0, HOUR_S)
     """As in `[radio]`."""
