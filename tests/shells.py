@@ -68,7 +68,7 @@ class Shell:
 
     def lines(self, *arguments: str) -> list[dict[str, Any]]:
         """Return what a command says to a program."""
-        code, out, err = self.run(*arguments)
+        code, out, err = self.run(*arguments, "--json")
         assert (code, err) == (0, "")
         return [json.loads(line) for line in out.splitlines()]
 

@@ -35,7 +35,7 @@ def test_a_run_writes_its_record_and_says_what_came_of_it(
     scene: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "records.parquet"
-    assert run(["emu", "run", scene, "--seed", "3", "--out", str(out)]) == 0
+    assert run(["emu", "run", scene, "--seed", "3", "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     table = records.read(out)
     assert (told["run"], told["nodes"], told["contacts"]) == ("scene/default/3", 3, 2)
@@ -67,7 +67,7 @@ def test_contacts_are_exported_for_the_one(scene: str, tmp_path: Path, capsys: p
     ]
     (tmp_path / "again.toml").write_text('duration_s = 100\n[contacts]\nfile = "contacts.txt"\n')
     capsys.readouterr()
-    assert run(["emu", "run", str(tmp_path / "again.toml")]) == 0
+    assert run(["emu", "run", str(tmp_path / "again.toml"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["contacts"] == 2
 
 
@@ -75,7 +75,7 @@ def test_a_record_is_shown(scene: str, tmp_path: Path, capsys: pytest.CaptureFix
     out = str(tmp_path / "records.parquet")
     assert run(["emu", "run", scene, "--out", out]) == 0
     capsys.readouterr()
-    assert run(["emu", "show", out]) == 0
+    assert run(["emu", "show", out, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["run"], told["contacts"], told["published"]) == ("scene/default/1", 2, 15)
 
@@ -87,7 +87,7 @@ def test_several_records_are_shown_one_after_the_other(
     for seed, out in zip((1, 2), outs, strict=True):
         assert run(["emu", "run", scene, "--seed", str(seed), "--out", out]) == 0
     capsys.readouterr()
-    assert run(["emu", "show", *outs]) == 0
+    assert run(["emu", "show", *outs, "--json"]) == 0
     shown = [json.loads(line)["run"] for line in capsys.readouterr().out.splitlines()]
     assert shown == ["scene/default/1", "scene/default/2"]
 
@@ -117,9 +117,9 @@ def test_the_record_of_nobody_cannot_be_shown(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_soak_tries_ordered_topics_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["emu", "soak", "--order", "--seeds", "1", "--first", "3", "--out", str(tmp_path)]) == 0
+    assert run(["emu", "soak", "--order", "--seeds", "1", "--first", "3", "--out", str(tmp_path), "--json"]) == 0
     ordered = json.loads(capsys.readouterr().out)
-    assert run(["emu", "soak", "--seeds", "1", "--first", "3", "--out", str(tmp_path)]) == 0
+    assert run(["emu", "soak", "--seeds", "1", "--first", "3", "--out", str(tmp_path), "--json"]) == 0
     assert ordered["tried"] == 1
     assert ordered != json.loads(capsys.readouterr().out)
 

@@ -27,7 +27,7 @@ from tests.jms_scenes import scene
 from tests.shells import COMMAND, PATIENCE_S, Shell
 
 from carrypost import ConnectionFactory, SessionMode, testing
-from carrypost.cli import _given, _joining, _output, _receiving
+from carrypost.cli import _given, _joining, _receiving, messages
 from carrypost.cli.app import app
 from carrypost.errors import NoNodeError
 
@@ -183,8 +183,8 @@ def test_a_queue_is_declared_sent_to_browsed_received_from_and_ended(noded: Shel
     assert {"name": "village.roads", "destination": "topic/village.roads"} in noded.lines("ls", "topic")
     assert noded.refusal("bind", "roads", "topic/other")[0] == 2
     noded.lines("bind", "roads", "topic/other", "--replace")
-    noded.lines("unbind", "queue/Alan")
-    noded.lines("unbind", "roads")
+    assert noded.run("unbind", "queue/Alan") == (0, "", "")
+    assert noded.run("unbind", "roads") == (0, "", "")
     assert not re.search('"(Alan|roads)"', noded.run("ls")[1])
 
 
@@ -196,7 +196,7 @@ def test_what_a_command_prints_as_an_address_is_taken_by_others(noded: Shell) ->
         assert (found["body"], found["destination"], stored["destination"]) == ("hello", place, place)
         noded.lines("bind", "other", found["destination"])
         assert {"name": "other", "destination": place} in noded.lines("ls")
-        noded.lines("unbind", "other")
+        assert noded.run("unbind", "other") == (0, "", "")
 
 
 def test_a_receipt_tells_that_a_receiver_has_it(noded: Shell) -> None:
@@ -478,7 +478,7 @@ def test_two_terminals_show_people_what_they_need(noded: Shell) -> None:
 
 
 def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_output, "wants_json", bool)
+    monkeypatch.setattr(messages, "wants_json", lambda asked, **_: asked)
     code, out, err = noded.run("bind", "queue/Tom")
     assert (code, bool(re.fullmatch(r"(Tom@[a-z2-7]{26}) is queue/\1\n", out)), err) == (0, True, "")
     assert re.search(r"^Tom +queue/Tom@[a-z2-7]{26} *$", noded.run("ls")[1], re.MULTILINE)
@@ -544,7 +544,7 @@ def test_the_examples_in_the_help_of_commands_that_ask_a_node_work(noded: Shell)
         for example in examples(name):
             _, *arguments = shlex.split(example.replace(" --data ~/second", ""))
             assert noded.run(*arguments)[0] == 0, example
-    noded.lines("unbind", "queue/Alan")
+    assert noded.run("unbind", "queue/Alan") == (0, "", "")
 
 
 def test_the_commands_in_the_documents_work(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

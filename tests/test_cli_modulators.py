@@ -29,7 +29,7 @@ def test_registered_modulators_are_listed_with_those_of_plugins(
     (tmp_path / "my_modulators.py").write_text(text + "    'Drop all.'\n    def process(self, event): return []\n")
     (tmp_path / "node.toml").write_text('[node]\nplugins = ["my_modulators"]\n')
     monkeypatch.syspath_prepend(tmp_path)
-    assert run(["modulators", "--config", str(tmp_path / "node.toml")]) == 0
+    assert run(["modulators", "--config", str(tmp_path / "node.toml"), "--json"]) == 0
     rows = {each["name"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
     assert rows.keys() >= {"box", "selector", "synthetic", "mine"}
     assert rows["mine"] == {"name": "mine", "version": 3, "cost_us": 7, "reads_payload": True, "does": "Drop all."}
@@ -38,13 +38,13 @@ def test_registered_modulators_are_listed_with_those_of_plugins(
 def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
     file = str(FOLDER / "every_nth.wat")
-    assert run(["modulators", "check", file, "--params", "01"]) == 0
+    assert run(["modulators", "check", file, "--params", "01", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["broker"] == "runs it"
     assert found["exports"] == "abi, alloc, load, memory, open, process, save"
     assert (found["results"], found["state_bytes"]) == (2, 4)
     assert 0 < found["start_fuel"] < found["event_fuel"] < 100
-    assert run(["modulators", "check", file]) == 1
+    assert run(["modulators", "check", file, "--json"]) == 1
     out, err = capsys.readouterr()
     assert json.loads(out)["broker"].endswith("open() refused the parameters: it returned 1")
     assert "--params passes some" in err
@@ -53,7 +53,7 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert run(["modulators", "check", file, "--params", "xy"]) == 2
     assert "--params must be pairs of hexadecimal digits" in capsys.readouterr().err
     (tmp_path / "large").write_bytes(b"\0" * 32_769)
-    assert run(["modulators", "check", str(tmp_path / "large")]) == 1
+    assert run(["modulators", "check", str(tmp_path / "large"), "--json"]) == 1
     out, err = capsys.readouterr()
     assert "more than 32,768 (limits.module_bytes_max)" in json.loads(out)["broker"]
     assert "build the module for size, and strip it" in err
@@ -69,7 +69,7 @@ def test_a_module_that_does_not_load_its_own_state_is_found(tmp_path: Path, caps
     (tmp_path / "one.bin").write_bytes(bytes(8))
     text = (FOLDER / "sum.wat").read_text()
     (tmp_path / "sum.wat").write_text(text.replace("(i32.ne (local.get $size) (i32.const 8))", "(i32.const 7)"))
-    assert run(["modulators", "check", str(tmp_path / "sum.wat"), "--event", str(tmp_path / "one.bin")]) == 1
+    assert run(["modulators", "check", str(tmp_path / "sum.wat"), "--event", str(tmp_path / "one.bin"), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["broker"] == "WasmFault: load() refused the state: it returned 7"
 
 

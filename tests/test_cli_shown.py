@@ -130,4 +130,4 @@ def test_the_history_of_a_message_has_its_destination_as_commands_take_it(capsys
 def test_the_id_of_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], message: str) -> None:
     row = {"kind": "publish", "message": message, "t": 0.0}
     trace.show({"kept": True, "rows": [row], "held": []}, "m", json=False)
-    assert capsys.readouterr().out.startswith(f"Message {message} ")
+    assert capsys.readouterr().out.startswith(f"Message {message}\n")

@@ -70,7 +70,7 @@ def test_a_run_says_that_nodes_had_no_place_for_others_who_have_their_turn(
     made = clique(tmp_path, CLIQUE, duration_s=120, mode="faithful", top=limits)
     (tmp_path / "scene.toml").write_text(made.text)
     out = tmp_path / "records.parquet"
-    assert run(["emu", "run", str(tmp_path / "scene.toml"), "--seed", "5", "--out", str(out)]) == 0
+    assert run(["emu", "run", str(tmp_path / "scene.toml"), "--seed", "5", "--out", str(out), "--json"]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["crowded"] == CLIQUE
     assert f"{CLIQUE} of {CLIQUE} nodes had more nodes in range than places for neighbours ({PLACES}," in told.err
@@ -85,6 +85,6 @@ def test_a_run_says_nothing_where_there_was_room_for_everybody(
 ) -> None:
     made = clique(tmp_path, CLIQUE, duration_s=10, mode="faithful")
     (tmp_path / "scene.toml").write_text(made.text)
-    assert run(["emu", "run", str(tmp_path / "scene.toml")]) == 0
+    assert run(["emu", "run", str(tmp_path / "scene.toml"), "--json"]) == 0
     told = capsys.readouterr()
     assert (json.loads(told.out)["crowded"], told.err) == (0, "")

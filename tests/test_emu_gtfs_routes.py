@@ -97,7 +97,7 @@ def test_the_command_takes_types_and_tells_them_in_the_manifest(
         "--out",
         str(out),
     ]
-    assert run([*order, "--route-type", "ferry, 0"]) == 0
+    assert run([*order, "--route-type", "ferry, 0", "--json"]) == 0
     assert '"route_types":["ferry","0"]' in capsys.readouterr().out
     assert set(folders.read_arrow(out, POSITIONS)["node"].to_pylist()) == {"Quay-1"}
     assert run([*order, "--route-type", "boat"]) == 2

@@ -126,7 +126,7 @@ def test_show_tells_people_and_programs(tmp_path: Path, capsys: pytest.CaptureFi
     out = str(tmp_path / "records.parquet")
     assert run(["emu", "run", str(tmp_path / "scene.toml"), "--out", out]) == 0
     capsys.readouterr()
-    assert run(["emu", "show", out]) == 0
+    assert run(["emu", "show", out, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["ordered"]
     assert told["groups"] == {"workload-0": "delta-causal"}
     assert told["broadcast"] == 10

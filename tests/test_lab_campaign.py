@@ -39,7 +39,8 @@ def test_records_are_those_of_plain_runs_and_a_run_that_fails_ends_nothing(
     three(tmp_path)
     good = plain(campaign(tmp_path, TWO_SETTINGS), tmp_path)
     out = tmp_path / "out"
-    assert command(["lab", "campaign", str(campaign(tmp_path, TWO_SETTINGS, FAILING)), "--out", str(out)]) == 1
+    path = campaign(tmp_path, TWO_SETTINGS, FAILING)
+    assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert {key: told[key] for key in ("runs", "done", "failed", "new")} == {
         "runs": 6, "done": 4, "failed": 2, "new": 6
@@ -161,7 +162,7 @@ def test_ctrl_c_leaves_whole_things_and_the_same_command_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr("carrypost.cli.lab.campaign._moved", interrupt)
         patch.setattr("carrypost.lab.spark.jobs._LOOK_S", 0.01)
-        assert command(["lab", "campaign", str(path), "--out", str(out)]) == 130
+        assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 130
     told = capsys.readouterr()
     found = json.loads(told.out)
     done = found["done"]
@@ -188,7 +189,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(
 ) -> None:
     three(tmp_path, THREE.replace("period_s = 20", "period_s = 0.05"))
     path, out = campaign(tmp_path), small_disk(40 * 1024) / "out"
-    assert command(["lab", "campaign", str(path), "--out", str(out)]) == 1
+    assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["failed"] == 2
     assert all("cannot be written: No space left on device" in each["error"] for each in told["failures"])

@@ -63,7 +63,7 @@ def test_after_an_edit_and_ctrl_c_old_and_new_records_are_not_mixed(
         pass
     three(tmp_path, THREE.replace("period_s = 20", "period_s = 21"))
     ctrl_c(done)
-    assert command(["lab", "campaign", str(path), "--out", str(out)]) == 130
+    assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 130
     current = {run.name: run for run in load(path).runs}
     found = states(out)
     assert len(found) == done
@@ -82,7 +82,8 @@ def test_new_is_what_was_done_now_after_ctrl_c_too(
     with played(campaign(tmp_path, seeds="[1]"), out):
         pass
     ctrl_c(done)
-    assert command(["lab", "campaign", str(campaign(tmp_path, seeds="{last = 4}")), "--out", str(out)]) == 130
+    path = campaign(tmp_path, seeds="{last = 4}")
+    assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 130
     told = json.loads(capsys.readouterr().out)
     assert (told["runs"], told["done"], told["new"]) == (4, 1 + done, done)
 

@@ -163,7 +163,7 @@ def test_nothing_to_do_needs_no_spark(
     with played(path, out):
         pass
     monkeypatch.setattr("carrypost.lab.engines.session", None)
-    assert command(["lab", "campaign", str(path), "--out", str(out)]) == 0
+    assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 0
     told = capsys.readouterr()
     found = json.loads(told.out)
     assert (found["runs"], found["done"], found["new"], found["failed"]) == (2, 2, 0, 0)
@@ -191,7 +191,7 @@ def test_runs_that_the_campaign_no_longer_names_stay_and_are_told(
 def test_a_dry_run_tells_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     three(tmp_path)
     out = tmp_path / "out"
-    assert command(["lab", "campaign", str(campaign(tmp_path)), "--out", str(out), "--dry-run"]) == 0
+    assert command(["lab", "campaign", str(campaign(tmp_path)), "--out", str(out), "--dry-run", "--json"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"run": "three/default/1", "state": "missing"},
         {"run": "three/default/2", "state": "missing"},

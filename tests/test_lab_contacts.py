@@ -228,7 +228,8 @@ def trace(folder: Path) -> Path:
 
 def test_the_command_writes_contacts_and_tells_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = trace(tmp_path)
-    assert run(["lab", "contacts", str(folder), "--range-m", "5", "--engine", "local", "--out", str(folder)]) == 0
+    order = ["lab", "contacts", str(folder), "--range-m", "5", "--engine", "local", "--out", str(folder)]
+    assert run([*order, "--json"]) == 0
     told = msgspec.json.decode(capsys.readouterr().out)
     expected = {"contacts": 1, "pairs": 1, "nodes": 2, "min_s": 8.0, "max_s": 8.0, "avg_s": 8.0, "stdev_s": 0.0}
     assert told == {"scenario": "s", **expected}

@@ -69,7 +69,7 @@ def test_a_campaign_has_the_records_of_plain_runs_and_one_that_fails_ends_nothin
 ) -> None:
     three(tmp_path)
     path, out = campaign(tmp_path, TWO_SETTINGS, FAILING), tmp_path / "out"
-    assert command(["lab", "campaign", str(path), "--out", str(out), "--engine", "local"]) == 1
+    assert command(["lab", "campaign", str(path), "--out", str(out), "--engine", "local", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["done"], told["failed"]) == (4, 2)
     assert folders.read_arrow(out, FAILURES).num_rows == 2

@@ -312,7 +312,7 @@ def test_the_command_tells_counts_on_stdout_and_the_rest_on_stderr(
     path, out = tmp_path / "trace.txt", tmp_path / "out"
     path.write_text("0 a 0 0\n" * 200 + "east\n", encoding="utf-8")
     order = ["lab", "ingest", str(path), "--format", "csv", "--scenario", "walk", "--out", str(out)]
-    assert run([*order, "--engine", "local"]) == 0
+    assert run([*order, "--engine", "local", "--json"]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["counts"]["positions"] == 1
     assert f"{path}, line 201: node is missing: the row has 1 cells (east)" in told.err

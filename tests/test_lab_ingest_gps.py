@@ -139,7 +139,7 @@ def test_the_command_reads_a_file_per_node(tmp_path: Path, capsys: pytest.Captur
     order += ["--engine", "local", "--columns", "lat,lon,fare,t"]
     assert run([*order, "--node-from-name"]) == 2
     assert "new_abboip.txt, line 2: the time of node new_abboip goes back" in capsys.readouterr().err
-    assert run([*order, "--node-from-name", "--unsorted"]) == 0
+    assert run([*order, "--node-from-name", "--unsorted", "--json"]) == 0
     assert '"nodes":5' in capsys.readouterr().out
     assert run([*order, "--unsorted"]) == 2
     assert "--columns must name t, node, x, y or t, node, lat, lon, not lat,lon,fare,t" in capsys.readouterr().err

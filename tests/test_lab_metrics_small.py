@@ -108,7 +108,7 @@ def test_the_command_tells_what_became_of_each_run_of_one_record(
     with Sink(tmp_path / "one.parquet") as sink:
         sink.write(story.end(999))
     options = ["-f", "processing", "-f", "delays", "--engine", "local", "--out", str(tmp_path / "tables")]
-    assert command(["lab", "metrics", str(tmp_path / "one.parquet"), *options]) == 0
+    assert command(["lab", "metrics", str(tmp_path / "one.parquet"), *options, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == {
         "run": "story/default/1", "bcast": 1, "rcvd": 2, "codlvd": 2, "expd": 0, "left": 1, "codlvratio": 2 / 3,

@@ -86,7 +86,7 @@ def test_metrics_and_pages_say_population_and_what_they_do_not_know(
 ) -> None:
     assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local"]) == 0
     capsys.readouterr()
-    assert command(["lab", "metrics", "out", "--engine", "local"]) == 0
+    assert command(["lab", "metrics", "out", "--engine", "local", "--json"]) == 0
     told = capsys.readouterr()
     assert "4 runs are of population mode, calibrated by: drawn, seed 1, 60 s: 1,000 contacts" in told.err
     assert "traffic (rows `traffic`)" in told.err
@@ -107,13 +107,13 @@ def test_a_window_that_fails_is_the_failure_of_its_run(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("carrypost.lab.campaign.windows.save", lambda *_: 1 / 0)
-    assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local"]) == 1
+    assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["done"], told["failed"]) == (1, 3)
     assert {each["error"] for each in told["failures"]} == {"ZeroDivisionError: division by zero"}
     monkeypatch.undo()
     monkeypatch.chdir(place)
-    assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local"]) == 0
+    assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["new"] == 3
 
 

@@ -15,7 +15,6 @@ from tests.lab_pages import Reader
 
 from carrypost.cli import _progress
 from carrypost.cli.app import run
-from carrypost.cli.lab import metrics as lab_metrics
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import FAMILIES
@@ -247,13 +246,12 @@ def test_how_long_work_still_takes_is_told_now_and_then(
 def test_metrics_fit_into_a_terminal_of_80_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
     lab_pages.like_paper(tmp_path, OSTERMALM)
-    monkeypatch.setattr(lab_metrics, "wants_json", lambda _: False)
     monkeypatch.setattr("carrypost.lab.engines.session", nullcontext)
     monkeypatch.setattr("carrypost.lab.metrics.making.make", lambda *_, **__: tmp_path / "metrics")
     assert run(["lab", "metrics", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines] == ["run", *(f"ostermalm/{each}min/1" for each in (10, 15, 20, 5))]
     assert lines[3].split() == [
         "ostermalm/20min/1", "10557", "1475328", "1414438", "1573", "7", "95.19", "%", "9'03\"", '19"',

@@ -128,13 +128,13 @@ def test_calibrated_on_one_seed_population_mode_comes_near_faithful_mode_on_anot
 ) -> None:
     scenario, delays = tmp_path / "town.toml", tmp_path / "delays.json"
     scenario.write_text(TOWN)
-    assert run(["emu", "calibrate", str(scenario), "--for", "240", "--seed", "9", "--out", str(delays)]) == 0
+    assert run(["emu", "calibrate", str(scenario), "--for", "240", "--seed", "9", "--out", str(delays), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["contacts"] == read(delays).contacts > 200
     assert 0.1 < told["discovery_median_s"] < 3
     assert 0.001 <= told["published_median_s"] < 0.2
     command = ["emu", "compare", str(scenario), "--delays", str(delays), "--seed", "1", "--for", "240", "--ideal"]
-    assert run(command) == 0
+    assert run([*command, "--json"]) == 0
     faithful, ideal, population, counted = map(json.loads, capsys.readouterr().out.splitlines())
     assert [each["mode"] for each in (faithful, ideal, population, counted)] == [
         "faithful", "ideal", "population", "population, no rows",

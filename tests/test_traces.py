@@ -195,7 +195,7 @@ class Commands:
     async def run(self, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
         """Run a command outside of the node's loop; return its exit code, its lines and its output on stderr."""
         with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
-            code = await asyncio.to_thread(run, [*arguments, "--data", str(self._folder)])
+            code = await asyncio.to_thread(run, [*arguments, "--data", str(self._folder), "--json"])
         return code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()
 
 

@@ -58,7 +58,7 @@ class Joined:
     """A context of a command, and its node."""
 
     def __init__(self, ctx: Context, factory: ConnectionFactory, *, json: bool) -> None:
-        self.ctx, self.json = ctx, _output.wants_json(json)
+        self.ctx, self.json = ctx, json
         self.settings = factory.settings
         self.embeds = factory.mode == "embedded"
         """The node runs inside this command, and ends with it."""

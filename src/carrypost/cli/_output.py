@@ -20,21 +20,25 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-JsonOption = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")]
+StreamJsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON lines even on a terminal (the default when output is redirected).")
 ]
+"""Of commands that print lines while they run: for each message, event or period."""
 
 _STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that JSON need not escape, and that steer terminals: controls, line ends and marks of direction."""
+_REDIRECTED_COLUMNS = 100_000
+"""Width of tables where nobody sees an edge."""
 _SHORT_S = 0.1
 """Lengths of time below this one are shown in milliseconds."""
 
 
-def wants_json(asked: bool) -> bool:
-    """Return True if JSON is to be printed: by option, or because stdout is not a terminal."""
+def wants_json(asked: bool, *, stream: bool = False) -> bool:
+    """Return True if JSON is to be printed: by option, or for a `stream` because stdout is not a terminal."""
     if sys.stdout is None:
         raise CarrypostError("stdout is closed: redirect the output to a file or to /dev/null")
-    return asked or not sys.stdout.isatty()
+    return asked or (stream and not sys.stdout.isatty())
 
 
 def line(value: Mapping[str, object]) -> None:
@@ -113,7 +117,14 @@ def _show(made: Table, rows: Sequence[Sequence[object]]) -> None:
 
     for row in rows:
         made.add_row(*map(cell, row))
-    Console(highlight=False).print(made)
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(made)
+        return
+    console.width = _REDIRECTED_COLUMNS  # Other programs read it line by line, so no line is broken,
+    with console.capture() as shown:
+        console.print(made)
+    typer.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))  # or filled up to the longest.
 
 
 def cell(value: object) -> Text:

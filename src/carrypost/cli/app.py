@@ -62,10 +62,6 @@ def carrypost(
     * `carrypost doctor` checks which ways of finding nodes work in this network
 
     * `carrypost emu run SCENARIO.toml --out records.parquet` runs thousands of hosts in virtual time
-
-    * `carrypost bench` lists the benchmarks
-
-    * `carrypost bench NAME --help` shows the options of one
     """
 
 
@@ -94,8 +90,9 @@ app.command()(examples.examples)
 
 
 app.command(
+    hidden=True,  # It needs the source tree, and serves those that change carrypost.
     # Options before NAME are ours, everything after it is the benchmark's.
-    context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True}
+    context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True},
 )(bench.bench)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from carrypost.cli import _given
 from carrypost.cli import _message_options as options
-from carrypost.cli._output import JsonOption
+from carrypost.cli._output import StreamJsonOption, wants_json
 from carrypost.cli.node import ConfigOption, DataOption, SetOption
 from carrypost.errors import LocalError
 
@@ -58,7 +58,7 @@ def pub(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """Publish to a topic: the message is stored here, and carried to subscribers until it expires.
 
@@ -83,7 +83,9 @@ def pub(
         to=_place(topic, queue, "send", channel=channel), body=_given.body(body, payload, file), properties=prop,
         label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
-    options.run(options.node_options(config, data, changes, json=json), order.send, order.embedding)
+    options.run(
+        options.node_options(config, data, changes, json=wants_json(json, stream=True)), order.send, order.embedding
+    )
 
 
 def send(
@@ -103,7 +105,7 @@ def send(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """Send to a queue: one receiver gets the message, here or on another node.
 
@@ -122,7 +124,9 @@ def send(
         to=_given.queue(_queue(queue, topic, "pub")), body=_given.body(body, payload, file), properties=prop,
         label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
-    options.run(options.node_options(config, data, changes, json=json), order.send, order.embedding)
+    options.run(
+        options.node_options(config, data, changes, json=wants_json(json, stream=True)), order.send, order.embedding
+    )
 
 
 def sub(
@@ -142,7 +146,7 @@ def sub(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """Subscribe to a topic, and print its messages until Ctrl-C.
 
@@ -170,7 +174,7 @@ def sub(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    place = options.node_options(config, data, changes, json=json)
+    place = options.node_options(config, data, changes, json=wants_json(json, stream=True))
     if end:
         if durable is None:
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
@@ -195,7 +199,7 @@ def receive(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """Receive messages from a queue, and print them. No other receiver gets them.
 
@@ -211,7 +215,7 @@ def receive(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.node_options(config, data, changes, json=json),
+        options.node_options(config, data, changes, json=wants_json(json, stream=True)),
         functools.partial(_receiving.receive, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 
@@ -226,7 +230,7 @@ def browse(
     config: ConfigOption = None,
     data: DataOption = None,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """List the messages in a queue, without removing them.
 
@@ -238,7 +242,7 @@ def browse(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.node_options(config, data, changes, json=json),
+        options.node_options(config, data, changes, json=wants_json(json, stream=True)),
         functools.partial(_receiving.browse, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 

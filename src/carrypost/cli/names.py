@@ -9,7 +9,7 @@ import typer
 
 from carrypost.cli import _given
 from carrypost.cli import _message_options as options
-from carrypost.cli._output import JsonOption
+from carrypost.cli._output import JsonOption, wants_json
 from carrypost.cli.node import ConfigOption, DataOption, SetOption
 
 
@@ -30,7 +30,8 @@ def ls(
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
     options.run(
-        options.node_options(config, data, changes, json=json), functools.partial(_directory.ls, context=context)
+        options.node_options(config, data, changes, json=wants_json(json)),
+        functools.partial(_directory.ls, context=context),
     )
 
 
@@ -66,7 +67,7 @@ def bind(
     binding = functools.partial(
         _directory.bind, name=name, destination=destination, private=private, replace=replace, lease_s=lease
     )
-    options.run(options.node_options(config, data, changes, json=json), binding, _directory.EMBEDDING)
+    options.run(options.node_options(config, data, changes, json=wants_json(json)), binding, _directory.EMBEDDING)
 
 
 def unbind(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, duration, line, pairs, size, table, wants_json
+from carrypost.cli._output import JsonOption, StreamJsonOption, duration, line, pairs, size, table, wants_json
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def node(
         ),
     ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log info.")] = False,
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """Run a node until Ctrl-C: it finds other nodes, and stores, carries and forwards messages.
 
@@ -83,7 +83,7 @@ def node(
         config=None if config is None else str(config),
         data=None if data is None else str(data),
         changes=tuple(extra),
-        json=wants_json(json),
+        json=wants_json(json, stream=True),
         verbose=verbose,
     )
     command.settings()  # Mistakes in them are reported before anything else happens.
@@ -93,53 +93,16 @@ def node(
 def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
     """Show the state of the node on this machine.
 
+    What is not in use, or did not happen, is left out; `--json` has everything.
+
     For example: `carrypost status`, `carrypost status --data ~/second --json`
     """
-    from carrypost.node.carrying import Carrying  # noqa: PLC0415 - keeps --help quick
-
     found = ask(settings_of(config, data), "status")
     if wants_json(json):
         line(found)
         return
-    cache, store, udp = found["cache"], found["store"], found["udp"]
-    rows: list[tuple[str, object]] = [
-        ("node", found["node"]),
-        ("running for", f"{duration(found['uptime_s'])}, process {found['pid']}, carrypost {found['version']}"),
-        ("folder", found["data"]),
-        ("security", found["security"]),
-        ("addresses", ", ".join(found["addresses"]) or "none"),
-        ("neighbours", _neighbours(found)),
-        ("strategy", found["strategy"]),
-        ("messages", f"{cache['messages']:,} ({size(cache['bytes'])})"),
-        ("recipients", _recipients(found["recipients"])),
-        ("island", _island(found["island"])),
-        ("overlay", _overlay(found["overlay"])),
-        ("messaging", _messaging(found["messaging"])),
-        ("STOMP", _stomp(found["services"].get("stomp"))),
-        *_metrics(found["services"].get("metrics")),
-        *Carrying.of(found["carries"]).sentences(),
-        ("dropped", _counts(found["dropped"]) or "nothing"),
-        ("refused", _counts(found["refused"]) or "nothing"),
-        ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),
-        ("datagrams", f"{_datagrams(udp['counters'])}; of up to {found['datagram_bytes']:,} bytes"),
-    ]
-    if found["clock_ahead_s"] >= 1:
-        rows.insert(2, ("clock", f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"))
-    elif found["clock_set_back_s"] >= 1:
-        rows.insert(2, ("clock", f"set back by {duration(found['clock_set_back_s'])} since the node was started"))
-    if store["failure"]:
-        rows.insert(-1, ("last failure", store["failure"]))
-    if found["unread"]:
-        rows.append(("not read", f"{many(found['unread'], 'datagram')} of senders that caused too much useless work"))
-    if found["overrun"]:
-        rows.append(("not taken", f"{many(found['overrun'], 'datagram')}, because the disk had too much to write"))
-    if found["failed"]:
-        rows.append(
-            ("failed", f"{many(found['failed'], 'time')} on input from peers: please report this, with the node's log")
-        )
-    if found["record_rows_lost"]:
-        rows.append(("record", f"{many(found['record_rows_lost'], 'row')} could not be written"))
-    pairs(rows)
+    pairs([(name, text) for name, text in _rows(found) if text])
+    udp = found["udp"]
     means = [
         (each["name"], way["means"], "yes" if way["usable"] else f"no: {way['error']}", way["heard"], way["peers"])
         for each in udp["interfaces"]
@@ -193,6 +156,58 @@ def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
         table("\nReached over several hops", ["name", "node", "hops", "next hop"], rows, breakable=["name", "next hop"])
 
 
+def _rows(found: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """Return names and texts about a node; an empty text is about something that is not in use, or did not happen."""
+    from carrypost.config import Settings  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.carrying import Carrying  # noqa: PLC0415
+
+    cache, store = found["cache"], found["store"]
+    return [
+        ("node", found["node"]),
+        ("running for", f"{duration(found['uptime_s'])}, process {found['pid']}, carrypost {found['version']}"),
+        ("folder", found["data"]),
+        ("clock", _clock(found)),
+        ("security", found["security"]),
+        ("addresses", ", ".join(found["addresses"]) or "none"),
+        ("neighbours", _neighbours(found)),
+        ("strategy", "" if found["strategy"] == Settings().strategy else found["strategy"]),
+        ("messages", f"{cache['messages']:,} ({size(cache['bytes'])})"),
+        ("recipients", _recipients(found["recipients"])),
+        ("island", _island(found["island"], found["neighbours"])),
+        ("overlay", _overlay(found["overlay"])),
+        ("messaging", _messaging(found["messaging"])),
+        ("STOMP", _stomp(found["services"].get("stomp"))),
+        ("metrics", found["services"].get("metrics", {}).get("url", "")),
+        *Carrying.of(found["carries"]).sentences(),
+        ("dropped", _counts(found["dropped"])),
+        ("refused", _counts(found["refused"])),
+        ("store", f"{size(store['bytes'])}, {size(store['free_bytes'])} free"),
+        ("last failure", store["failure"]),
+        ("datagrams", f"{_datagrams(found['udp']['counters'])}; of up to {found['datagram_bytes']:,} bytes"),
+        *_troubles(found),
+    ]
+
+
+def _clock(found: Mapping[str, Any]) -> str:
+    """Return what is, or was, wrong with the system's clock."""
+    if found["clock_ahead_s"] >= 1:
+        return f"the system's clock is {duration(found['clock_ahead_s'])} behind this node's"
+    if found["clock_set_back_s"] >= 1:
+        return f"set back by {duration(found['clock_set_back_s'])} since the node was started"
+    return ""
+
+
+def _troubles(found: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """Return names and texts about what should not happen; an empty text means that it did not."""
+    unread, overrun, failed, lost = (found[name] for name in ("unread", "overrun", "failed", "record_rows_lost"))
+    return [
+        ("not read", unread and f"{many(unread, 'datagram')} of senders that caused too much useless work"),
+        ("not taken", overrun and f"{many(overrun, 'datagram')}, because the disk had too much to write"),
+        ("failed", failed and f"{many(failed, 'time')} on input from peers: please report this, with the node's log"),
+        ("record", lost and f"{many(lost, 'row')} could not be written"),
+    ]
+
+
 def _neighbours(found: Mapping[str, Any]) -> str:
     """Return the number of neighbours, and whether there is a place for more."""
     linked = f"{found['neighbours']:,}"
@@ -203,27 +218,25 @@ def _neighbours(found: Mapping[str, Any]) -> str:
 
 
 def _recipients(found: Mapping[str, int]) -> str:
-    """Return a text about recipients that lack messages of this node, and the number of known acknowledgements."""
+    """Return a text about recipients that lack messages of this node; empty if no message of it lists any."""
     listing = many(found["messages"], "own message that lists", "own messages that list")
-    known = many(found["acknowledgements"], "record")
-    return f"{found['left']:,} left of {listing} them; {known} of acknowledgements known"
+    return f"{found['left']:,} left of {listing} them" if found["messages"] else ""
 
 
-def _island(found: Mapping[str, int] | None) -> str:
-    """Return a text about nodes that can be reached over several hops, and the traffic to them."""
-    if found is None:
-        return "off (island)"
+def _island(found: Mapping[str, int] | None, neighbours: int) -> str:
+    """Return a text about nodes that can be reached over several hops, and the traffic to them; empty without any."""
+    if found is None or not (found["hosts"] > neighbours or found["routes"] or found["relayed_bytes"]):
+        return ""
     return (
-        f"{many(found['hosts'], 'host')} can be reached, {many(found['records'], 'record')} of links known, "
-        f"{many(found['routes'], 'route')} in use; {many(found['withheld'], 'message')} withheld from others, "
-        f"{size(found['relayed_bytes'])} passed on"
+        f"{many(found['hosts'], 'host')} can be reached, {many(found['routes'], 'route')} in use; "
+        f"{many(found['withheld'], 'message')} withheld from others, {size(found['relayed_bytes'])} passed on"
     )
 
 
 def _overlay(found: Mapping[str, Any] | None) -> str:
-    """Tell which brokers are known, how far away they are, and what went along the overlay."""
+    """Tell which brokers are known, how far away they are, and what went along the overlay; empty if it is off."""
     if found is None:
-        return "off (overlay.enabled)"
+        return ""
     text = f"{'a broker' if found['broker'] else 'no broker'}; {many(len(found['brokers']), 'other broker')} known"
     if found["broker"]:
         neighbours = ", ".join(f"{node} ({many(hops, 'hop')})" for node, hops in found["neighbours"].items())
@@ -261,16 +274,11 @@ def _messaging(found: Mapping[str, int] | None) -> str:
 
 
 def _stomp(found: Mapping[str, Any] | None) -> str:
-    """Tell where STOMP clients are served, and how many there are."""
+    """Tell where STOMP clients are served, and how many there are; empty if none are served."""
     if found is None:
-        return "off (stomp.port)"
+        return ""
     slow = f", {many(found['slow'], 'of them does', 'of them do')} not read" if found["slow"] else ""
     return f"at {found['address']}, {many(found['clients'], 'client')}{slow}"
-
-
-def _metrics(found: Mapping[str, str] | None) -> list[tuple[str, object]]:
-    """Return the row about metrics, if they are served."""
-    return [] if found is None else [("metrics", f"at {found['url']}")]
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
+from carrypost.cli._wrapping import wrapped
 from carrypost.daemon.metrics import server as metrics_server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
 from carrypost.daemon.stomp.server import Server, serve
@@ -127,6 +128,7 @@ def _report_ready(node: Node, stomp: Server | None, metrics: metrics_server.Serv
             *([] if metrics is None else [f"it serves metrics at {metrics.url}"]),
             "for more, run carrypost status, peers or doctor in another terminal",
         ]
+        lines = [wrapped(each) for each in lines]
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it
 
 

@@ -213,7 +213,6 @@ class Console:
 
 async def run(joined: Joined) -> int:
     """Run a console on stdin and stdout; returns the exit code."""
-    joined.json = False  # Answers are those of the paper, on a terminal and without one.
     if sys.stdin is None:
         raise LocalError("stdin is closed: the console reads commands from a terminal, a file or a pipe")
     script = not sys.stdin.isatty()

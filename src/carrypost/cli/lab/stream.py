@@ -12,7 +12,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_engine
-from carrypost.cli._output import JsonOption, blank, cell, duration, line, say, size, wants_json
+from carrypost.cli._output import StreamJsonOption, blank, cell, duration, line, say, size, wants_json
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.printing import many
@@ -45,7 +45,7 @@ def stream(
     master: MasterOption = "local[*]",
     memory: MemoryOption = "",
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    json: StreamJsonOption = False,
 ) -> None:
     """Follow the records that real nodes write (`record.folder` in their settings), until Ctrl-C.
 
@@ -68,7 +68,7 @@ def stream(
     with (
         orderly(),
         session(spark_options(master, memory, conf, "lab stream")) as spark,
-        _shown(json=wants_json(json)) as show,
+        _shown(json=wants_json(json, stream=True)) as show,
     ):
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, on_news=show)
