@@ -12,11 +12,13 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.nodes import toml
 from tests.shells import COMMAND, PATIENCE_S, Shell
@@ -24,6 +26,7 @@ from tests.stomp_clients import free_port
 from tests.waiting import eventually
 
 from carrypost.cli import node as commands
+from carrypost.cli import stop
 from carrypost.node.control.client import Client
 from carrypost.security.identity import Identity
 
@@ -59,13 +62,19 @@ def test_a_node_runs_from_defaults_says_that_it_is_ready_and_ends_by_a_signal(sh
     assert status["node"] == ready["node"]
     assert status["carries"] == ready["carries"]
     assert status["pid"] == process.pid
+    if sys.platform == "linux":
+        shown = psutil.Process(process.pid)
+        assert (shown.name(), " ".join(shown.cmdline())) == ("carrypost", f"carrypost node --data {shell.data}")
     assert shell.end(process) == (0, "", "")
     assert not (shell.data / "control.sock").exists()
     again, same = shell.node(fresh=True)
     assert same["node"] == ready["node"]
     (status,) = shell.lines("status")
     assert status["incarnation"] == 2
-    assert shell.end(again, signal.SIGINT) == (0, "", "")
+    nothing = f"no node runs in {shell.folder / 'typo'}: there is nothing to stop"
+    assert shell.refusal("stop", "--data", "typo") == (4, nothing)
+    assert shell.run("stop") == (0, f"the node in {shell.data} has ended (process {again.pid})\n", "")
+    assert (again.wait(PATIENCE_S), *again.communicate()) == (0, "", "")
     assert {path.name for path in shell.data.iterdir()} == {
         "lock", "node.id", "node.key", "store.sqlite", "store.sqlite.reserve",
     }  # fmt: skip
@@ -223,11 +232,7 @@ def test_a_node_without_an_interface_runs_warns_and_names_those_there_are(shell:
     assert ready["addresses"] == []
     assert "No usable interface; run `carrypost doctor` to find out why." in shell.terminal("status")
 
-    async def stop() -> None:
-        async with await Client.connect(Path(ready["control"])) as client:
-            await client.stop()
-
-    asyncio.run(stop())
+    assert shell.run("stop") == (0, f"the node in {shell.data} has ended (process {process.pid})\n", "")
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert "no usable interface called nope0; waiting for one; there are: lo" in err
@@ -239,10 +244,21 @@ def test_a_node_that_hangs_is_told_after_a_while(shell: Shell, monkeypatch: pyte
     monkeypatch.setattr(commands, "_ANSWER_S", 0.2)
     try:
         code, told = shell.refusal("status")
+        monkeypatch.setattr(stop, "_END_S", 0.2)
+        late = shell.refusal("stop")
     finally:
         process.send_signal(signal.SIGCONT)
     assert (code, told) == (3, f"the node at {shell.data / 'control.sock'} does not answer")
+    assert late == (3, f"the node at {shell.data / 'control.sock'} did not end within 0 s")
     assert shell.end(process)[0] == 0
+
+
+def test_a_node_inside_a_command_is_not_stopped(shell: Shell) -> None:
+    command = shell.beside("sub", "-t", "x")
+    eventually(lambda: shell.run("status")[0] == 0, "a node that runs")
+    told = f"this node runs inside a program and stops with it: stop the process {command.pid}"
+    assert shell.refusal("stop") == (2, told)
+    assert command.end(signal.SIGINT)[0] == 130
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------

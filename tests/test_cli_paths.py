@@ -40,7 +40,7 @@ MESSAGES = {
     "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"], "console": [],
 }  # fmt: skip
 """Commands that start a node if none runs, and their arguments."""
-ASKING = ("status", "peers", "trace", "cache inspect", "cache purge")
+ASKING = ("stop", "status", "peers", "trace", "cache inspect", "cache purge")
 """Commands that need a node."""
 ASKED = {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4}
 OUTCOMES: dict[str, dict[str, int]] = {

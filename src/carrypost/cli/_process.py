@@ -15,7 +15,7 @@ def main() -> int:
     _signals.end_at_once()
     from carrypost.cli import serve  # noqa: PLC0415 - takes most of the start
 
-    return serve.main(sys.argv[1])
+    return serve.main(sys.argv[1], titled=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import msgspec
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
+from carrypost.cli._title import rename_process
 from carrypost.cli._wrapping import wrapped
 from carrypost.daemon.metrics import server as metrics_server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
@@ -29,10 +30,16 @@ from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
 
-def main(command: str) -> int:
-    """Run the node that a written command describes; returns the exit code."""
+def main(text: str, *, titled: bool = False) -> int:
+    """Run the node that a written command describes; returns the exit code.
+
+    If `titled`, the process is shown as ``carrypost node --data FOLDER``.
+    """
     try:
-        return run(msgspec.json.decode(command, type=NodeCommand))
+        command = msgspec.json.decode(text, type=NodeCommand)
+        if titled:
+            rename_process("carrypost", f"node --data {command.settings().data}")
+        return run(command)
     except CarrypostError as error:
         return report(error)
 
