@@ -25,7 +25,7 @@ test: $(STAMP) ## every check, with a table of what each took
 # every other test that draws examples, with some more, and those that use Spark, on a cluster.
 SEARCHES := tests/test_*_stateful.py tests/test_*_fuzz.py tests/test_interests.py tests/test_pattern.py
 DRAWING := $(filter-out $(wildcard $(SEARCHES)),$(shell grep -lEw '^(from|import) hypothesis|spark' tests/test_*.py))
-soak: $(STAMP) ## long searches for rare faults
+soak: $(STAMP) ## long searches for rare bugs
 	@$(BIN)/pytest -m soak --hypothesis-profile=soak
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=soak $(SEARCHES)
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=more $(DRAWING)

@@ -126,8 +126,7 @@ def test_of_several_seeds_the_mean_stands_with_its_interval(walkers: Reader) -> 
     assert walkers.row("Table V:", "receive events", "ours")[2] == "1,490,081"
     assert walkers.row("Table V:", "receive events", "95 % interval")[2] == "± 36,650"
     assert (
-        "Our values are means over 3 seeds. After ± stands half of the 95 % interval of the mean, by Student's t"
-        in walkers.text
+        "Our values are mean ± half-width of the 95 % confidence interval over 3 seeds, by Student's t" in walkers.text
     )
     assert walkers.row("Table V:", "receive events", "difference")[2] == "+1.0 %"
     assert walkers.row("Table IV:", "contacts")[2:4] == ["14,955", "± 368"]

@@ -1,6 +1,6 @@
 """Runoff on ground that falls to the right and down, as the flood watch computes it from precipitation and terrain.
 
-`runoff.wat` is the same as a WebAssembly module: brokers of others run it, and it is much faster. Name this module in
+`runoff.wat` is the same as a WebAssembly module: others' brokers run it, and it is much faster. Name this module in
 `[node] plugins` of a broker to have it as `Modulator.named("runoff", loss=0.5, columns=100, area=[10, 10, 42, 42])`.
 """
 

@@ -191,7 +191,8 @@ class Limits:
     link_relay_bytes_per_s: int = size(8 * MIB, KIB, UNBOUNDED)
     """Bytes relayed for one neighbour to hosts that it does not reach itself."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
-    """Useless work that one neighbour may cause, in about microseconds; beyond it, its datagrams are dropped."""
+    """CPU time, in microseconds per second, that useless frames of one neighbour may cost; beyond it, its datagrams are
+    dropped."""
     waste_per_s: int = whole(20_000, 1, UNBOUNDED)
     """The same for all neighbours and strangers together."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
@@ -236,9 +237,9 @@ class Messaging:
     prefetch_bytes: int = size(MIB, 1, UNBOUNDED)
     """Payload of those messages; one message is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
-    """Lifetime of the advertisement of a name, and the time by which use extends names of others here. Advertisements
-    are renewed after a third to a half of it. So a node that is met every third day keeps the names it knows, and
-    unbound names are forgotten after a week. At most `lifetime_s_max`.
+    """Time for which a remote name is kept after each use; also the lifetime of advertisements of own names, which are
+    renewed after a third to a half of it. With the default, nodes that meet every third day keep each other's
+    names, and an unbound name is forgotten after a week. At most `lifetime_s_max`.
     """
     directory: Literal["use", "lease"] = choice("use", ("use", "lease"))
     """The rule by which names of others are kept. "use": using their destination extends them. "lease", as in EMMA:

@@ -181,7 +181,7 @@ class Play:
         about = (
             f"Carl asks with a photo of {PHOTO_BYTES:,} bytes. Dora's answer is short. The bus has room for "
             f"{BUS_BYTES_MAX:,} bytes, so the answer is faster than its question. They do so on two topics: a plain "
-            "one, and a causal one, which hands out no answer before its question."
+            "one, and a causal one, which delivers an answer only after its question."
         )
         topics = {"plain": Topic("forum.plain"), "causal": Topic("forum.causal", "causal")}
         readers = {

@@ -212,7 +212,7 @@ class WorkloadTable:
 
 @table("faults")
 class FaultsTable:
-    """The faults, drawn from the seed for each node independently. Rates are per hour of a node's presence."""
+    """Failures to inject, drawn from the seed for each node independently. Rates are per hour of a node's presence."""
 
     away_per_h: float = number(0.0, 0.0, _RATE_PER_H_MAX)
     """Churn: rate at which a node leaves; its cache is kept."""
@@ -249,15 +249,15 @@ class FaultsTable:
 
 @table("faults.event")
 class EventTable:
-    """One fault at a given time, in addition to random ones."""
+    """One failure to inject at a given time, in addition to random ones."""
 
     t: float | None = number_or_none(0.0, 100 * YEAR_S)
     """Time in seconds; required."""
     node: str = text("", "the name of a node")
-    """Node that the fault affects; required."""
+    """Node that fails; required."""
     kind: Literal["away", "suspend", "crash", "crash-lost", "disk-full", "clock-step"] = choice("crash", FAULTS)
-    """Kind of the fault; after `crash-lost` the store is gone. Required."""
+    """Kind of the failure; after `crash-lost` the store is gone. Required."""
     duration_s: float = number(60.0, 1e-6, 100 * YEAR_S)
-    """Duration of the fault; no effect on `clock-step`, after which the clock stays as set."""
+    """Duration of the failure; no effect on `clock-step`, after which the clock stays as set."""
     step_s: float = number(1.0, -YEAR_S, YEAR_S)
     """Step of the clock: forward, or backward if below 0."""

@@ -70,7 +70,7 @@ def unmodelled(made: ScenarioTables, settings: Mapping[str, Any]) -> Iterator[tu
             yield f"workload.{index}.kind", "population mode does not model channels"
     faults = [f"faults.{name}" for name in _FAULTS if getattr(made.faults, name)]
     faults += [f"faults.event.{index}.kind" for index, each in enumerate(made.events) if each.kind not in ABSENCES]
-    yield from ((key, "population mode models no fault but absence") for key in faults)
+    yield from ((key, "population mode models no failure but absence") for key in faults)
 
 
 def _of_radio(made: ScenarioTables) -> Iterator[tuple[str, str]]:

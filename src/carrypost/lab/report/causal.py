@@ -152,5 +152,6 @@ def source() -> Markup:
     return join((
         "The paper: F. Guidec, P. Launay, Y. Mahéo, ",
         tag("i", "Causal and Δ-Causal Broadcast in Opportunistic Networks"),
-        ", Future Generation Computer Systems 118 (2021), pp. 142–156. Captions describe its figures as its text does.",
+        ", Future Generation Computer Systems 118 (2021), pp. 142–156. ",
+        "Captions summarize what the paper says about its figures.",
     ))  # fmt: skip

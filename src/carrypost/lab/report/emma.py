@@ -88,7 +88,7 @@ def source() -> Markup:
     return join((
         "The paper: M. Musolesi, C. Mascolo, S. Hailes, ",
         tag("i", "EMMA: Epidemic Messaging Middleware for Ad Hoc Networks"),
-        ", Personal and Ubiquitous Computing 10 (1), 2006. Captions describe its figures as its text does.",
+        ", Personal and Ubiquitous Computing 10 (1), 2006. Captions summarize what the paper says about its figures.",
     ))  # fmt: skip
 
 

@@ -124,8 +124,8 @@ def seeds(all_series: Sequence[Series]) -> str:
     least, most = min(counts), max(counts)
     many = f"{most} seeds" if least == most else f"{least} to {most} seeds"
     return (
-        f"Our values are means over {many}. After ± stands half of the 95 % interval of the mean, by Student's t; "
-        "bands in figures show the same interval at every point. Intervals too small to be seen are left out."
+        f"Our values are mean ± half-width of the 95 % confidence interval over {many}, by Student's t; bands in "
+        "figures show the same interval at every point. Intervals too small to be seen are left out."
     )
 
 

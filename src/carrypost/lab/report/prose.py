@@ -23,8 +23,8 @@ PART = _text("""
 BUS_SCENE = _text("""
     The paper's buses are those of Vannes (France). Neither their routes nor the timetables are part of this
     project. Town, lines and timetable are ours, calibrated to this table and to the receptions of Table II, so
-    agreement with these confirms nothing. The longest contact does not fit: about 1.5 % of our contacts are longer
-    than the paper's longest, because two lines share streets in the same direction.
+    these rows match by construction and are no evidence. The longest contact does not fit: about 1.5 % of our
+    contacts are longer than the paper's longest, because two lines share streets in the same direction.
 """)
 WALKERS_SCENE = _text("""
     The paper's walkers are the set ostermalm_001_1 of CRAWDAD, which is not part of this project. Streets and
