@@ -13,6 +13,7 @@ from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
+from carrypost.errors import LocalError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, _paths.argument("The folder that `lab campaign` made.", "DIR")],
+    folder: Annotated[
+        Path, _paths.argument("The folder that `lab campaign` made, or one with records of real nodes.", "DIR")
+    ],
     *,
     out: Annotated[
         Path,
@@ -38,7 +41,10 @@ def report(
     conf: ConfOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
-    """Write the report of a campaign: tables and figures, in one self-contained HTML file.
+    """Write the report of a campaign, or of real nodes: tables and figures, in one self-contained HTML file.
+
+    Records of real nodes (`record.folder` in their settings) get a page that shows who met whom, what was carried, and
+    delays.
 
     Scenarios of `carrypost reproduce` get the papers' tables and figures, others a general part. Missing metrics are
     computed first. Each figure is also in the folder PAGE-figures, as SVG and as CSV.
@@ -47,12 +53,24 @@ def report(
 
     * `carrypost lab report results --out report.html`
 
+    * `carrypost lab report demo-record --out demo.html` for the records of real nodes
+
     * `carrypost lab report results --plugin my_metrics.py` adds metrics of your own
     """
     needs_reports()
-    from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.report import field, page  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415
 
     options = spark_options(master, memory, conf, "lab report") if engine == "spark" else None
+    if field.is_there(folder):
+        if plugin:
+            raise LocalError("--plugin is for campaigns; for records of real nodes: carrypost lab metrics --plugin")
+        page.check(out)
+        test = field.FieldTest(folder)
+        page.put(page.field_test(test), out)
+        place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
+        figures(place | field.summary(test), json=wants_json(json))
+        return
     study = write_page(folder, out, options, plugins=_plugins.read(plugin))
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}

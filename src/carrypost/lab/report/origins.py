@@ -196,10 +196,15 @@ def _held(key: str, known: Sequence[Mapping[str, object]]) -> str:
 
 def versions(study: Study) -> Markup:
     """Return the versions of the software that made the runs, and of that which made this page."""
-    made = ", ".join(dict.fromkeys(run.version for run in study.runs))
+    runs = ", ".join(dict.fromkeys(run.version for run in study.runs))
+    return join([paragraph(f"Runs: carrypost {runs}.", kind="note"), made()])
+
+
+def made() -> Markup:
+    """Return the versions of the software that made this page."""
     packages = ", ".join(f"{name} {found}" for name in _PACKAGES if (found := _installed(name)))
     own = f"carrypost {carrypost.__version__}, Python {platform.python_version()}"
-    return paragraph(f"Runs: carrypost {made}. Page: {own}, {packages}.", kind="note")
+    return paragraph(f"Page: {own}, {packages}.", kind="note")
 
 
 def _installed(name: str) -> str:

@@ -14,7 +14,19 @@ from pathlib import Path
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.plugins import Plugin
-from carrypost.lab.report import balance, causal, emma, floodwatch, general, origins, overlay, overlay_clients, own
+from carrypost.lab.report import (
+    balance,
+    causal,
+    emma,
+    field,
+    floodwatch,
+    general,
+    origins,
+    overlay,
+    overlay_clients,
+    own,
+)
+from carrypost.lab.report.field import FieldTest
 from carrypost.lab.report.html import page, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.pictures import Block, numbered
@@ -82,6 +94,12 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = ()) -> P
     return Page(page(title, pieces), files)
 
 
+def field_test(test: FieldTest) -> Page:
+    """Return the page of records of real nodes."""
+    pieces, files = numbered([*field.body(test), origins.made()])
+    return Page(page(field.title(test), pieces), files)
+
+
 def check(out: Path) -> None:
     """Refuse a place where no page can be written, before anything long is begun; leaves nothing there."""
     if out.is_dir():
@@ -92,9 +110,13 @@ def check(out: Path) -> None:
 
 
 def write(study: Study, out: Path, command: str = "", plugins: Sequence[Plugin] = ()) -> None:
-    """Write the page as a file, with a folder of its figures beside it: each complete or not at all."""
+    """Write the page of a campaign as a file, with a folder of its figures beside it: each complete or not at all."""
+    put(render(study, command, plugins), out)
+
+
+def put(found: Page, out: Path) -> None:
+    """Write a page as a file, and its figures beside it."""
     check(out)
-    found = render(study, command, plugins)
     with folders.staged(figures_beside(out)) as partial:
         partial.mkdir()
         for name, text in found.figures.items():

@@ -27,6 +27,8 @@ CURVES_MAX = len(_COLOURS)
 _BAND = 0.2
 """Darkness of bands: two that overlap can still be seen below a curve, in grey as well."""
 _CIRCLES = 11
+_ROW_PX = 16
+"""Height of a row with a name."""
 _STEPS = 7
 """Classes of counts."""
 _CONFIG: Spec = {
@@ -132,6 +134,20 @@ def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> Picture:
     }
     heads = ("node, in order of appearance", f"{x.title}, from", "until")
     return Picture(_drawn([layer], title), heads, numbers)
+
+
+def spans(found: Mapping[str, Sequence[tuple[float, float]]], x: Axis, title: str) -> Picture:
+    """Return bars from start to end, in a row for each name."""
+    numbers = [(name, start, end) for name, times in found.items() for start, end in times]
+    rows = [{"name": name, "x": start, "x2": end} for name, start, end in numbers]
+    y = {"field": "name", "type": "nominal", "title": None, "sort": list(found), "axis": {"grid": True}}
+    layer = {
+        "data": {"values": rows},
+        "mark": {"type": "bar", "color": _COLOURS[0], "height": {"band": 0.6}, "minBandSize": 1},
+        "encoding": {"x": x.of("x"), "x2": {"field": "x2"}, "y": y},
+    }
+    height = max(_ROW_PX, _ROW_PX * len(found))
+    return Picture(_drawn([layer], title, height=height), ("name", f"{x.title}, from", "until"), numbers)
 
 
 def curves(
