@@ -3,7 +3,8 @@
 ``python tests/attached_agent.py WHAT FOLDER SETTINGS …``, with the node's settings as JSON. `node` and `embed` have the
 node, as `carrypost node` or inside of a program. The others are attached. `send` sends texts to the queue box, `move`
 takes them to the queue out, each in a transaction, `read` reads a topic, `fall` crashes by a message, `share`
-attaches or embeds and meets others. All that wait say ``ended`` and why when the node ends.
+attaches or embeds and meets others. All that wait say ``ended`` and why when the node ends. `keep-sending`,
+`keep-moving` and `keep-moving-blocking` do as `send` and `move`, and outlive their node.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from carrypost import ConnectionFactory, Context, JMSException, SessionMode
+from carrypost import ConnectionFactory, Context, JMSException, SessionMode, sync
 from carrypost.cli import serve
 from carrypost.cli._settings import NodeCommand
 
@@ -25,7 +26,7 @@ def say(*words: object) -> None:
 
 
 def attached(folder: str, **options: Any) -> ConnectionFactory:  # noqa: ANN401 - as a factory has them
-    return ConnectionFactory(data=folder, attach=True, **options)
+    return ConnectionFactory(data=folder, attach=True, reconnect=False, **options)
 
 
 async def embed(folder: str, settings: str) -> None:
@@ -57,6 +58,53 @@ async def move(folder: str, _: str) -> None:
             await ctx.send(out, text)
             await ctx.commit()
             say("moved", text)
+
+
+async def keep_sending(folder: str, _: str) -> None:
+    async with ConnectionFactory(data=folder, attach=True).create_context() as ctx:
+        box = await ctx.declare_queue("box")
+        for number in range(1_000_000):
+            say("trying", number)
+            try:
+                await ctx.send(box, str(number))
+                say("sent", number)
+            except JMSException as error:
+                check_lost(error)
+            await asyncio.sleep(0.01)
+
+
+async def keep_moving(folder: str, _: str) -> None:
+    factory = ConnectionFactory(data=folder, attach=True, client_id="mover")
+    async with factory.create_context(SessionMode.SESSION_TRANSACTED) as ctx:
+        box, out = await ctx.declare_queue("box"), await ctx.declare_queue("out")
+        inbox = await ctx.create_consumer(box)
+        async for message in inbox:
+            try:
+                await ctx.send(out, message.get_body(str) or "")
+                await ctx.commit()
+                say("moved", message.get_body(str))
+            except JMSException as error:
+                check_lost(error)
+
+
+def keep_moving_blocking(folder: str, _: str) -> None:
+    factory = sync.ConnectionFactory(data=folder, attach=True, client_id="mover")
+    with factory.create_context(SessionMode.SESSION_TRANSACTED) as ctx:
+        box, out = ctx.declare_queue("box"), ctx.declare_queue("out")
+        for message in ctx.create_consumer(box):
+            try:
+                ctx.send(out, message.get_body(str) or "")
+                ctx.commit()
+                say("moved", message.get_body(str))
+            except JMSException as error:
+                check_lost(error)
+
+
+def check_lost(error: JMSException) -> None:
+    """Raise an error that is not the loss of the node."""
+    if error.error_code != "NODE_LOST":
+        raise error
+    say("lost")
 
 
 async def read(folder: str, _: str, count: str) -> None:
@@ -123,8 +171,12 @@ if __name__ == "__main__":
         node(*arguments)
     programs: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
         "embed": embed, "send": send, "move": move, "read": read, "fall": fall, "share": share,
+        "keep-sending": keep_sending, "keep-moving": keep_moving,
     }  # fmt: skip
     try:
-        asyncio.run(programs[what](*arguments))
+        if what == "keep-moving-blocking":
+            keep_moving_blocking(*arguments)
+        else:
+            asyncio.run(programs[what](*arguments))
     except JMSException as error:
         say("ended", *str(error).split())

@@ -132,6 +132,7 @@ class VirtuallyAttached(AttachedProvider):
 
     inner: Provider
     ends: tuple[socket.socket, socket.socket]
+    transports: tuple[SocketTransport, SocketTransport]
 
     def now_us(self) -> int:
         return self.inner.now_us()
@@ -148,7 +149,7 @@ class VirtuallyAttached(AttachedProvider):
         here.other, there.other = there, here
         made.line.connection_made(here)
         node.connection_made(there)
-        made.ends = mine, theirs
+        made.ends, made.transports = (mine, theirs), (here, there)
         return made
 
 

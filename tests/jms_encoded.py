@@ -21,7 +21,7 @@ def raised(error: JMSException) -> JMSException:
     return Fault.of(error).raised()
 
 
-class EncodedProgram:
+class EncodedProgram(Program):
     """The far side of a connection."""
 
     def __init__(self, program: Program) -> None:

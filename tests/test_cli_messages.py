@@ -326,13 +326,30 @@ def test_fewer_than_were_asked_for_end_with_3(noded: Shell) -> None:
     assert (code, "did not answer within 0.2 s" in err) == (3, True)
 
 
-def test_a_node_that_ends_meanwhile_is_no_node_and_a_folder_in_use_without_a_socket_is_running(shell: Shell) -> None:
+def test_sub_and_receive_go_on_when_their_node_is_back(shell: Shell) -> None:
     node = shell.copied_node()
+    shell.lines("bind", "queue/Fred")
+    reader, receiver = shell.beside("sub", "-t", "x"), shell.beside("receive", "-q", "Fred")
     shell.lines("pub", "-t", "x", "hello")
-    reader = shell.beside("sub", "-t", "x")
     assert "hello" in reader.out.readline()
     assert node.end() == (0, "", "")
-    assert reader.ended() == (4, "", "carrypost: the node has ended; start one with: carrypost node\n")
+    shell.copied_node()
+    shell.lines("pub", "-t", "x", "again")
+    shell.lines("send", "-q", "Fred", "letter")
+    assert "again" in reader.out.readline()
+    code, out, err = reader.end(signal.SIGINT)
+    assert (code, out, err.count("\n"), "lost the connection to the node" in err) == (130, "", 1, True)
+    code, out, _ = receiver.ended()
+    assert (code, "letter" in out) == (0, True)
+
+
+def test_a_node_that_ends_meanwhile_is_no_node_and_a_folder_in_use_without_a_socket_is_running(shell: Shell) -> None:
+    node = shell.copied_node()
+    shell.lines("bind", "queue/Fred")
+    sender = shell.beside("send", "-q", "Fred", "hello", "--receipt", "--for", "60")
+    assert "stored" in sender.out.readline()
+    assert node.end() == (0, "", "")
+    assert sender.ended() == (4, "", "carrypost: the node has ended; start one with: carrypost node\n")
     shell.copied_node("--set", "node.control=elsewhere.sock")
     code, sentence = shell.refusal("pub", "-t", "x", "hello")
     assert (code, str(shell.data) in sentence) == (5, True)

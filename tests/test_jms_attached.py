@@ -93,7 +93,8 @@ async def test_a_program_attaches_where_a_node_runs_and_embeds_where_none_does(t
 
 @scene
 async def test_others_attach_to_the_node_of_a_program_and_hear_of_its_end(tmp_path: Path) -> None:
-    own, other = factory(tmp_path, udp=udp(tmp_path)), factory(tmp_path, attach=True, client_id="other")
+    own = factory(tmp_path, udp=udp(tmp_path))
+    other = factory(tmp_path, attach=True, client_id="other", reconnect=False)
     async with asyncio.timeout(WITHIN_S):
         here = await own.create_context()
         there = await other.create_context()

@@ -131,6 +131,43 @@ def test_what_was_confirmed_survives_many_kills(tmp_path: Path, what: str, victi
     kill_again_and_again(tmp_path, what, victim, 20, random.Random(seed))
 
 
+def outlive(folder: Path, mover: str, kills: int, chance: random.Random) -> None:
+    """Programs outlive their node: nothing confirmed is lost, and what comes again was not acknowledged."""
+    with played(folder) as scene:
+        node = scene.start_node("node")
+        sending, moving = scene.start("keep-sending"), scene.start(mover)
+        for kill in range(kills + 1):
+            moved, sent = len(moving.said("moved")), len(sending.said("sent"))
+            moving.wait(lambda: len(moving.said("moved")) > moved + 2)  # noqa: B023 - waited for at once
+            sending.wait(lambda: len(sending.said("sent")) > sent + 2)  # noqa: B023 - likewise
+            if kill < kills:
+                time.sleep(chance.uniform(0, 0.02))
+                node.kill()
+                time.sleep(chance.uniform(0, 0.5))
+                node = scene.start_node("node")
+        assert (sending.process.poll(), moving.process.poll()) == (None, None)
+        sending.kill()
+        confirmed, tried = ({text for (text,) in sending.said(word)} for word in ("sent", "trying"))
+        found = asyncio.run(out_of(scene, lambda found: confirmed <= found.keys()))
+    assert confirmed <= found.keys() <= tried
+    assert set(found.values()) == {1}
+
+
+MOVERS = ["keep-moving", "keep-moving-blocking"]
+
+
+@pytest.mark.parametrize("mover", MOVERS)
+def test_programs_outlive_their_node(tmp_path: Path, mover: str) -> None:
+    outlive(tmp_path, mover, 1, random.Random(1))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mover", MOVERS)
+@pytest.mark.parametrize("seed", range(5))
+def test_programs_outlive_their_node_many_times(tmp_path: Path, mover: str, seed: int) -> None:
+    outlive(tmp_path, mover, 20, random.Random(seed))
+
+
 @scene
 async def test_a_message_that_ends_its_program_takes_no_other_along(tmp_path: Path) -> None:
     with played(tmp_path) as processes:

@@ -436,7 +436,7 @@ def test_a_thread_that_waits_is_woken_when_another_closes(context: Make) -> None
 def test_threads_that_wait_hear_of_the_end_of_the_node(tmp_path: Path) -> None:
     told: list[JMSException] = []
     with running(tmp_path / "node", "-m", "carrypost", "node") as node:
-        factory = ConnectionFactory(data=tmp_path / "node", attach=True)
+        factory = ConnectionFactory(data=tmp_path / "node", attach=True, reconnect=False)
         with factory.create_context() as ctx:
             ctx.set_exception_listener(told.append)
             threading.Timer(0.2, node.kill).start()

@@ -27,7 +27,7 @@ from carrypost.errors import (
 )
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.reports import NODE_ENDED
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 
 if TYPE_CHECKING:
     from carrypost.jms.context import Context
@@ -44,6 +44,8 @@ class NodeOptions(msgspec.Struct, frozen=True):
     data: Path | None = None
     changes: tuple[str, ...] = ()
     json: bool = False
+    reconnect: bool = False
+    """True if the command waits for a node that ended, and goes on when the node is back."""
 
     def factory(self, *, attach: bool | None = None) -> ConnectionFactory:
         """Return a factory of contexts on that node."""
@@ -51,7 +53,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
         settings: dict[str, Any] = _settings.changed(self.changes)
         if self.data is not None:
             settings["data"] = _settings.absolute(self.data)
-        return ConnectionFactory(self.config, attach=attach, **settings)
+        return ConnectionFactory(self.config, attach=attach, reconnect=self.reconnect, **settings)
 
 
 class Joined:
@@ -67,10 +69,10 @@ class Joined:
         ctx.set_exception_listener(self._hear)
 
     def _hear(self, error: JMSException) -> None:
-        """Tell people of a problem that no call raises; calls raise the end of the node, too."""
+        """Tell people of a problem that no call raises; calls raise the end of the node, too, and the log its loss."""
         if error.error_code == NODE_ENDED:
             self._ended.set()
-        else:
+        elif error.error_code != NODE_LOST:
             _output.say(str(error))
 
     async def has_ended(self) -> bool:

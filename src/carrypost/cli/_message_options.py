@@ -79,8 +79,8 @@ def run(at: _joining.NodeOptions, body: _joining.Body, embedding: str | None = N
 
 
 def node_options(
-    config: Path | None, data: Path | None, changes: list[str], *, json: bool = False
+    config: Path | None, data: Path | None, changes: list[str], *, json: bool = False, reconnect: bool = False
 ) -> _joining.NodeOptions:
     from carrypost.cli._joining import NodeOptions  # noqa: PLC0415 - keeps --help quick
 
-    return NodeOptions(config, data, tuple(changes), json)
+    return NodeOptions(config, data, tuple(changes), json, reconnect)

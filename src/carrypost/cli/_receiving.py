@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.cli import _given, _output, _shown
 from carrypost.cli._exit import Exit
+from carrypost.errors import JMSException
 from carrypost.jms.destinations import ChannelTopic
+from carrypost.jms.provider import NODE_LOST
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -69,8 +71,12 @@ async def read(consumer: Consumer, show: Callable[[Message], None], *, count: in
         if message is None:
             break
         show(message)
-        await message.acknowledge()
         came += 1
+        try:
+            await message.acknowledge()
+        except JMSException as error:
+            if error.error_code != NODE_LOST:  # Else the message comes again, flagged, when the node is back.
+                raise
     return came
 
 

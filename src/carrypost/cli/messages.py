@@ -174,7 +174,7 @@ def sub(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    place = options.node_options(config, data, changes, json=wants_json(json, stream=True))
+    place = options.node_options(config, data, changes, json=wants_json(json, stream=True), reconnect=not end)
     if end:
         if durable is None:
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
@@ -215,7 +215,7 @@ def receive(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.node_options(config, data, changes, json=wants_json(json, stream=True)),
+        options.node_options(config, data, changes, json=wants_json(json, stream=True), reconnect=True),
         functools.partial(_receiving.receive, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 

@@ -7,12 +7,15 @@ acknowledged, and when.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionInProgressException
 from carrypost.jms.modes import SessionMode
+from carrypost.jms.provider import NODE_LOST, is_lost
 from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
 from carrypost.mom.commands import Late
@@ -20,9 +23,14 @@ from carrypost.mom.leases import LEASE_OVER
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
+    from carrypost.model.ids import MessageId
 
 UNACKNOWLEDGED_MAX = 10_000
 """Number of messages that a session may have unacknowledged: a program that never acknowledges gets an exception."""
+_LOST = (
+    "the connection to the node was lost after this program received the message, so that it cannot be acknowledged: "
+    "it comes again, flagged as redelivered"
+)
 _GROUP = 50
 _GROUP_S = 1.0
 """Number of messages, and time, after which DUPS_OK acknowledges a group."""
@@ -36,12 +44,18 @@ class Acknowledgement:
 
     def __init__(self, units: SessionUnitsOfWork) -> None:
         self._units = units
-        self._held: dict[int, None] = {}
-        """Numbers of messages that the program has, in the order in which it got them."""
+        self._held: dict[int, Handed] = {}
+        """Messages that the program has, by number, in the order in which it got them."""
+        self._lost: dict[int, Handed] = {}
+        """Messages that the program had, and did not acknowledge, when its node was lost; without those of which it was
+        informed."""
+        self._again: dict[tuple[int, MessageId], int] = {}
+        """Number of times that the program got a message of a consumer, for those that may come again because the node
+        was lost."""
 
     def consumed(self, handed: Handed) -> None:
         """Note that the program got this message or, with a listener, is done with it."""
-        self._held[handed.number] = None
+        self._held[handed.number] = handed
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - modes that heed the program do
         """Acknowledge a message at the program's request, if the mode leaves that to the program."""
@@ -76,6 +90,28 @@ class Acknowledgement:
         """Forget a message that comes again."""
         self._held.pop(number, None)
 
+    # --- the node is lost ----------------------------------------------------------------------------------
+
+    def interrupted(self, given: Iterable[Handed]) -> None:
+        """Forget everything, as the node is lost; `given`: messages that listeners have."""
+        self.doubt([*self._held.values(), *given])
+        self._lost |= self._held
+        _bound(self._lost)
+        self._held.clear()
+
+    def doubt(self, handed: Iterable[Handed]) -> None:
+        """Note that the program got these messages, and that the node may not know it when they come again."""
+        self._again |= {(each.consumer, each.message): each.count for each in handed}
+        _bound(self._again)
+
+    def flagged(self, handed: Handed) -> Handed:
+        """Return a message with the number of times that the program was given it.
+
+        A restarted node does not know that number for a subscription that is not durable.
+        """
+        before = self._again.pop((handed.consumer, handed.message), 0) if self._again else 0
+        return handed if handed.count > before else msgspec.structs.replace(handed, count=before + 1)
+
 
 class _Automatic(Acknowledgement):
     """Acknowledging without the program."""
@@ -96,13 +132,15 @@ class _Automatic(Acknowledgement):
             if error.error_code == LEASE_OVER:
                 self._units.report(error)
             return self._accept_late(numbers, error)
-        self._units.leave(done)
         done.add_done_callback(partial(self._answered, numbers))
         return done
 
-    def _answered(self, numbers: Collection[int], done: asyncio.Future[None]) -> None:
+    def _answered(self, numbers: Mapping[int, Handed], done: asyncio.Future[None]) -> None:
         error = None if done.cancelled() else done.exception()
-        if error is not None:
+        if is_lost(error) and self._units.provider.reconnects:
+            self.doubt(numbers.values())
+        elif isinstance(error, JMSException):
+            self._units.report(error)
             self._accept_late(numbers, error)
 
     def _accept_late(self, numbers: Collection[int], error: BaseException) -> asyncio.Future[None] | None:
@@ -124,7 +162,7 @@ class AutoAcknowledgement(_Automatic):
         """Acknowledge it in the next turn, with all that were consumed in this one."""
         if not self._held:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._held[handed.number] = None
+        self._held[handed.number] = handed
 
 
 class DupsOkAcknowledgement(_Automatic):
@@ -160,18 +198,21 @@ class ClientAcknowledgement(Acknowledgement):
         """
         if not numbers:
             return
+        handed = [self._held[number] for number in numbers]
         try:
             done = self._units.perform((), Durability.FULL, numbers).done
         except JMSException as error:
             await self._refused(numbers, error)
         else:
             self._forget(numbers)
-            await self._units.conclude(done, partial(self._concluded, numbers, done))
+            await self._units.conclude(done, partial(self._concluded, numbers, handed, done))
 
-    async def _concluded(self, numbers: Collection[int], done: asyncio.Future[None]) -> None:
+    async def _concluded(self, numbers: Collection[int], handed: list[Handed], done: asyncio.Future[None]) -> None:
         try:
             await done
         except JMSException as error:
+            if is_lost(error):
+                self.doubt(handed)
             await self._refused(numbers, error)
 
     async def _refused(self, numbers: Collection[int], error: JMSException) -> None:
@@ -186,13 +227,20 @@ class ClientAcknowledgement(Acknowledgement):
         for number in numbers:
             self._held.pop(number, None)
 
-    async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - one stands for all
-        """Acknowledge all that the session got so far."""
-        await self.acknowledge_all()
+    async def acknowledge(self, number: int) -> None:
+        """Acknowledge all that the session got so far; raises if the node was lost since it got this message."""
+        if number in self._lost:
+            await self.acknowledge_all()
+        self._lost.clear()
+        await self._units.ready()
+        await self._finish(list(self._held))
 
     async def acknowledge_all(self) -> None:
-        """Acknowledge all that the session got so far."""
+        """Acknowledge all that the session got so far; raises, once, if the node was lost since it got some of it."""
         await self._units.ready()
+        if self._lost:
+            self._lost.clear()
+            raise IllegalStateException(_LOST, NODE_LOST)
         await self._finish(list(self._held))
 
 
@@ -202,24 +250,39 @@ class IndividualAcknowledgement(ClientAcknowledgement):
     async def acknowledge(self, number: int) -> None:
         """Acknowledge this one."""
         await self._units.ready()
-        if number in self._held:
-            await self._finish([number])
+        self._check_present(number)
+        handed = self._held.get(number)
+        if handed is not None:
+            try:
+                await self._finish([number])
+            except JMSException as error:
+                if is_lost(error):  # Another try must not look like a success.
+                    self._lost[number] = handed
+                raise
+
+    def _check_present(self, number: int) -> None:
+        if number in self._lost:
+            raise IllegalStateException(_LOST, NODE_LOST)
 
     async def release(self, number: int, delay_us: int) -> None:
         """Let this message come again after `delay_us`, unless it was acknowledged or released."""
         await self._units.ready()
+        self._check_present(number)
         if number in self._held:
             await self._units.outcome(asyncio.ensure_future(self._release(number, delay_us)))
 
     async def _release(self, number: int, delay_us: int) -> None:
-        del self._held[number]
+        handed = self._held.pop(number)
         try:
             if delay_us:
                 await self._units.provider.defer(self._units.session, number, delay_us)
             else:
                 await self._units.provider.recover(self._units.session, (), (number,))
-        except JMSException:
-            self._held[number] = None  # The session has it as before.
+        except JMSException as error:
+            if is_lost(error):
+                self.doubt([handed])
+            else:
+                self._held[number] = handed  # The session has it as before.
             raise
 
 
@@ -232,9 +295,9 @@ class TransactedAcknowledgement(Acknowledgement):
         """True if a commit is under way. Set by the transaction."""
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """The messages that the transaction has received."""
-        return tuple(self._held)
+    def received(self) -> dict[int, Handed]:
+        """The messages that the transaction has received, by number."""
+        return dict(self._held)
 
     def check(self) -> None:
         """Raise while a commit runs, and if the transaction has received too much."""
@@ -254,6 +317,12 @@ _BY_MODE: Mapping[SessionMode, type[Acknowledgement]] = {
     SessionMode.INDIVIDUAL_ACKNOWLEDGE: IndividualAcknowledgement,
     SessionMode.SESSION_TRANSACTED: TransactedAcknowledgement,
 }
+
+
+def _bound(messages: dict[Any, Any]) -> None:
+    """Drop the oldest messages beyond the number that a session may have."""
+    while len(messages) > UNACKNOWLEDGED_MAX:
+        del messages[next(iter(messages))]
 
 
 def acknowledgement_of(mode: SessionMode, units: SessionUnitsOfWork) -> Acknowledgement:

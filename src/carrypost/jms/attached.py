@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 from msgspec import Raw
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
-from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
+from carrypost.jms.reconnecting import ReconnectingProvider
 from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_node_info
 from carrypost.node.control import calls
 from carrypost.node.control.client import Caller
@@ -52,7 +53,7 @@ class _Line(Caller):
             case calls.Clock():
                 provider.ahead_us = frame.ahead_us
             case calls.Ended():
-                self.end(IllegalStateException(frame.reason))
+                self.end(IllegalStateException(frame.reason, NODE_ENDED))
             case calls.Refusal() if frame.number >= 0:
                 fault = Fault(frame.error, frame.text, frame.error_code, frame.state, frame.position)
                 self.fail(frame.number, fault.raised())
@@ -68,9 +69,13 @@ class _Line(Caller):
         """Fail every call, and end what was open on the node. Only before the welcome is that a `NoNodeError`."""
         first = self.ended is None
         if not isinstance(error, JMSException) and (self._provider.welcomed or not isinstance(error, NoNodeError)):
-            translated = IllegalStateException(str(error))
+            translated = IllegalStateException(str(error), NODE_ENDED)
             translated.__cause__ = error
             error = translated
+        if self._provider.welcomed:
+            unanswered = _unanswered(error)
+            for number in list(self._open):
+                self.fail(number, unanswered)
         super().end(error)
         if first:
             self._provider.node_ended(str(error))
@@ -117,6 +122,11 @@ class AttachedProvider(RemoteProvider):
     def welcomed(self) -> bool:
         """True if the node has introduced itself."""
         return self._node_info is not None
+
+    @property
+    def is_over(self) -> bool:
+        """True if the node is gone, or the connection to it is closed."""
+        return self.line.ended is not None
 
     async def close(self) -> None:
         """Disconnect, once the node has answered everything."""
@@ -253,6 +263,13 @@ class AttachedProvider(RemoteProvider):
             program.node_ended(reason)
 
 
+def _unanswered(error: CarrypostError) -> IllegalStateException:
+    """Return the error of a call that the node was to answer when it ended."""
+    made = IllegalStateException(f"{error}: it is not known whether this call, which it did not answer, had an effect")
+    made.error_code, made.__cause__ = NODE_LOST, error
+    return made
+
+
 def _fail(future: asyncio.Future[Any], error: CarrypostError) -> None:
     future.set_exception(error)
     future.exception()  # It counts as seen: its caller may be gone.
@@ -262,39 +279,53 @@ class _Shared:
     """A connection in use."""
 
     def __init__(self) -> None:
-        self.provider: AttachedProvider | None = None
+        self.provider: AttachedProvider | ReconnectingProvider | None = None
         self.users = 0
         self.changing = asyncio.Lock()
 
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Path, float], _Shared]] = WeakKeyDictionary()
 
 
 class AttachedNode:
-    """Source from which contexts get a node that runs elsewhere."""
+    """Source from which contexts get a node that runs elsewhere.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `reconnect_s` is the time for which they wait for that node when it is gone; 0: it is gone for good.
+    """
+
+    def __init__(self, path: Path, reconnect_s: float = 0.0) -> None:
+        self._path, self._reconnect_s = path, reconnect_s
+        self._key = path, reconnect_s
 
     async def acquire(self) -> Provider:
         """Return the provider. The first caller attaches; raises `NoNodeError` if no node answers."""
-        found = _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(self._path, _Shared())
+        found = _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(self._key, _Shared())
         found.users += 1
         try:
             async with found.changing:
-                if found.provider is None or found.provider.line.ended is not None:
-                    found.provider = await AttachedProvider.open(self._path)
+                if found.provider is None or found.provider.is_over:
+                    found.provider = await self._attach()
+                elif isinstance(found.provider, ReconnectingProvider):
+                    found.provider.check_present()
                 return found.provider
         except BaseException:
             await self.release()
             raise
+
+    async def _attach(self) -> AttachedProvider | ReconnectingProvider:
+        first = await AttachedProvider.open(self._path)
+        if not self._reconnect_s:
+            return first
+        return ReconnectingProvider.of(
+            first, lambda: AttachedProvider.open(self._path), str(self._path), self._reconnect_s
+        )
 
     def unhandled(self, error: JMSException) -> None:
         """Ignore the error, which the log has already."""
 
     async def release(self) -> None:
         """Release the provider; the last user closes the connection."""
-        found = _shared[asyncio.get_running_loop()][self._path]
+        found = _shared[asyncio.get_running_loop()][self._key]
         found.users -= 1
         async with found.changing:
             if found.users:
@@ -303,4 +334,4 @@ class AttachedNode:
             if provider is not None:
                 await provider.close()
             if not found.users:  # A caller that came meanwhile waits for the lock, and attaches again.
-                _shared[asyncio.get_running_loop()].pop(self._path, None)
+                _shared[asyncio.get_running_loop()].pop(self._key, None)

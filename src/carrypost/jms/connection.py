@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
 from carrypost.jms.caller import Caller
-from carrypost.jms.reports import NODE_ENDED, Reports, unserved
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST
+from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
@@ -178,6 +179,19 @@ class Connection:
             session.node_ended(reason)
         if self.reports.listener is not None:  # Else the next call that needs the node raises it.
             self.reports.report(JMSException(reason, NODE_ENDED))
+
+    def interrupted(self, reason: str, through: int) -> None:
+        """Keep everything for the return of the node, except the messages that it handed over."""
+        self._overlays.clear()
+        for session in list(self._sessions.values()):
+            session.interrupted(reason, through)
+        if self.reports.listener is not None:  # Else the log has it.
+            self.reports.report(JMSException(f"{reason}; trying to reach it again", NODE_LOST))
+
+    def resumed(self) -> None:
+        """Go on, as the node is back."""
+        for session in list(self._sessions.values()):
+            session.resumed()
 
     def lost(self, lost: ClaimLost) -> None:
         """Report lost messages, the less often the more there are: there may have been no consumer for weeks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
@@ -22,6 +23,7 @@ from carrypost.jms.caller import Caller
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
+from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.embedded import EmbeddedNode
 from carrypost.jms.modes import SessionMode
 from carrypost.node.folder import NodeFolder
@@ -53,8 +55,13 @@ class ConnectionFactory:
     `config` is the node's settings file (TOML), the same as for ``carrypost node``; further keywords are settings that
     win over it: ``ConnectionFactory(data="my-node", altruistic=True)``, and those of a table as a dict,
     ``udp={"port": 4000}``. Without any, the node is that of this user. ``"unix:PATH"`` in place of a file attaches to
-    the node at that socket. `client_id` is the program's name for durable
-    subscriptions. `privilege` is a function that says which of two messages matters more, where not all can be kept.
+    the node at that socket. `client_id` is the program's name for durable subscriptions.
+
+    `reconnect` is for programs that are attached. By default their contexts outlive a restart of the node: they wait
+    for it, and go on. A number of seconds, or a `timedelta`, limits that wait. With False, the end of the node ends
+    its contexts.
+
+    `privilege` is a function that says which of two messages matters more, where not all can be kept.
     Factories of one folder share its node. There are no users and passwords: giving one raises `JMSSecurityException`.
     """
 
@@ -66,6 +73,7 @@ class ConnectionFactory:
         config: str | os.PathLike[str] | None = None,
         *,
         attach: bool | None = None,
+        reconnect: bool | Duration = True,
         client_id: str | None = None,
         privilege: Privilege | None = None,
         user: str | None = None,
@@ -98,6 +106,7 @@ class ConnectionFactory:
             )
         self._settings = load(None if config is None else Path(config), os.environ, keywords)
         self._joining = _Joining(self._settings, privilege, attach, waits=socket is None)
+        self._joining.reconnect_s = _reconnect_s(reconnect)
         self._joining.unheeded = sorted(set(settings) - {*_PLACES})
 
     def __repr__(self) -> str:
@@ -133,6 +142,8 @@ class _Joining:
     ) -> None:
         self._settings, self._privilege, self._attach, self._waits = settings, privilege, attach, waits
         self.mode: Mode | None = None
+        self.reconnect_s = 0.0
+        """Time for which attached contexts wait for a node that is gone."""
         self.unheeded: list[str] = []
         """Settings that the program gave, and that only a node of its own would use."""
 
@@ -159,7 +170,7 @@ class _Joining:
 
     async def _join_running(self) -> tuple[AttachedNode, Provider]:
         """Attach to a node that runs; raise `NoNodeError` if none does."""
-        running = AttachedNode(self._settings.control)
+        running = AttachedNode(self._settings.control, self.reconnect_s)
         provider = await running.acquire()
         if self._privilege is not None:
             await running.release()
@@ -227,6 +238,13 @@ class _Joined:
 
     def unhandled(self, error: JMSException) -> None:
         """Ignore the error, which the log has already."""
+
+
+def _reconnect_s(given: bool | Duration) -> float:
+    """Return the time for which programs wait for a node that is gone."""
+    if isinstance(given, bool):
+        return math.inf if given else 0.0
+    return seconds(given, "reconnect")
 
 
 def _check_anonymous(user: object, password: object) -> None:

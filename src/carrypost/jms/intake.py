@@ -32,6 +32,7 @@ from carrypost.errors import IllegalStateException, JMSException, ListenerExcept
 from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
+from carrypost.jms.provider import is_lost
 from carrypost.model.address import addressee, written
 
 if TYPE_CHECKING:
@@ -116,27 +117,38 @@ class Intake:
             await inbox.ready()
             until = None if limit_s is None else asyncio.get_running_loop().time() + limit_s
             while not self.closed:
-                if not self._prefetch and not self.waiting:
-                    await self._fetch(at_once=limit_s == 0)
-                if self.waiting and inbox.delivers:
-                    found = await self._read_first(kind, count)
-                    if found:
-                        return found
-                elif not self.waiting and inbox.go_on():
-                    # With no time to wait, the answer is what the node has now: let it hand that
-                    # over before the decision.
-                    if limit_s == 0:
-                        await inbox.units.settled()
-                elif limit_s == 0:
+                found = await self._look(limit_s, kind, count)
+                if found:
+                    return found
+                if found is None and limit_s == 0:
                     await asyncio.sleep(0)  # A program that asks again and again lets others go on.
                     return []
-                elif not await self._news(until):
+                if found is None and not await self._news(until):
                     return []
             if inbox.ended:
                 raise IllegalStateException(inbox.ended)
             return []
         finally:
             self.receiving = False
+
+    async def _look(self, limit_s: float | None, kind: type | None, count: int) -> list[tuple[Handed, Message]] | None:
+        """Read what waits; none if it may be worth looking again at once, None if there is nothing before any news."""
+        inbox = self._inbox
+        try:
+            if not self._prefetch and not self.waiting and not inbox.away:
+                await self._fetch(at_once=limit_s == 0)
+            if self.waiting and inbox.delivers:
+                return await self._read_first(kind, count)
+            if not self.waiting and inbox.go_on():
+                # With no time to wait, the answer is what the node has now: let it hand that over
+                # before the decision.
+                if limit_s == 0:
+                    await inbox.units.settled()
+                return []
+        except JMSException as error:
+            if not is_lost(error):  # Else what waited comes again, or the node is gone for good.
+                raise
+        return None
 
     def check_receiving(self) -> None:
         """Raise `IllegalStateException` unless the program may receive here."""
@@ -219,7 +231,7 @@ class Intake:
 
     def _ask_for_one(self) -> None:
         """Ask for a message, unless one was asked for already, or waits here."""
-        if not self._fetching and not self.waiting and self._inbox.delivers:
+        if not self._fetching and not self.waiting and self._inbox.delivers and not self._inbox.away:
             self._fetching = True
             self._credit(1, self._fetch_bytes)
 
@@ -246,6 +258,7 @@ class Intake:
 
     def hand(self, handed: Handed, body: bytes | None) -> None:
         """Add a message, with its body if that came along, and wake a waiting `receive`."""
+        handed = self._inbox.acknowledgement.flagged(handed)
         self.waiting.append(handed)
         if body is not None:
             self._bodies[handed.number] = body
@@ -301,7 +314,22 @@ class Intake:
             self._bodies.pop(dropped.number, None)
             self._replenish(dropped)
 
+    def interrupted(self) -> None:
+        """Drop everything that waits, with all credit, as the node is lost."""
+        self.waiting.clear()
+        self._bodies.clear()
+        self._fetching, self._fetch_bytes = False, self._prefetch_bytes
+        self._used = self._used_bytes = 0
+
+    def resumed(self) -> None:
+        """Ask for messages again, as the node is back."""
+        if self._prefetch:
+            self._credit(self._prefetch, self._prefetch_bytes)
+        self.wake()
+
     def _replenish(self, handed: Handed) -> None:
+        if handed.number <= self._inbox.through:
+            return  # Its credit was dropped with the node that handed it over.
         if not self._prefetch:
             # The bytes that this message used are given back with the next request, so that the
             # credit at the node stays the same.
@@ -354,6 +382,12 @@ class Inbox:
         self.draining = False
         self.ended = ""
         """Reason why the node is gone, if it is."""
+        self.away = False
+        """True while the node is gone, and expected back."""
+        self.through = 0
+        """Messages up to this number were handed over before the node was last lost."""
+        self.given: Handed | None = None
+        """The message that a listener is being called with."""
         self.given_up = 0
         """Messages that the program failed with too often, in this life or in earlier ones."""
         self._reports = reports
@@ -450,6 +484,20 @@ class Inbox:
         """Drop messages that were on their way when the node returned everything: they come again, too."""
         for each in self.intakes.values():
             each.drop_through(number)
+
+    def interrupted(self, through: int) -> None:
+        """Drop all messages, as the node is lost: those up to the number `through` come again."""
+        self._hold_back()
+        self.acknowledgement.interrupted([] if self.given is None else [self.given])
+        self.through, self.away, self._alone = through, True, False
+        for each in self.intakes.values():
+            each.interrupted()
+
+    def resumed(self) -> None:
+        """Ask for messages again, as the node is back."""
+        self.away = False
+        for each in self.intakes.values():
+            each.resumed()
 
     # --- dead letters --------------------------------------------------------------------------------------
 

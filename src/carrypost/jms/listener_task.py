@@ -82,6 +82,8 @@ class ListenerTask:
 
     async def _return(self, intake: Intake, handed: Handed, error: Exception) -> None:
         """Report why a message could not be given to its listener, and let it come again after a while."""
+        if handed.number <= self._inbox.through:
+            return  # The node was lost meanwhile, and it comes again.
         if isinstance(error, JMSException):
             self._reports.report(error)
         else:
@@ -110,7 +112,12 @@ class ListenerTask:
         if message is None:
             intake.was_taken(handed)
         elif self._inbox.acknowledgement.retries:
-            if await self._tried(intake, listener, handed, message):
+            self._inbox.given = handed
+            try:
+                consumed = await self._tried(intake, listener, handed, message)
+            finally:
+                self._inbox.given = None
+            if consumed and handed.number > self._inbox.through:
                 self._inbox.acknowledgement.consumed(handed)
             intake.was_taken(handed)
         else:
@@ -130,13 +137,15 @@ class ListenerTask:
             error = await self._called(listener, message)
             if error is None:
                 return True
+            if handed.number <= self._inbox.through:
+                return False  # The node was lost meanwhile, and it comes again.
             if handed.count >= tries:
                 await self._inbox.give_up(handed.number, given_up(message, handed.count, error))
                 return False
             if await self._pause(handed.count):
                 return False
             count = await units.provider.retry(units.session, handed.number)
-            handed = msgspec.structs.replace(handed, count=count)
+            handed = self._inbox.given = msgspec.structs.replace(handed, count=count)
             again = await intake.read(handed) if count else None
             if again is None:
                 return False  # It expired.

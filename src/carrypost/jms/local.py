@@ -31,7 +31,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.host_commands import HostCommand, translating
-from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
@@ -172,7 +172,7 @@ class LocalProvider(Provider):
     def end(self, reason: str) -> None:
         """Inform everything that waits that the node is gone."""
         self._ended = reason
-        error = IllegalStateException(reason)
+        error = IllegalStateException(reason, NODE_LOST)
         for number in list(self._unanswered):
             self._fail(number, error)
         for waiting in self._awaited:
@@ -462,7 +462,7 @@ class LocalProvider(Provider):
 
     def _host(self) -> Host:
         if self._ended:
-            raise IllegalStateException(self._ended)
+            raise IllegalStateException(self._ended, NODE_ENDED)
         return self._driver.command()
 
     @property

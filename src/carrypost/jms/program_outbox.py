@@ -19,6 +19,7 @@ from msgspec import Raw
 from carrypost.errors import JMSException
 from carrypost.events import Browsed
 from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
+from carrypost.jms.provider import Program
 from carrypost.jms.values import NEWS
 from carrypost.node.control import calls
 from carrypost.node.control.framing import PART_BYTES
@@ -218,7 +219,7 @@ def cut(part: Browsed) -> Iterator[Browsed]:
     yield Browsed(part.number, tuple(some), part.taken_us, part.complete)
 
 
-class ProgramConnection:
+class ProgramConnection(Program):
     """One connection of a program, to which the provider reports events."""
 
     def __init__(self, outbox: ProgramOutbox) -> None:

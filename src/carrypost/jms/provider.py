@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
@@ -24,6 +24,16 @@ from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest
 from carrypost.mom.discovery import Discovered
 from carrypost.mom.names.namespace import Bind, Binding
 from carrypost.mom.placement import PlaceAnswered
+
+NODE_LOST = "NODE_LOST"
+"""The `error_code` of calls that the node was to answer when it ended, and of messages that it handed over before."""
+NODE_ENDED = "NODE_ENDED"
+"""The `error_code` of everything after the end of a node to which there is no way back."""
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Return True if the node ended before it answered, or is gone."""
+    return isinstance(error, JMSException) and error.error_code in {NODE_LOST, NODE_ENDED}
 
 
 class Program(Protocol):
@@ -52,6 +62,17 @@ class Program(Protocol):
 
     def node_ended(self, reason: str) -> None:
         """Note that the node is gone, with everything that was open on it."""
+
+    def interrupted(self, reason: str, through: int) -> None:  # noqa: ARG002 - most programs never hear it
+        """Note that the node is gone for a while. All messages up to the number `through` are void, and come again.
+
+        Only a provider that reconnects calls this, and `resumed`.
+        """
+        return
+
+    def resumed(self) -> None:
+        """Note that the node is back, with all connections, sessions and consumers. No consumer has credit yet."""
+        return
 
 
 class NodeInfo(NamedTuple):
@@ -85,6 +106,9 @@ class Performed(NamedTuple):
 
 class Provider(Protocol):
     """The messaging of one node."""
+
+    reconnects: ClassVar[bool] = False
+    """True if it outlives the node: then messages that were not acknowledged come again to the same program."""
 
     @property
     def node_info(self) -> NodeInfo:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import Source
 
 ExceptionListener = Callable[[JMSException], Awaitable[None] | None]
-NODE_ENDED = "NODE_ENDED"
-"""The `error_code` of the exception that reports the end of the node."""
 _log = logging.getLogger("carrypost.jms")
 
 

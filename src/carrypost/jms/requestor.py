@@ -34,6 +34,7 @@ from carrypost.jms.messages import Message, headers
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.producer import Body
+from carrypost.jms.provider import is_lost
 from carrypost.jms.send_options import send_options
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
@@ -180,10 +181,11 @@ class Requestor:
         await provider.remember_request(correlation, deadline_us)
         try:
             sent = await session.send(destination, body, sending)
-        # A cancelled task may have sent the request, so that it stays recorded; an error means that
-        # it was not sent.
-        except JMSException:  # A cancelled caller may have sent it.
-            await provider.forget_request(correlation)
+        # A cancelled task may have sent the request, and so may one whose node was lost: the request
+        # stays recorded. Any other error means that it was not sent.
+        except JMSException as error:
+            if not is_lost(error):
+                await provider.forget_request(correlation)
             raise
         return Request(self, correlation, deadline_us, sent)
 
@@ -221,12 +223,12 @@ class Requestor:
             f"no request {correlation_id!r} is open here: its reply was received, it timed out, or it was never sent"
         )
 
-    async def consumer(self, correlation: str) -> Consumer:
+    async def consumer(self, correlation: str, prefetch: int = 1) -> Consumer:
         """Open a consumer of the replies to one request."""
         session = await self._session()
         selector = f"JMSCorrelationID = {quoted(correlation)}"
         # One message at a time: further replies stay in the queue, and are not handed over in vain.
-        wanted = ConsumerOptions(destination=await self._replies(), selector=selector, prefetch=1)
+        wanted = ConsumerOptions(destination=await self._replies(), selector=selector, prefetch=prefetch)
         return Consumer(session, await session.consume(wanted))
 
     def left_s(self, deadline_us: int, limit_s: float | None) -> float:
@@ -236,9 +238,22 @@ class Requestor:
 
     async def finish(self, correlation: str, reply: Message | None) -> None:
         """Consume the reply, if there is one, and close its request, in one batch."""
-        # Both calls in one turn of the loop, so that the node writes them in one batch.
-        forgotten = self._connection.opened.provider.forget_request(correlation)
-        await asyncio.gather(*([] if reply is None else [reply.acknowledge()]), forgotten)
+        while True:
+            # Both calls in one turn of the loop, so that the node writes them in one batch.
+            forgotten = self._connection.opened.provider.forget_request(correlation)
+            try:
+                await asyncio.gather(*([] if reply is None else [reply.acknowledge()]), forgotten)
+            except JMSException as error:
+                if not is_lost(error):
+                    raise
+                reply = await self._again(correlation)
+            else:
+                return
+
+    async def _again(self, correlation: str) -> Message | None:
+        """Return the reply that a node hands over again because it was lost before it was acknowledged, if it does."""
+        async with await self.consumer(correlation, prefetch=0) as consumer:
+            return await consumer.receive_no_wait()
 
 
 async def reply(session: Session, request: object, body: Body, time_to_live: Duration | None) -> Sent:

@@ -315,6 +315,17 @@ class Sends:
             if len(self._early) > _EARLY_MAX:
                 del self._early[next(iter(self._early))]
 
+    @property
+    def awaited(self) -> list[MessageId]:
+        """The messages of which more may be heard."""
+        return [message for message, sent in self._sends.items() if not sent._last]
+
+    def end_one(self, message: MessageId, reason: str) -> None:
+        """Hear of nothing more about one message."""
+        sent = self._sends.pop(message, None)
+        if sent is not None:
+            sent._end(reason)
+
     def end(self, reason: str) -> None:
         """Hear of nothing more, as the session is over."""
         for sent in list(self._sends.values()):

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
     from carrypost.jms.reports import Reports
     from carrypost.jms.temporary import Temporaries
+    from carrypost.model.ids import MessageId
 
 CONTEXT_CLOSED = "this context is closed: create another"
 CONSUMER_CLOSED = "this consumer is closed: create another"
@@ -90,7 +91,7 @@ class Session:
         """None where there are no transactions."""
         self._enumerations: dict[int, Enumeration] = {}
         self._releases: set[asyncio.Task[None]] = set()
-        """Tasks of messages that come again after a while."""
+        """Tasks of messages that come again after a while, and of asking for receipts."""
         self._sent = 0
         self._in_a_row = 0
 
@@ -313,6 +314,34 @@ class Session:
         unread = self.inbox.pop_unread()
         self.acknowledgement.forget()
         self.inbox.drop_through(await self.units.provider.recover(self.number, unread, None))
+
+    # --- the node goes, and returns ------------------------------------------------------------------------
+
+    def interrupted(self, reason: str, through: int) -> None:
+        """Drop what the node handed over up to the number `through`, as it is gone for a while."""
+        if self.transaction is not None:
+            self.transaction.interrupted()
+        self.inbox.interrupted(through)
+        for task in self._releases:
+            task.cancel()
+        for enumeration in self._enumerations.values():
+            enumeration.end(reason)
+        self._enumerations.clear()
+
+    def resumed(self) -> None:
+        """Go on, as the node is back."""
+        self.inbox.resumed()
+        if messages := self.sends.awaited:
+            task = asyncio.get_running_loop().create_task(self._follow(messages))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    async def _follow(self, messages: list[MessageId]) -> None:
+        """Ask the node for receipts of messages that were sent before it was lost."""
+        with suppress(JMSException):  # The node is lost again, or the session closed.
+            for message in messages:
+                if await self.units.provider.followed(self.number, message) is None:
+                    self.sends.end_one(message, "the node was restarted, and does not track this message any more")
 
     # --- the end -------------------------------------------------------------------------------------------
 

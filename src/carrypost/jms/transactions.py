@@ -13,19 +13,27 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from carrypost.errors import JMSException, TransactionInProgressException, TransactionRolledBackException
+from carrypost.errors import (
+    IllegalStateException,
+    JMSException,
+    TransactionInProgressException,
+    TransactionRolledBackException,
+)
+from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledgement import TransactedAcknowledgement
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.intake import Inbox
 from carrypost.jms.mapping import stamp
-from carrypost.jms.provider import Performed
+from carrypost.jms.provider import NODE_LOST, Performed, is_lost
 from carrypost.jms.sent import Sends, Sent
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 
 _ROLLED_BACK = "its transaction was rolled back"
+_INTERRUPTED = "the connection to the node was lost since the transaction began"
+_IN_DOUBT = "the node ended before it answered the commit, and it is not known whether the message was sent"
 
 
 class Drafted(NamedTuple):
@@ -51,6 +59,8 @@ class Transaction:
         self._in_block = False
         self._received = False
         """True if the transaction that is about to end received anything."""
+        self._broken = False
+        """True if the node was lost since the transaction began to receive or send: it cannot be committed."""
 
     async def send(
         self, draft: Draft, message: object, destination: Destination, listener: CompletionListener | None
@@ -71,34 +81,56 @@ class Transaction:
         """
         await self._units.ready()
         self._acknowledgement.check_idle()
-        drafts, numbers = self._drafts, self._acknowledgement.numbers
-        if not drafts and not numbers:
+        if self._broken:
+            await self._units.outcome(asyncio.ensure_future(self._refused(JMSException(_INTERRUPTED, NODE_LOST))))
+            return
+        drafts, received = self._drafts, self._acknowledgement.received
+        if not drafts and not received:
             return
         self._acknowledgement.committing = True
         try:
-            performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
+            performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, received)
         except JMSException as refusal:
             await self._units.outcome(asyncio.ensure_future(self._refused(refusal)))
             return
         if performed.sent.done() and performed.sent.exception() is None:
             sends = self._begun(drafts, performed.sent)
-            await self._units.conclude(performed.done, partial(self._end, sends, performed.done))
+            await self._units.conclude(performed.done, partial(self._end, sends, received, performed.done))
         else:
-            await self._units.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
+            await self._units.outcome(asyncio.ensure_future(self._commit(drafts, received, performed)))
 
-    async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
+    def interrupted(self) -> None:
+        """Forget what was sent, as the node is lost: the commit will raise. One that is under way raises by itself."""
+        if not self._acknowledgement.committing:
+            self._broken = self._broken or bool(self._drafts or self._acknowledgement.received)
+            self.abandon()
+
+    async def _commit(self, drafts: list[Drafted], received: dict[int, Handed], performed: Performed) -> None:
         """Wait for what its messages were sent with, then for the disk: in a task of its own."""
         try:
             with self._sends:
                 await asyncio.wait([performed.sent])
                 sends = self._begun(drafts, performed.sent)
         except JMSException as error:
+            if is_lost(error):
+                self._doubt(drafts, received)
+                raise
             await self._refused(error)
         except BaseException:
             self._acknowledgement.committing = False
             raise
         else:
-            await self._end(sends, performed.done)
+            await self._end(sends, received, performed.done)
+
+    def _doubt(self, drafts: list[Drafted], received: dict[int, Handed]) -> None:
+        """Begin the next transaction, because the node ended and it is not known whether it did this one."""
+        self._drafts = []
+        for each in drafts:
+            self._sends.failed(each.sent, _IN_DOUBT)
+            self._complete(each, IllegalStateException(_IN_DOUBT, NODE_LOST))
+        self._acknowledgement.doubt(received.values())
+        self._acknowledgement.forget()
+        self._acknowledgement.committing = False
 
     async def _refused(self, error: JMSException) -> None:
         """Roll back, because the node refused the commit and did nothing of it; raise the reason."""
@@ -117,18 +149,23 @@ class Transaction:
     ) -> list[tuple[Drafted, Descriptor | None]]:
         """Begin the next transaction, because the node has the last one. Returns the descriptor of each send."""
         sends = _made(drafts, sent.result())
-        self._received = bool(self._acknowledgement.numbers)
+        self._received = bool(self._acknowledgement.received)
         for each, descriptor in sends:
             self._sends.follow(each.sent, descriptor)
         self._drafts = []
         self._acknowledgement.forget()
         return sends
 
-    async def _end(self, sends: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
+    async def _end(
+        self, sends: list[tuple[Drafted, Descriptor | None]], received: dict[int, Handed], done: asyncio.Future[None]
+    ) -> None:
         """Note that it is durable, or was undone."""
         try:
             await done
         except JMSException as error:
+            if is_lost(error):
+                self._doubt([each for each, _ in sends], received)
+                raise
             self._fail([each for each, _ in sends])
             await self._roll_back()
             raise TransactionRolledBackException(f"the transaction was rolled back: {error}") from error
@@ -171,7 +208,8 @@ class Transaction:
     def _forget(self) -> None:
         """Forget what was sent and what was received: the next transaction begins."""
         self.abandon()
-        self._received = bool(self._acknowledgement.numbers)
+        self._broken = False
+        self._received = bool(self._acknowledgement.received)
         self._acknowledgement.forget()
 
     def abandon(self) -> None:
@@ -198,6 +236,8 @@ class Transaction:
     async def _roll_back(self) -> None:
         if self._received:
             self._inbox.pause.begin()
+        if self._inbox.away:
+            return  # The next session of the node has nothing of it.
         unread = self._inbox.pop_unread()
         self._inbox.drop_through(await self._units.provider.rollback(self._units.session, unread))
 

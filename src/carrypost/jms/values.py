@@ -23,10 +23,11 @@ from carrypost.model.descriptor import Descriptor
 
 _SENT_AS = {"deliver": "take"}
 """Names on the wire of methods that are called differently here."""
-_HERE = frozenset({"now_us", "room", "abandon"})
-"""Methods of a provider that are no calls.
+_HERE = frozenset({"now_us", "room", "abandon", "interrupted", "resumed"})
+"""Methods of a provider or a program that are no calls.
 
-A program knows the time, and waits while the node says that it is busy. One that is gone says nothing.
+A program knows the time, and waits while the node says that it is busy. One that is gone says nothing. It notices
+itself that its node is gone, or back.
 """
 _encode = msgspec.msgpack.Encoder().encode
 

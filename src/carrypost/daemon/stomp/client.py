@@ -37,7 +37,7 @@ from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.pause import pause_s
-from carrypost.jms.provider import Perform
+from carrypost.jms.provider import Perform, Program
 from carrypost.jms.queue_declaration import ANYONE, declare, declared
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
@@ -86,7 +86,7 @@ class Options(NamedTuple):
     heart_beat_ms: int = 10_000
 
 
-class Client:
+class Client(Program):
     """A client, from its first frame to the end of its connection; a `Program` to the node."""
 
     def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies) -> None:
