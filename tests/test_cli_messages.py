@@ -304,6 +304,8 @@ def test_what_the_node_refuses_is_a_mistake_and_names_what_is_near(noded: Shell)
     code, sentence = noded.refusal("sub", "-t", "x", "--select", "a = = 3")
     assert (code, "5" in sentence) == (2, True), "the position"
     assert noded.refusal("pub", "-t", "village.>", "hello")[0] == 2
+    code, sentence = noded.refusal("pub", "-t", "village.roads", "hello", "--ttl", "60d")
+    assert (code, "at most 30 days on this node (lifetime_s_max), not 60 days" in sentence) == (2, True)
     assert noded.refusal("unbind", "queue/Carl")[0] == 2
     assert noded.refusal("unbind", "carl")[0] == 2
     assert noded.refusal("sub", "--durable", "none", "--end") == (2, "there is no durable subscription 'none' here")

@@ -261,6 +261,23 @@ def test_a_bad_script_is_named_with_file_and_line(tmp_path: Path, row: str, said
     assert said in str(raised.value)
 
 
+def test_a_lifetime_that_nodes_would_refuse_is_refused_before_the_run(tmp_path: Path) -> None:
+    most = "[settings]\nlifetime_s_max = 60\n"
+    nodes = emulated.nodes(tmp_path, "a,0,", "b,0,")
+    workload = "[[workload]]\nkind = 'broadcast'\nlifetime_s = 61\n"
+    group = "[[nodes.group]]\nname = 'careful'\nnames = ['b']\n[nodes.group.settings]\nlifetime_s_max = 60\n"
+    for tables, said in (
+        ((nodes, workload, most), "workload.0.lifetime_s must be at most 60 (lifetime_s_max), not 61"),
+        (
+            (nodes, group, emulated.script(tmp_path, "1,a,m,10,90", "2,b,n,10,90")),
+            "publish.csv, line 3: lifetime must be at most 60 (lifetime_s_max of 'b'), not 90",
+        ),
+    ):
+        with pytest.raises(LocalError) as raised:
+            emu.run(emulated.scenario(tmp_path, *tables))
+        assert said in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("tables", "said"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import ConfigError, LocalError, PatternError, PayloadError, StateError
+from carrypost.errors import ConfigError, IllegalArgumentException, LocalError, PatternError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Refused, Stored
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
 from carrypost.gossip.wire.payloads import fill_payloads
@@ -491,7 +491,7 @@ def test_received_pieces_leave_in_batches() -> None:
         (None, 10, None, 10),
         (None, 10, 20, 10),
         (5, 10, 20, 5),
-        (50, 10, 20, 20),
+        (20, 10, 20, 20),
         (None, None, 20, 20),
         (None, 50, 20, 20),
     ],
@@ -507,6 +507,13 @@ def test_a_lifetime_is_the_one_asked_for_or_the_default_within_the_longest(
     expected = None if expected_s is None else SECOND + round(expected_s * SECOND)
     assert stored.descriptor.deadline_us == expected
     assert stored.descriptor.created_us == SECOND
+
+
+def test_a_longer_lifetime_than_the_longest_is_refused_and_nothing_is_stored() -> None:
+    hand = ready(lifetime_s_max=20)
+    with pytest.raises(IllegalArgumentException, match=r"at most 20 s on this node \(lifetime_s_max\), not 1 minute"):
+        hand.publish(lifetime_us=60 * SECOND)
+    assert hand.host.copies == 0
 
 
 @pytest.mark.parametrize(

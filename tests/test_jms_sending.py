@@ -12,11 +12,13 @@ from tests.jms_scenes import NEWS, got, scene
 
 from carrypost import (
     BytesMessage,
+    IllegalArgumentException,
     MapMessage,
     Message,
     MessageFormatException,
     ObjectMessage,
     SendState,
+    SessionMode,
     StreamMessage,
     TextMessage,
     testing,
@@ -126,3 +128,33 @@ async def test_a_send_that_is_never_awaited_is_warned_of(net: testing.Network) -
     async with net.context("a") as ctx:
         with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.send' was never awaited"):
             ctx.create_producer().send(NEWS, "x")  # type: ignore[unused-awaitable]
+
+
+@scene("a", "b", lifetime_s_max=30 * 86_400.0)
+async def test_a_lifetime_beyond_the_nodes_is_refused_by_every_call_with_the_limit(net: testing.Network) -> None:
+    refused = pytest.raises(
+        IllegalArgumentException, match=r"at most 30 days on this node .lifetime_s_max., not 60 days"
+    )
+    async with net.context("a") as ctx, net.context("a", SessionMode.SESSION_TRANSACTED) as transacted:
+        producer = ctx.create_producer().set_time_to_live(days=60)
+        for send in (
+            lambda: ctx.send(NEWS, "x", time_to_live=60 * 86_400),
+            lambda: producer.send(NEWS, "x"),
+            lambda: transacted.send(NEWS, "x", time_to_live=60 * 86_400),
+            lambda: ctx.request(NEWS, "x", time_to_live=60 * 86_400),
+        ):
+            with refused:
+                await send()
+        assert net.host("a").copies == 0
+        sent = await producer.send(NEWS, "x", time_to_live=30 * 86_400)
+        assert sent.expiration == pytest.approx(net.now + 30 * 86_400)
+
+
+@scene("a", "b", lifetime_s_max=3_600.0, skew_s_max=60.0)
+async def test_a_reply_to_a_node_whose_clock_is_ahead_lives_as_long_as_this_node_allows(net: testing.Network) -> None:
+    async with net.context("a") as here, net.context("b") as there:
+        net._driver("a").step_clock(30_000_000)  # noqa: SLF001 - clocks go wrong in emulations, and no program sets them
+        asked = await there.create_consumer(NEWS)
+        request = await here.request(NEWS, "how are you?", time_to_live=3_600)
+        await there.reply(await got(asked), "fine")
+        assert (await request.reply()).get_body(str) == "fine"

@@ -234,6 +234,16 @@ def test_a_fault_is_one_error_with_the_receipt_and_the_end_and_the_next_client_i
     play()
 
 
+@scene("a", lifetime_s_max=3_600.0)
+async def test_a_message_that_would_expire_too_late_is_refused_with_the_limit(net: testing.Network) -> None:
+    wire = Wire(net, "a")
+    await wire.connect()
+    await wire.feed(f"SEND\ndestination:/topic/a\nexpires:{round(net.now * 1_000) + 3_600_000}\nreceipt:in time\n\n^")
+    assert wire.take("RECEIPT").headers["receipt-id"] == "in time"
+    late = f"SEND\ndestination:/topic/a\nexpires:{round(net.now * 1_000) + 7_200_000}\nreceipt:x\n\n^"
+    await wire.error(late, "at most 1 hour on this node (lifetime_s_max), not 2 hours")
+
+
 @scene("a")
 async def test_a_message_of_another_subscription_cannot_be_acknowledged(net: testing.Network) -> None:
     wire, other = Wire(net, "a"), Wire(net, "a")

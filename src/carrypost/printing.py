@@ -1,4 +1,4 @@
-"""Text for people: numbers of things, and text that others chose.
+"""Text for people: numbers of things, lengths of time, and text that others chose.
 
 Text that others chose neither steers a terminal nor looks like another line of the output.
 """
@@ -23,3 +23,12 @@ def paragraph(text: str) -> str:
 def many(count: int, one: str, more: str = "") -> str:
     """Return a number of things: ``1 hop``, ``1,000 hops``. The plural is `more`, by default `one` with an s."""
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def length_of_time(seconds: float) -> str:
+    """Return a length of time in the longest unit of which it is a whole number: ``30 days``, ``1.5 s``."""
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        count = seconds / size
+        if count >= 1 and count == int(count):
+            return many(int(count), unit)
+    return f"{seconds:,g} s"

@@ -62,6 +62,7 @@ class UnitsOfWork:
 
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp and admit a message; pass it to the layers, and journal it once."""
+        self.publisher.check_lifetime(draft)
         admitted = self._admitted(draft, now)
         self._enter(admitted, now, alone=True)
         return admitted[-1][0]
@@ -176,6 +177,7 @@ class UnitsOfWork:
             layer.check_session(session)
         if is_channel(draft.destination):
             self._check_unit((draft,), ())
+        self.publisher.check_lifetime(draft)
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:
@@ -200,6 +202,7 @@ class UnitsOfWork:
 
     def _drafted(self, send: Draft | int, session: int) -> Drafted:
         if not isinstance(send, int):
+            self.publisher.check_lifetime(send)
             return Drafted(0, send, self.publisher.pack(send), None)
         found = self._drafts.get(send)
         if found is None or (session and found.session != session):

@@ -88,7 +88,7 @@ class LocalProvider(Provider):
     def node_info(self) -> NodeInfo:
         """The node, and its limits and settings."""
         settings = self._driver.settings
-        return NodeInfo(self._host().node, settings.limits, settings.messaging)
+        return NodeInfo(self._host().node, settings.limits, settings.messaging, settings.lifetime_s_max)
 
     def now_us(self) -> int:
         """Return the date on the node."""

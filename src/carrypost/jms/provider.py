@@ -81,6 +81,8 @@ class NodeInfo(NamedTuple):
     node: NodeId
     limits: Limits
     settings: Messaging
+    lifetime_s_max: float | None
+    """The longest time to live of a message that it sends; None: there is no limit."""
 
 
 class Perform(NamedTuple):

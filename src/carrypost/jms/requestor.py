@@ -266,6 +266,10 @@ async def reply(session: Session, request: object, body: Body, time_to_live: Dur
         time_to_live = _remaining_s(request, session.units.provider.now_us())
         if time_to_live == 0:
             raise IllegalStateException("the request has expired, so its reply is not sent")
+        most_s = session.units.provider.node_info.lifetime_s_max
+        # The author's clock may be ahead, and the request may live longer than this node allows.
+        if time_to_live is not None and most_s is not None:
+            time_to_live = min(time_to_live, most_s)
     correlation_id = request.jms_correlation_id or request.jms_message_id
     sending = send_options(Sending(), jms_correlation_id=correlation_id, time_to_live=time_to_live)
     return await session.send(request.jms_reply_to, body, sending)

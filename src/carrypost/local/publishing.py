@@ -1,8 +1,8 @@
 """Publication: from a program's draft to a signed descriptor and a copy in the cache.
 
 (incarnation, sequence) rises strictly; the incarnation is durable before any message with it leaves the host, so two
-equal sends differ, also across a crash. Lifetimes are clamped here; anything that a peer would refuse is refused here
-first, with a text that says what is allowed.
+equal sends differ, also across a crash. Anything that a peer would refuse is refused here first, with a text that says
+what is allowed. Lifetimes that layers choose, and the default, are cut to `lifetime_s_max`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost import journal as keys
-from carrypost.errors import MessageFormatException, PayloadError, StateError
+from carrypost.errors import IllegalArgumentException, MessageFormatException, PayloadError, StateError
 from carrypost.events import Reason, Stored
 from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
@@ -23,7 +23,8 @@ from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue,
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
-from carrypost.model.times import NEVER
+from carrypost.model.times import MICROSECONDS, NEVER
+from carrypost.printing import length_of_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +72,17 @@ class Publisher:
     def start(self) -> None:
         """Note that the incarnation is durable."""
         self._ready = True
+
+    def check_lifetime(self, draft: Draft) -> None:
+        """Raise `IllegalArgumentException` if a program wants a message to live longer than `lifetime_s_max`."""
+        asked_us, most_s = draft.lifetime_us, self._settings.lifetime_s_max
+        # Values of other types are refused where the deadline is computed.
+        if most_s is None or not isinstance(asked_us, int) or asked_us <= round(most_s * MICROSECONDS):
+            return
+        raise IllegalArgumentException(
+            f"a message lives at most {length_of_time(most_s)} on this node (lifetime_s_max), not "
+            f"{length_of_time(asked_us / MICROSECONDS)}: use a shorter time to live"
+        )
 
     def pack(self, draft: Draft) -> Packed:
         """Return the payload in its wire form; raises `PayloadError` for a draft that cannot be published."""

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from carrypost.config import DAY_S, HOUR_S, MIB, Settings
+from carrypost.config import MIB, Settings
 from carrypost.model.address import Kind
 from carrypost.model.pattern import beginnings
+from carrypost.printing import length_of_time
 
 _ADDRESSES = tuple(f"{kind}/" for kind in Kind)
 
@@ -59,8 +60,8 @@ class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefi
         if self.lifetime_s_default is None:
             default = "set only if the sender gives one"
         else:
-            default = f"{_length(self.lifetime_s_default)} after it was sent, unless the sender gives another"
-        most = "" if self.lifetime_s_max is None else f", {_length(self.lifetime_s_max)} at most"
+            default = f"{length_of_time(self.lifetime_s_default)} after it was sent, unless the sender gives another"
+        most = "" if self.lifetime_s_max is None else f", {length_of_time(self.lifetime_s_max)} at most"
         return f"each message's deadline: {default}{most}"
 
 
@@ -85,11 +86,3 @@ def _reaches_addresses(pattern: str) -> bool:
 def _listed(patterns: Sequence[str], most: int = 3) -> str:
     more = f" and {len(patterns) - most} more" if len(patterns) > most else ""
     return ", ".join(patterns[:most]) + more
-
-
-def _length(seconds: float) -> str:
-    for unit, size in (("day", DAY_S), ("hour", HOUR_S), ("minute", 60)):
-        count = seconds / size
-        if count >= 1 and count == int(count):
-            return f"{int(count):,} {unit}{'s' * (count > 1)}"
-    return f"{seconds:g} s"

@@ -7,6 +7,7 @@ the scenario they are all that is needed to repeat the run.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +89,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     }
     members = members_of(scenario, sorted(there), seed)
     settings = settings_of(scenario, members)
+    _check_lifetimes(scenario, scripts, {node: settings.get(node, scenario.settings) for node in there})
     channels = _channels(scenario, members, settings)
     return Inputs(presences, met.contacts, scripts | drawn, settings, channels, _files(scenario), met.columns)
 
@@ -173,6 +175,26 @@ def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> N
             f"message {each.message!r} has recipients, and workload.{index} has the ordering "
             f"{workload.ordering!r}: leave out one of them"
         )
+
+
+def _check_lifetimes(
+    scenario: Scenario, scripts: Mapping[int, Sequence[Publication]], settings: Mapping[str, Settings]
+) -> None:
+    """Refuse lifetimes that nodes would refuse, before the run begins; `settings`: those of each node."""
+    most_s = {node: math.inf if each.lifetime_s_max is None else each.lifetime_s_max for node, each in settings.items()}
+    least_s = min(most_s.values())
+    for index, workload in enumerate(scenario.workloads):
+        if (workload.lifetime_s or 0) > least_s:
+            raise ConfigError(
+                f"workload.{index}.lifetime_s must be at most {least_s:g} (lifetime_s_max), not {workload.lifetime_s:g}"
+            )
+        for each in scripts.get(index, ()):
+            if (lifetime_s := (each.lifetime_us or 0) / MICROSECONDS) > most_s.get(each.node, math.inf):
+                line = Line(str(scenario.path(workload.file)), each.line)
+                raise line.error(
+                    f"lifetime must be at most {most_s[each.node]:g} (lifetime_s_max of {each.node!r}), "
+                    f"not {lifetime_s:g}"
+                )
 
 
 def _check_time(scenario: Scenario, first_us: int | None) -> None:
