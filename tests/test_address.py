@@ -20,6 +20,7 @@ from carrypost.model.address import (
     addressee,
     between_nodes,
     channel,
+    check_name,
     control,
     directory,
     exactly,
@@ -160,6 +161,40 @@ def test_what_is_no_name_is_refused(name: str) -> None:
     for make in (topic, topic_pattern, lambda name: queue(name, KEYED), lambda name: control(NodeId(name))):
         with pytest.raises(InvalidDestinationException, match="must be text that is not empty"):
             make(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "meant"),
+    [
+        ("village roads", "spaces or control characters", "village.roads"),
+        (" village", "spaces or control characters", "village"),
+        ("village\u00a0. roads\n", "spaces or control characters", "village.roads"),
+        ("a\0b", "spaces or control characters", "a.b"),
+        ("a\x85b", "spaces or control characters", "a.b"),
+        ("village.", "none may be empty", "village"),
+        (".village", "none may be empty", "village"),
+        ("village..roads", "none may be empty", "village.roads"),
+        (".", "none may be empty", None),
+        (" ", "spaces or control characters", None),
+    ],
+)
+def test_a_name_with_a_blank_or_an_empty_level_is_refused_with_the_one_that_was_meant(
+    name: str, rule: str, meant: str | None
+) -> None:
+    with pytest.raises(InvalidDestinationException) as refused:
+        check_name(name, "topic")
+    assert f"{name!r} cannot be the name of a topic" in str(refused.value)
+    assert rule in str(refused.value)
+    assert str(refused.value).endswith(f"Did you mean {meant!r}?") is (meant is not None)
+    if meant is not None:
+        check_name(meant, "topic")
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a.b", "a/b", "a-b_c", "Übung", "می\u200cروم", "a.*", "a.>", "C#", "$x", "what?"]
+)
+def test_all_other_names_are_allowed(name: str) -> None:
+    check_name(name, "topic")
 
 
 # --- wildcards ---------------------------------------------------------------------------------------------

@@ -202,11 +202,11 @@ async def test_a_decorated_listener_has_a_context_of_its_own_and_counts_with_its
         def hear(_: Message) -> None:
             raise RuntimeError
 
-        @context.listener(context.create_queue("of nobody"))
+        @context.listener(context.create_queue("of.nobody"))
         def never(_: Message) -> None:
             raise AssertionError
 
-        with pytest.raises(InvalidDestinationException, match="of nobody"):
+        with pytest.raises(InvalidDestinationException, match="nobody"):
             await context.start()
         assert reported == []
         await context.create_producer().set_property("good", True).send(NEWS, "x")

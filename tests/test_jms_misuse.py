@@ -142,7 +142,7 @@ async def change_received(context: Context) -> None:
     message.text = "y"
 
 
-async def browsed(context: Context, queue: Queue) -> None:
+async def browsed(context: Context, queue: Queue | str) -> None:
     async for _ in context.create_browser(queue):
         pass
 
@@ -303,6 +303,29 @@ MISUSES: dict[str, Row] = {
     "listener's destination": (
         lambda c: made(lambda: c.listener(Wrong)), InvalidDestinationException, "must be a topic"),
     "to nothing": (lambda c: c.create_producer().send(Wrong, "x"), InvalidDestinationException, "must be a topic"),
+    "topic with a space": (
+        lambda c: c.send("topic/village roads", "x"), InvalidDestinationException, r"Did you mean 'village\.roads'\?"),
+    "topic with an empty level": (
+        lambda c: made(lambda: c.create_topic("village.")), InvalidDestinationException, "none may be empty"),
+    "subscription with an empty level": (
+        lambda c: c.create_consumer("topic/village..>"), InvalidDestinationException, r"Did you mean 'village\.>'\?"),
+    "held topic with a space": (
+        lambda c: c.declare_topic("village roads"), InvalidDestinationException, "of a topic: it must not contain"),
+    "held topic with a wildcard": (
+        lambda c: c.create_consumer("holder/a.>@b"), InvalidDestinationException, "must be named without wildcards"),
+    "channel with a space": (
+        lambda c: c.send("channel/village roads", "x"), InvalidDestinationException, "of a channel: it must not"),
+    "queue with a space": (
+        lambda c: c.declare_queue("my jobs"), InvalidDestinationException, r"Did you mean 'my\.jobs'\?"),
+    "queue with an empty level": (
+        lambda c: c.send("queue/jobs.@b", "x"), InvalidDestinationException, "'jobs.' cannot be the name of a queue"),
+    "queue with a wildcard": (
+        lambda c: c.create_consumer("queue/jobs.*"), InvalidDestinationException, "a queue must be named without wild"),
+    "queue with a control character, browsed": (
+        lambda c: browsed(c, "queue/jo\0bs"), InvalidDestinationException, "spaces or control characters"),
+    "reply to a topic with a space": (
+        lambda c: c.send(NEWS, "x", jms_reply_to="topic/my answers"), InvalidDestinationException,
+        "spaces or control characters"),
     "name of a topic": (lambda c: made(lambda: c.create_topic("")), InvalidDestinationException, "that is not empty"),
     "ordering": (lambda c: made(lambda: c.create_topic("a", ordering="strict")), Argument, "one of 'none', 'causal'"),
     "body that is a set": (lambda c: c.create_producer().send(NEWS, {1}), Format, r"not set: send .* \[value\]"),

@@ -21,6 +21,7 @@ from carrypost import (
     SessionMode,
     StreamMessage,
     TextMessage,
+    Topic,
     testing,
 )
 from carrypost.jms.messages.json_text import json_text
@@ -158,3 +159,15 @@ async def test_a_reply_to_a_node_whose_clock_is_ahead_lives_as_long_as_this_node
         request = await here.request(NEWS, "how are you?", time_to_live=3_600)
         await there.reply(await got(asked), "fine")
         assert (await request.reply()).get_body(str) == "fine"
+
+
+@scene("a", "b")
+async def test_a_name_that_programs_may_not_give_is_read_in_a_message_of_another_node(net: testing.Network) -> None:
+    async with net.context("b") as there:
+        inbox = await there.create_consumer("topic/>")
+        for destination in ("topic/village roads", "topic/village.", "topic/a.*", "topic/\0"):
+            net.publish("a", destination, b"")
+            message = await got(inbox)
+            assert isinstance(message.jms_destination, Topic)
+            assert (message.jms_destination.address, str(message.jms_destination)) == (destination, destination)
+            message.jms_reply_to = message.jms_destination

@@ -427,6 +427,7 @@ NONSENSE: dict[str, control.Place] = {
     "a reserved name": control.Place("$replies", 1, 10**9),
     "a queue of dead letters": control.Place("DLQ.x", 1, 10**9),
     "a full name": control.Place("jobs@x", 1, 10**9),
+    "a name with a space": control.Place("my jobs", 1, 10**9),
     "a name that is none": control.Place("a//b", 1, 10**9),
     "a name in a context that is not there": control.Place("a/b", 1, 10**9),
     "a name that is too long": control.Place("x" * 256, 1, 10**9),

@@ -192,6 +192,9 @@ SUBSCRIBE = "SUBSCRIBE\nid:s\ndestination:/topic/t\nack:client\n"
 FAULTS: list[tuple[str, str]] = [
     ("SEND\ndestination:nowhere\nreceipt:x\n\n^", "a destination must be /topic/NAME"),
     ("SEND\ndestination:/topic/a.>\nreceipt:x\n\n^", "contains wildcards"),
+    ("SEND\ndestination:/topic/a b\nreceipt:x\n\n^", "Did you mean 'a.b'?"),
+    ("SUBSCRIBE\nid:s\ndestination:/topic/a.\nreceipt:x\n\n^", "'a.' cannot be the name of a topic"),
+    ("SUBSCRIBE\nid:s\ndestination:/queue/a.*\nreceipt:x\n\n^", "a queue must be named without wildcards"),
     ("SEND\ndestination:/topic/a\na b:c\nreceipt:x\n\n^", "cannot be the name of a property"),
     ("SEND\ndestination:/topic/a\ntransaction:none\nreceipt:x\n\n^", "there is no transaction 'none'"),
     ("SUBSCRIBE\nid:s\ndestination:/topic/a\nselector:a =\nreceipt:x\n\n^", "character 4"),

@@ -126,8 +126,8 @@ def topic(name: str, *, channel: bool = False) -> str:
             f"-t requires a topic, and {name} is a queue: use -q, or write topic/{name} for a topic of that name"
         )
     if channel:
-        return name if name.startswith(CHANNEL) else CHANNEL + name
-    return name if name.startswith(KINDS) else f"topic/{name}"
+        return _checked(name if name.startswith(CHANNEL) else CHANNEL + name)
+    return _checked(name if name.startswith(KINDS) else f"topic/{name}")
 
 
 def queue(name: str) -> str:
@@ -136,7 +136,15 @@ def queue(name: str) -> str:
         raise LocalError(
             f"-q requires a queue, and {name} is a topic: use -t, or write queue/{name} for a queue of that name"
         )
-    return name if name.startswith(QUEUE) else QUEUE + name
+    return _checked(name if name.startswith(QUEUE) else QUEUE + name)
+
+
+def _checked(text: str) -> str:
+    """Return a destination, if programs may name one so: mistakes are reported before a node is looked for."""
+    from carrypost.jms.destinations import as_destination  # noqa: PLC0415 - keeps --help quick
+
+    as_destination(text)
+    return text
 
 
 def set_property(properties: Properties, text: str) -> None:

@@ -5,7 +5,9 @@ also be named without its node: which one that is a directory says, when the nam
 messaging choose destinations of any form, and a message from one of them has a plain `Destination`.
 
 Names that begin with ``$`` are those that nodes give themselves: of temporary destinations, and of the queue that
-replies come to. ``DLQ.NAME`` is where a node puts what could not be consumed.
+replies come to. ``DLQ.NAME`` is where a node puts what could not be consumed. All other names that a program gives are
+checked when a destination is made of them. Those of received messages and of the directory are not (`destination_at`):
+other nodes may have given them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, LocalError, NamingException
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
+from carrypost.mom.dead_letters import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
@@ -33,6 +36,19 @@ def named(name: object, what: str) -> str:
     if not isinstance(name, str) or not name:
         raise IllegalArgumentException(f"{what} must be text that is not empty, not {name!r}"[:200])
     return name
+
+
+def _check_name(name: str, what: str) -> None:
+    """Raise `InvalidDestinationException` unless a program may give a destination this name, or a node did."""
+    if not name.startswith((RESERVED, DEAD_LETTERS)):
+        address.check_name(name, what)
+
+
+def _check_plain(name: str, what: str) -> None:
+    """Raise `InvalidDestinationException` unless a program may give this name to what is never named by wildcards."""
+    _check_name(name, what)
+    if address.has_wildcard(name) and not name.startswith(DEAD_LETTERS):
+        raise InvalidDestinationException(f"a {what} must be named without wildcards, not {name!r}")
 
 
 class Destination:
@@ -69,6 +85,7 @@ class Topic(Destination):
 
     def __init__(self, name: str, ordering: Ordering | str = Ordering.NONE) -> None:
         super().__init__(address.topic(name))
+        _check_name(name, "topic")
         try:
             self._ordering = ordering if isinstance(ordering, Ordering) else Ordering.named(ordering)
         except LocalError as error:
@@ -106,6 +123,7 @@ class HeldTopic(Topic):
     def __init__(self, name: str) -> None:
         Destination.__init__(self, address.holder_named(named(name, "the name of a topic")))
         self._ordering = Ordering.NONE
+        _check_plain(name.rpartition("@")[0], "topic that a node holds")
 
     @property
     def topic_name(self) -> str:
@@ -131,8 +149,7 @@ class ChannelTopic(Topic):
         Destination.__init__(self, address.channel(named(name, "the name of a channel")))
         self._ordering = Ordering.NONE
         address.check_levels(name)
-        if address.has_wildcard(name):
-            raise InvalidDestinationException(f"a channel must be named without wildcards, not {name!r}")
+        _check_plain(name, "channel")
 
     @property
     def pattern(self) -> str:
@@ -180,6 +197,7 @@ class Queue(Destination):
 
     def __init__(self, name: str) -> None:
         super().__init__(address.queue_named(name))
+        _check_plain(name.rpartition("@")[0], "queue")
 
     @property
     def queue_name(self) -> str:
@@ -200,6 +218,7 @@ class NamedQueue(Queue):
 
     def __init__(self, name: str) -> None:
         Destination.__init__(self, f"{_NOWHERE}{named(name, 'the name of a queue')}")
+        _check_plain(name, "queue")
         self._name = name
         self.found: Queue | None = None
         """The queue, once it is known."""
@@ -268,17 +287,22 @@ def is_temporary(destination: Destination) -> bool:
 
 
 def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination:
-    """Return the destination of this address."""
+    """Return the destination of this address. Its name is not checked, since another node may have given it."""
     found = address.address(text)
-    if found is not None and found.kind is address.Kind.TOPIC:
-        return Topic(found.name, ordering)
-    if found is not None and found.kind is address.Kind.QUEUE:
-        return Queue(address.name_of(text) or text)
-    if found is not None and found.kind is address.Kind.HOLDER:
-        return HeldTopic(address.name_of(text) or text)
-    if found is not None and found.kind is address.Kind.CHANNEL and not address.has_wildcard(found.name):
-        return ChannelTopic(found.name)
-    return Destination(text)
+    kind = Destination if found is None else _KINDS.get(found.kind, Destination)
+    if kind is ChannelTopic and found is not None and address.has_wildcard(found.name):
+        kind = Destination
+    made = kind.__new__(kind)
+    made._text = text  # noqa: SLF001 - made here, without the check of its name
+    if isinstance(made, Topic):
+        made._ordering = ordering if kind is Topic else Ordering.NONE  # noqa: SLF001 - likewise
+    return made
+
+
+_KINDS: Mapping[address.Kind, type[Destination]] = {
+    address.Kind.TOPIC: Topic, address.Kind.HOLDER: HeldTopic, address.Kind.CHANNEL: ChannelTopic,
+    address.Kind.QUEUE: Queue,
+}  # fmt: skip
 
 
 async def resolved(provider: Provider, destination: T) -> T | Queue:
@@ -288,8 +312,9 @@ async def resolved(provider: Provider, destination: T) -> T | Queue:
     # Looked up once. Later bindings of the same name do not redirect a program that already uses
     # it.
     if destination.found is None:
-        found = await resolve_queue(provider, destination.queue_name)
-        destination.found = Queue(address.name_of(found) or found)
+        found = destination_at(await resolve_queue(provider, destination.queue_name))
+        assert isinstance(found, Queue)  # The directory was asked for queues alone.
+        destination.found = found
     return destination.found
 
 

@@ -15,7 +15,7 @@ from carrypost.errors import (
     JMSException,
     NameAlreadyBoundException,
 )
-from carrypost.jms.destinations import RESERVED, Queue, named
+from carrypost.jms.destinations import RESERVED, Queue, named, queue_of
 from carrypost.jms.durations import Duration, microseconds
 from carrypost.model import address
 from carrypost.model.ids import NodeId, is_node_id
@@ -144,6 +144,7 @@ def declared(
         raise InvalidDestinationException(
             f"names that begin with {RESERVED!r} or {DEAD_LETTERS!r} are reserved: choose another name than {found!r}"
         )
+    queue_of(found)  # Its name is checked.
     room = room_for(node)
     if len(found) > room:
         raise InvalidDestinationException(f"the name of a queue has at most {room} characters here, not {len(found)}")

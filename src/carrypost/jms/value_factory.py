@@ -27,7 +27,8 @@ class ValueFactory:
         """Return the topic of this name, which need not be declared. ``a.b.*`` and ``a.>`` are patterns for consumers.
 
         `ordering`: "none", "causal" or "delta-causal"; all users of the topic must choose the same. Raises
-        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``.
+        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``, for a space or control character,
+        and for an empty level, as in ``a.``.
 
         `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``; "channel"
         for an event channel of the overlay, whose events brokers forward. Both raise `IllegalArgumentException` with an

@@ -16,10 +16,11 @@
     overlay on all nodes                     overlay/all
     results of subscription S of N           results/N/S
 
-A topic or a queue may have any name but the empty one, and it stands last, so it needs no escaping. A node stands
-before others, and with security off its name may hold any character: ``/``, ``@`` and ``%`` are written as ``%2F``,
-``%40`` and ``%25`` there, and a node called ``all`` is ``%61ll``. The one invariant: an address has exactly one
-spelling, and what is spelt otherwise is no address. So two destinations are the same if their texts are.
+A topic or a queue may have any name but the empty one, and it stands last, so it needs no escaping; `check_name` holds
+for names that programs give. A node stands before others, and with security off its name may hold any character: ``/``,
+``@`` and ``%`` are written as ``%2F``, ``%40`` and ``%25`` there, and a node called ``all`` is ``%61ll``. The one
+invariant: an address has exactly one spelling, and what is spelt otherwise is no address. So two destinations are the
+same if their texts are.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ _NODE_LAST = {_CONTROL[0]: len(_CONTROL), _OVERLAY[0]: len(_OVERLAY)}
 """Index of the node in destinations that end with it, by their first letter."""
 _NODE_FIRST = {each[0]: len(each) for each in (_QUEUE, _HOLDER, _RESULTS)}
 """Index of the node in destinations in which a name follows it."""
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+_SEPARATORS = re.compile(r"[.\s\x00-\x1f\x7f-\x9f]+")
 _ESCAPES = {"%": "%25", "/": "%2F", "@": "%40"}
 _RESERVED = re.compile("[%/@]")
 _ESCAPED = re.compile("%(25|2F|40)")
@@ -295,6 +298,24 @@ def _named(name: object, what: str) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidDestinationException(f"the name of a {what} must be text that is not empty, not {name!r}")
     return name
+
+
+@functools.lru_cache(_REMEMBERED)
+def check_name(name: str, what: str) -> None:
+    """Raise `InvalidDestinationException` unless a program may name a topic, a queue or a channel so.
+
+    A name with a blank or an empty level is a mistake: no other program names the same. Names that other nodes give are
+    not checked, since their messages must be readable.
+    """
+    if _BLANK.search(name):
+        rule = "it must not contain spaces or control characters"
+    elif not all(name.split(".")):
+        rule = "dots divide it into levels, of which none may be empty"
+    else:
+        return
+    meant = ".".join(level for level in _SEPARATORS.split(name) if level)
+    example = f". Did you mean {meant!r}?" if meant else ""
+    raise InvalidDestinationException(f"{name!r} cannot be the name of a {what}: {rule}{example}")
 
 
 def _escaped(node: NodeId) -> str:

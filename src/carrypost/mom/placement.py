@@ -175,6 +175,7 @@ class Placements:
             raise JMSException("its settings do not let it manage this queue for others (messaging.manage)")
         if name.startswith((OWN, DEAD_LETTERS)) or len(name) > room_for(self._node):
             raise JMSException(f"no queue can have this name there: {name!r}")
+        address.check_name(name, "queue")
         destination = address.queue(name, self._node)
         receivers = None if item.receivers is None else tuple(sorted({*item.receivers} - {self._node}))
         bound = directory.names.bound.get(name)
