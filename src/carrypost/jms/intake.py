@@ -10,8 +10,8 @@ the listeners of a session takes from them.
 """
 # Between a node that hands messages over and a program that takes them lies a window, the prefetch.
 # Large windows are fast, as no round trip separates two messages. But what waits here belongs to
-# this consumer: others cannot have it, and after a crash it counts as handed over. So a queue with
-# slow consumers is better off with a small window, or with none.
+# this consumer: others cannot have it, and after a crash of the node it counts as handed over. So a
+# queue with slow consumers is better off with a small window, or with none.
 #
 # Credit is given back in portions (`_RENEWALS`), not message by message: each portion is a call to
 # the node, and for a queue elsewhere a message over the air.
@@ -29,6 +29,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
+from carrypost.jms.announcements import Announcements
 from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
@@ -79,6 +80,7 @@ class Intake:
         """Messages that were read for a program in another thread, the first that wait here."""
         self._used = self._used_bytes = 0
         """Number of messages taken since credit was last given."""
+        self._announcements = Announcements(self._provider) if self._provider.outlives_programs else None
         if self._prefetch:
             self._credit(self._prefetch, self._prefetch_bytes)
 
@@ -194,7 +196,7 @@ class Intake:
         while len(read) < min(count, len(self.waiting)):
             handed = self.waiting[len(read)]
             room -= handed.descriptor.length
-            message = await self.read(handed) if room >= 0 else None
+            message = await self.read(handed) if room >= 0 and self._is_announced(handed) else None
             if not self._is_due(first):
                 return []
             if message is None:
@@ -248,7 +250,17 @@ class Intake:
         payload = await self._provider.payload(handed.descriptor) if body is None else body
         if payload is None:
             return None
+        if self._announcements is not None:
+            try:
+                await self._announcements.add(self.number, handed.number)
+            except IllegalStateException:
+                if not self.closed:
+                    raise
+                return None
         return from_handed(handed, payload, now_us, self._inbox.acknowledger, self.wanted.destination)
+
+    def _is_announced(self, handed: Handed) -> bool:
+        return self._announcements is None or handed.number <= self._announcements.through
 
     def is_next(self, handed: Handed) -> bool:
         """Return True while this message is the first that waits."""
@@ -259,6 +271,8 @@ class Intake:
     def hand(self, handed: Handed, body: bytes | None) -> None:
         """Add a message, with its body if that came along, and wake a waiting `receive`."""
         handed = self._inbox.acknowledgement.flagged(handed)
+        if self._announcements is not None:
+            self._announcements.expect(handed.number)
         self.waiting.append(handed)
         if body is not None:
             self._bodies[handed.number] = body
@@ -359,6 +373,8 @@ class Intake:
         self.closed = self.closed or reason
         self.waiting.clear()
         self._bodies.clear()
+        if self._announcements is not None:
+            self._announcements.close()
         self.wake()
 
 

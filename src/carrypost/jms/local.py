@@ -265,6 +265,14 @@ class LocalProvider(Provider):
             with self._command():
                 self._messaging.credit(consumer, messages, nbytes, self._driver.now)
 
+    @property
+    def outlives_programs(self) -> bool:
+        """False: a program that is killed takes the node with it."""
+        return False
+
+    async def announce(self, consumer: int, number: int, through: int) -> None:
+        """Do nothing: the counts on disk have all messages that were handed over."""
+
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
         self._close_consumer(consumer, unread)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -69,6 +69,10 @@ class ProgramOutbox:
         self._line, self._bodies, self._consumers, self._rounds, self._wrote = line, bodies, consumers, rounds, wrote
         self.beyond: deque[int] = deque()
         """The numbers of messages that the program may not have read."""
+        self._untaken: dict[int, dict[int, None]] = {}
+        """By consumer, the numbers of messages behind the last one that the program's code is known to get."""
+        self._announced: dict[int, int] = {}
+        """By consumer, the number up to which it may get more without saying so."""
         self._waiting: deque[tuple[int, str, tuple[Any, ...]]] = deque()
         """Connection, name and arguments of news; a frame has no name."""
         self._receipts: dict[tuple[int, MessageId], Receipt] = {}
@@ -83,10 +87,31 @@ class ProgramOutbox:
         """True if so much waits that no further calls of the program should be read."""
         return len(self._waiting) >= 2 * WAITING_MAX
 
-    @property
-    def unwritten(self) -> list[int]:
-        """Numbers of the messages that wait."""
-        return [args[0].number for _, name, args in self._waiting if name == "take"]
+    def unseen(self) -> list[int]:
+        """Return the numbers of the messages that the program's code did not get, written or not."""
+        self.returned(())
+        announced = self._announced
+        return [each for consumer, some in self._untaken.items() for each in some if each > announced.get(consumer, 0)]
+
+    def handed(self, consumer: int, number: int) -> None:
+        """Note a message that is for a consumer of the program."""
+        self.beyond.append(number)
+        self._untaken.setdefault(consumer, {})[number] = None
+
+    def announced(self, consumer: int, number: int, through: int) -> None:
+        """Note that the program's code gets a message of a consumer, and perhaps those behind it, up to `through`."""
+        self._announced[consumer] = through
+        some = self._untaken.get(consumer, {})
+        while some and (first := next(iter(some))) <= number:
+            del some[first]
+
+    def returned(self, numbers: Iterable[int]) -> None:
+        """Forget messages that the program returned without reading them, and those of closed consumers."""
+        self._untaken = {each: some for each, some in self._untaken.items() if each in self._consumers}
+        self._announced = {each: through for each, through in self._announced.items() if each in self._consumers}
+        for some in self._untaken.values():
+            for number in numbers:
+                some.pop(number, None)
 
     def was_read(self, through: int) -> None:
         """Note that the program has read all messages up to this number."""
@@ -228,7 +253,7 @@ class ProgramConnection(Program):
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Let a message wait until it can be written."""
-        self._outbox.beyond.append(handed.number)
+        self._outbox.handed(handed.consumer, handed.number)
         self._outbox.news(self.number, "take", handed, body)
 
     def gave_up(self, event: GivenUp) -> None:

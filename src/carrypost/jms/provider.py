@@ -116,6 +116,10 @@ class Provider(Protocol):
     def node_info(self) -> NodeInfo:
         """The node, and its limits and settings."""
 
+    @property
+    def outlives_programs(self) -> bool:
+        """True if the node goes on when the program is killed: the program then announces what it gets."""
+
     def now_us(self) -> int:
         """Return the date on the node, in microseconds since 1970."""
 
@@ -152,6 +156,12 @@ class Provider(Protocol):
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """Grant a consumer this much more credit. Ignored for a consumer that is gone."""
+
+    async def announce(self, consumer: int, number: int, through: int) -> None:
+        """Note that the program is about to get a message of a consumer, and perhaps those behind it, up to `through`.
+
+        Later ones the program has not seen, even if it is killed.
+        """
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""

@@ -222,6 +222,10 @@ class SocketProgram:
         if not known.answered:
             self._notify(known, args)
             return
+        if known.name == "announce":  # Answered at once: the program waits for it, and the node has nothing to do.
+            self._outbox.announced(*args)
+            self.line.write(calls.Answer(call.number))
+            return
         self._unanswered += 1
         if known.name != "perform":
             self._native.acknowledged.begin(self)
@@ -350,6 +354,8 @@ class SocketProgram:
             case _:
                 self._add_unread(call, args)  # Once more, for what was handed over since the call came.
                 self._forget(call.name, args)
+                if (at := call.at.get("unread")) is not None:
+                    self._outbox.returned(args[at])
                 value = await getattr(self._provider, call.name)(*args)
         raw = call.encode_value(value)
         if len(raw) > self._native.parts_bytes_max:
@@ -390,12 +396,15 @@ class SocketProgram:
         self.line.read(not full and not unread and not self._native.busy)
 
     def leave(self) -> None:
-        """Forget the program: it never saw unwritten messages; written ones are redelivered, flagged, one at a time."""
+        """Forget the program: messages that it announced to its code are redelivered, flagged, one at a time.
+
+        It never saw the others, which are redelivered as if they had not been handed over.
+        """
         for task in self._tasks:
             task.cancel()
         self._native.acknowledged.begin(self)
         self._native.left(self)
-        self._native.begin(self._disconnect(self._outbox.unwritten))
+        self._native.begin(self._disconnect(self._outbox.unseen()))
 
     async def _disconnect(self, unread: list[int]) -> None:
         for connection in self._connections:

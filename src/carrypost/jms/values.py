@@ -155,6 +155,11 @@ encode_node_info, decode_node_info = _codec(_form(NodeInfo))
 class RemoteProvider(Provider):
     """A provider that asks elsewhere: what a subclass does not do itself goes to `ask`, or, unanswered, to `notify`."""
 
+    @property
+    def outlives_programs(self) -> bool:
+        """True: the node is elsewhere."""
+        return True
+
     async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
         """Make a call, and wait for its value."""
         raise NotImplementedError
