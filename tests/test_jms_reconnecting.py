@@ -497,6 +497,30 @@ async def test_it_tries_less_and_less_often_and_logs_the_loss_and_the_return(
 
 
 @scene("a")
+async def test_only_what_a_program_took_counts_as_delivered_when_it_is_cut_off_again_and_again(
+    net: testing.Network,
+) -> None:
+    lasting = cast("ReconnectingNetwork", net)
+    async with net.context("a", INDIVIDUAL) as ctx:
+        await ctx.declare_queue("box")
+        for number in range(10):
+            await ctx.send("queue/box", str(number))
+        inbox = await ctx.create_consumer("queue/box")
+        for took in (1, 2):
+            for _ in range(took):
+                await asyncio.sleep(1)
+                await taken(inbox)
+            await asyncio.sleep(1)
+            lasting.cut("a")
+            await asyncio.sleep(1)
+        counts = []
+        for _ in range(10):
+            counts.append((message := await taken(inbox)).get_int_property("JMSXDeliveryCount"))
+            await message.acknowledge()
+        assert counts == [3, 2, *[1] * 8]
+
+
+@scene("a")
 async def test_a_node_that_ends_again_and_again_is_not_asked_ever_more_often(net: testing.Network) -> None:
     lasting = cast("ReconnectingNetwork", net)
     async with net.context("a") as ctx:

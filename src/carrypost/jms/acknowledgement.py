@@ -7,11 +7,9 @@ acknowledged, and when.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import msgspec
+from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.errors import IllegalStateException, JMSException, TransactionInProgressException
 from carrypost.jms.modes import SessionMode
@@ -23,7 +21,6 @@ from carrypost.mom.leases import LEASE_OVER
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
-    from carrypost.model.ids import MessageId
 
 UNACKNOWLEDGED_MAX = 10_000
 """Number of messages that a session may have unacknowledged: a program that never acknowledges gets an exception."""
@@ -44,18 +41,14 @@ class Acknowledgement:
 
     def __init__(self, units: SessionUnitsOfWork) -> None:
         self._units = units
-        self._held: dict[int, Handed] = {}
-        """Messages that the program has, by number, in the order in which it got them."""
-        self._lost: dict[int, Handed] = {}
-        """Messages that the program had, and did not acknowledge, when its node was lost; without those of which it was
-        informed."""
-        self._again: dict[tuple[int, MessageId], int] = {}
-        """Number of times that the program got a message of a consumer, for those that may come again because the node
-        was lost."""
+        self._held: dict[int, None] = {}
+        """Numbers of messages that the program has, in the order in which it got them."""
+        self._lost: dict[int, None] = {}
+        """Numbers of messages that the program had, and did not acknowledge, when its node was lost."""
 
     def consumed(self, handed: Handed) -> None:
         """Note that the program got this message or, with a listener, is done with it."""
-        self._held[handed.number] = handed
+        self._held[handed.number] = None
 
     async def acknowledge(self, number: int) -> None:  # noqa: ARG002 - modes that heed the program do
         """Acknowledge a message at the program's request, if the mode leaves that to the program."""
@@ -90,27 +83,12 @@ class Acknowledgement:
         """Forget a message that comes again."""
         self._held.pop(number, None)
 
-    # --- the node is lost ----------------------------------------------------------------------------------
-
-    def interrupted(self, given: Iterable[Handed]) -> None:
-        """Forget everything, as the node is lost; `given`: messages that listeners have."""
-        self.doubt([*self._held.values(), *given])
+    def interrupted(self) -> None:
+        """Forget everything, as the node is lost: it comes again."""
         self._lost |= self._held
-        _bound(self._lost)
         self._held.clear()
-
-    def doubt(self, handed: Iterable[Handed]) -> None:
-        """Note that the program got these messages, and that the node may not know it when they come again."""
-        self._again |= {(each.consumer, each.message): each.count for each in handed}
-        _bound(self._again)
-
-    def flagged(self, handed: Handed) -> Handed:
-        """Return a message with the number of times that the program was given it.
-
-        A restarted node does not know that number for a subscription that is not durable.
-        """
-        before = self._again.pop((handed.consumer, handed.message), 0) if self._again else 0
-        return handed if handed.count > before else msgspec.structs.replace(handed, count=before + 1)
+        while len(self._lost) > UNACKNOWLEDGED_MAX:
+            del self._lost[next(iter(self._lost))]
 
 
 class _Automatic(Acknowledgement):
@@ -135,11 +113,9 @@ class _Automatic(Acknowledgement):
         done.add_done_callback(partial(self._answered, numbers))
         return done
 
-    def _answered(self, numbers: Mapping[int, Handed], done: asyncio.Future[None]) -> None:
+    def _answered(self, numbers: Collection[int], done: asyncio.Future[None]) -> None:
         error = None if done.cancelled() else done.exception()
-        if is_lost(error) and self._units.provider.reconnects:
-            self.doubt(numbers.values())
-        elif isinstance(error, JMSException):
+        if isinstance(error, JMSException) and not (is_lost(error) and self._units.provider.reconnects):
             self._units.report(error)
             self._accept_late(numbers, error)
 
@@ -162,7 +138,7 @@ class AutoAcknowledgement(_Automatic):
         """Acknowledge it in the next turn, with all that were consumed in this one."""
         if not self._held:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._held[handed.number] = handed
+        self._held[handed.number] = None
 
 
 class DupsOkAcknowledgement(_Automatic):
@@ -198,21 +174,18 @@ class ClientAcknowledgement(Acknowledgement):
         """
         if not numbers:
             return
-        handed = [self._held[number] for number in numbers]
         try:
             done = self._units.perform((), Durability.FULL, numbers).done
         except JMSException as error:
             await self._refused(numbers, error)
         else:
             self._forget(numbers)
-            await self._units.conclude(done, partial(self._concluded, numbers, handed, done))
+            await self._units.conclude(done, partial(self._concluded, numbers, done))
 
-    async def _concluded(self, numbers: Collection[int], handed: list[Handed], done: asyncio.Future[None]) -> None:
+    async def _concluded(self, numbers: Collection[int], done: asyncio.Future[None]) -> None:
         try:
             await done
         except JMSException as error:
-            if is_lost(error):
-                self.doubt(handed)
             await self._refused(numbers, error)
 
     async def _refused(self, numbers: Collection[int], error: JMSException) -> None:
@@ -251,13 +224,12 @@ class IndividualAcknowledgement(ClientAcknowledgement):
         """Acknowledge this one."""
         await self._units.ready()
         self._check_present(number)
-        handed = self._held.get(number)
-        if handed is not None:
+        if number in self._held:
             try:
                 await self._finish([number])
             except JMSException as error:
                 if is_lost(error):  # Another try must not look like a success.
-                    self._lost[number] = handed
+                    self._lost[number] = None
                 raise
 
     def _check_present(self, number: int) -> None:
@@ -272,7 +244,7 @@ class IndividualAcknowledgement(ClientAcknowledgement):
             await self._units.outcome(asyncio.ensure_future(self._release(number, delay_us)))
 
     async def _release(self, number: int, delay_us: int) -> None:
-        handed = self._held.pop(number)
+        del self._held[number]
         try:
             if delay_us:
                 await self._units.provider.defer(self._units.session, number, delay_us)
@@ -280,9 +252,9 @@ class IndividualAcknowledgement(ClientAcknowledgement):
                 await self._units.provider.recover(self._units.session, (), (number,))
         except JMSException as error:
             if is_lost(error):
-                self.doubt([handed])
+                self._lost[number] = None
             else:
-                self._held[number] = handed  # The session has it as before.
+                self._held[number] = None  # The session has it as before.
             raise
 
 
@@ -295,9 +267,9 @@ class TransactedAcknowledgement(Acknowledgement):
         """True if a commit is under way. Set by the transaction."""
 
     @property
-    def received(self) -> dict[int, Handed]:
-        """The messages that the transaction has received, by number."""
-        return dict(self._held)
+    def numbers(self) -> tuple[int, ...]:
+        """The messages that the transaction has received."""
+        return tuple(self._held)
 
     def check(self) -> None:
         """Raise while a commit runs, and if the transaction has received too much."""
@@ -317,12 +289,6 @@ _BY_MODE: Mapping[SessionMode, type[Acknowledgement]] = {
     SessionMode.INDIVIDUAL_ACKNOWLEDGE: IndividualAcknowledgement,
     SessionMode.SESSION_TRANSACTED: TransactedAcknowledgement,
 }
-
-
-def _bound(messages: dict[Any, Any]) -> None:
-    """Drop the oldest messages beyond the number that a session may have."""
-    while len(messages) > UNACKNOWLEDGED_MAX:
-        del messages[next(iter(messages))]
 
 
 def acknowledgement_of(mode: SessionMode, units: SessionUnitsOfWork) -> Acknowledgement:

@@ -40,10 +40,10 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
         self._retracting: asyncio.Task[None] | None = None
 
-    def expect(self, number: int) -> None:
-        """Note a message that came. Numbers rise while a node runs, so that a lower one is of another run."""
-        if number <= self._last:
-            self._last = self.through = 0
+    def reset(self) -> None:
+        """Forget what was announced, as the node that heard it is gone."""
+        self.through = 0
+        self.close()
 
     async def add(self, consumer: int, number: int) -> None:
         """Announce a message, unless it was announced with those before it, and is taken soon after them."""
@@ -79,3 +79,4 @@ class Announcements:
         """Take nothing back any more."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None

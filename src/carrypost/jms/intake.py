@@ -270,9 +270,6 @@ class Intake:
 
     def hand(self, handed: Handed, body: bytes | None) -> None:
         """Add a message, with its body if that came along, and wake a waiting `receive`."""
-        handed = self._inbox.acknowledgement.flagged(handed)
-        if self._announcements is not None:
-            self._announcements.expect(handed.number)
         self.waiting.append(handed)
         if body is not None:
             self._bodies[handed.number] = body
@@ -334,6 +331,8 @@ class Intake:
         self._bodies.clear()
         self._fetching, self._fetch_bytes = False, self._prefetch_bytes
         self._used = self._used_bytes = 0
+        if self._announcements is not None:
+            self._announcements.reset()
 
     def resumed(self) -> None:
         """Ask for messages again, as the node is back."""
@@ -402,8 +401,6 @@ class Inbox:
         """True while the node is gone, and expected back."""
         self.through = 0
         """Messages up to this number were handed over before the node was last lost."""
-        self.given: Handed | None = None
-        """The message that a listener is being called with."""
         self.given_up = 0
         """Messages that the program failed with too often, in this life or in earlier ones."""
         self._reports = reports
@@ -504,7 +501,7 @@ class Inbox:
     def interrupted(self, through: int) -> None:
         """Drop all messages, as the node is lost: those up to the number `through` come again."""
         self._hold_back()
-        self.acknowledgement.interrupted([] if self.given is None else [self.given])
+        self.acknowledgement.interrupted()
         self.through, self.away, self._alone = through, True, False
         for each in self.intakes.values():
             each.interrupted()

@@ -112,12 +112,8 @@ class ListenerTask:
         if message is None:
             intake.was_taken(handed)
         elif self._inbox.acknowledgement.retries:
-            self._inbox.given = handed
-            try:
-                consumed = await self._tried(intake, listener, handed, message)
-            finally:
-                self._inbox.given = None
-            if consumed and handed.number > self._inbox.through:
+            consumed = await self._tried(intake, listener, handed, message)
+            if consumed and handed.number > self._inbox.through:  # Else the node was lost meanwhile.
                 self._inbox.acknowledgement.consumed(handed)
             intake.was_taken(handed)
         else:
@@ -145,7 +141,7 @@ class ListenerTask:
             if await self._pause(handed.count):
                 return False
             count = await units.provider.retry(units.session, handed.number)
-            handed = self._inbox.given = msgspec.structs.replace(handed, count=count)
+            handed = msgspec.structs.replace(handed, count=count)
             again = await intake.read(handed) if count else None
             if again is None:
                 return False  # It expired.

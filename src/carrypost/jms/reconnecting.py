@@ -39,7 +39,7 @@ E = TypeVar("E", GivenUp, OverlayTold, Unserved)
 FIRST_S, LONGEST_S = 0.1, 5.0
 """Pause after the first attempt that failed, and the longest one; each is twice as long as the one before."""
 _REPEATED = frozenset({
-    "browse", "connect", "consume", "declare", "declare_topic", "discover", "entries", "followed", "lookup",
+    "browse", "consume", "declare", "declare_topic", "discover", "entries", "followed", "lookup",
     "open_requests", "open_session", "receive_counts", "remember_request",
 })  # fmt: skip
 """Calls that are made again if the node ended before it answered: to make them twice has the effect of one."""
@@ -227,6 +227,8 @@ class ReconnectingProvider(RemoteProvider):
                     made[at] = [number - self._through for number in given if number > self._through]
                 case "number":
                     made[at] = self._live(given)
+                case "through":
+                    made[at] = given - self._through
                 case "asked" if isinstance(given, Declare) and given.connection:
                     of = _found(self._connections, given.connection, "connection")
                     made[at] = msgspec.structs.replace(given, connection=of.real)

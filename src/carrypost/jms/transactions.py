@@ -19,7 +19,6 @@ from carrypost.errors import (
     TransactionInProgressException,
     TransactionRolledBackException,
 )
-from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
 from carrypost.jms.acknowledgement import TransactedAcknowledgement
 from carrypost.jms.completions import CompletionListener, Completions
@@ -84,28 +83,28 @@ class Transaction:
         if self._broken:
             await self._units.outcome(asyncio.ensure_future(self._refused(JMSException(_INTERRUPTED, NODE_LOST))))
             return
-        drafts, received = self._drafts, self._acknowledgement.received
-        if not drafts and not received:
+        drafts, numbers = self._drafts, self._acknowledgement.numbers
+        if not drafts and not numbers:
             return
         self._acknowledgement.committing = True
         try:
-            performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, received)
+            performed = self._units.perform(tuple(each.number for each in drafts), Durability.FULL, numbers)
         except JMSException as refusal:
             await self._units.outcome(asyncio.ensure_future(self._refused(refusal)))
             return
         if performed.sent.done() and performed.sent.exception() is None:
             sends = self._begun(drafts, performed.sent)
-            await self._units.conclude(performed.done, partial(self._end, sends, received, performed.done))
+            await self._units.conclude(performed.done, partial(self._end, sends, performed.done))
         else:
-            await self._units.outcome(asyncio.ensure_future(self._commit(drafts, received, performed)))
+            await self._units.outcome(asyncio.ensure_future(self._commit(drafts, performed)))
 
     def interrupted(self) -> None:
         """Forget what was sent, as the node is lost: the commit will raise. One that is under way raises by itself."""
         if not self._acknowledgement.committing:
-            self._broken = self._broken or bool(self._drafts or self._acknowledgement.received)
+            self._broken = self._broken or bool(self._drafts or self._acknowledgement.numbers)
             self.abandon()
 
-    async def _commit(self, drafts: list[Drafted], received: dict[int, Handed], performed: Performed) -> None:
+    async def _commit(self, drafts: list[Drafted], performed: Performed) -> None:
         """Wait for what its messages were sent with, then for the disk: in a task of its own."""
         try:
             with self._sends:
@@ -113,22 +112,21 @@ class Transaction:
                 sends = self._begun(drafts, performed.sent)
         except JMSException as error:
             if is_lost(error):
-                self._doubt(drafts, received)
+                self._doubt(drafts)
                 raise
             await self._refused(error)
         except BaseException:
             self._acknowledgement.committing = False
             raise
         else:
-            await self._end(sends, received, performed.done)
+            await self._end(sends, performed.done)
 
-    def _doubt(self, drafts: list[Drafted], received: dict[int, Handed]) -> None:
+    def _doubt(self, drafts: list[Drafted]) -> None:
         """Begin the next transaction, because the node ended and it is not known whether it did this one."""
         self._drafts = []
         for each in drafts:
             self._sends.failed(each.sent, _IN_DOUBT)
             self._complete(each, IllegalStateException(_IN_DOUBT, NODE_LOST))
-        self._acknowledgement.doubt(received.values())
         self._acknowledgement.forget()
         self._acknowledgement.committing = False
 
@@ -149,22 +147,20 @@ class Transaction:
     ) -> list[tuple[Drafted, Descriptor | None]]:
         """Begin the next transaction, because the node has the last one. Returns the descriptor of each send."""
         sends = _made(drafts, sent.result())
-        self._received = bool(self._acknowledgement.received)
+        self._received = bool(self._acknowledgement.numbers)
         for each, descriptor in sends:
             self._sends.follow(each.sent, descriptor)
         self._drafts = []
         self._acknowledgement.forget()
         return sends
 
-    async def _end(
-        self, sends: list[tuple[Drafted, Descriptor | None]], received: dict[int, Handed], done: asyncio.Future[None]
-    ) -> None:
+    async def _end(self, sends: list[tuple[Drafted, Descriptor | None]], done: asyncio.Future[None]) -> None:
         """Note that it is durable, or was undone."""
         try:
             await done
         except JMSException as error:
             if is_lost(error):
-                self._doubt([each for each, _ in sends], received)
+                self._doubt([each for each, _ in sends])
                 raise
             self._fail([each for each, _ in sends])
             await self._roll_back()
@@ -209,7 +205,7 @@ class Transaction:
         """Forget what was sent and what was received: the next transaction begins."""
         self.abandon()
         self._broken = False
-        self._received = bool(self._acknowledgement.received)
+        self._received = bool(self._acknowledgement.numbers)
         self._acknowledgement.forget()
 
     def abandon(self) -> None:
