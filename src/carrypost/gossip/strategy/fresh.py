@@ -49,7 +49,7 @@ class Fresh:
     ) -> None:
         self._pushes = pushes
         self._contacts = contacts
-        self._offers = offers
+        self._offers, self._cache = offers, context.holdings.cache
         self._coalesce_us = round(context.settings.coalesce_s * 1e6)
         self.on = bool(pushes.bytes_max) and not context.settings.paper_mode
         """True if anything is pushed at all."""
@@ -60,7 +60,8 @@ class Fresh:
         Returns the neighbours to which some have to be offered: those messages do not fit, or no comparison is over
         yet.
         """
-        slots = mask_of([arrival.copy.slot for arrival in fresh])
+        # A copy may have been turned away by its order in the meantime.
+        slots = mask_of([arrival.copy.slot for arrival in fresh]) & self._cache.whole
         chosen: dict[Link, list[Copy]] = {}
         lacking: list[tuple[ExchangeContact, int]] = []
         others: list[ExchangeContact] = []
