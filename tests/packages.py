@@ -38,7 +38,7 @@ class Environment:
 
     def install(self, *given: str) -> None:
         """Install packages by the pip of these tests."""
-        _run([sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", "--no-compile", *given])
+        _run([sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet", *given])
 
     def borrow_libraries(self) -> None:
         """Import what this environment lacks from the libraries of these tests, which cost much to install.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from tests import lab_pages
 
-import carrypost
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LabError, LocalError
@@ -85,9 +84,9 @@ def test_an_unknown_experiment_is_told_with_the_known_ones(
 
 def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "carrypost"
-    shutil.copytree(reproduce.scenario_file("city_bus").parent, package / "scenarios")
-    monkeypatch.setattr(carrypost, "__file__", str(package / "__init__.py"))
-    assert reproduce.scenario_file("city_bus") == package / "scenarios" / "city_bus.toml"
+    shutil.copytree(reproduce.scenario_file("city_bus").parent, package / "shipped" / "scenarios")
+    monkeypatch.setattr("importlib.resources.files", lambda _name: package)
+    assert reproduce.scenario_file("city_bus") == package / "shipped" / "scenarios" / "city_bus.toml"
     with pytest.raises(LocalError, match="incomplete"):
         reproduce.scenario_file("nowhere")
 

@@ -259,7 +259,8 @@ async def test_clients_that_are_silent_or_do_not_read_or_do_not_end_are_cut_off(
             with socket.create_connection(("127.0.0.1", port)) as client:
                 client.sendall(request)
                 await until(partial(asyncio.to_thread, ended, client))
-    async with server_of() as (port, _):
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 600.0)
+    async with server_of() as (port, _), asyncio.timeout(PATIENCE_S):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         with pytest.raises(ConnectionError):
             await endless(writer)
@@ -284,7 +285,8 @@ def ended(client: socket.socket) -> bool:
 
 
 @scene
-async def test_of_too_many_connections_the_oldest_are_closed() -> None:
+async def test_of_too_many_connections_the_oldest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_S", 600.0)
     async with server_of() as (port, _):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX + 4)]
         async with asyncio.timeout(PATIENCE_S):
