@@ -89,8 +89,9 @@ class Limits:
     there was no room.
     """
     offers_all_max: int = whole(65_536, 2, UNBOUNDED)
-    """Of all neighbours, and hosts at the ends of routes: these wanted messages; counted separately, those for which
-    there was no room, and those that are not wanted any more. Half is common, the rest is shared equally.
+    """Wanted messages that all neighbours, and hosts at the ends of routes, offered and that have not arrived; counted
+    separately, those for which there was no room, and those that are not wanted any more. Half is common, the rest is
+    shared equally.
     """
     partials_max: int = whole(256, 1, UNBOUNDED)
     """Partially received messages."""
@@ -101,11 +102,12 @@ class Limits:
     seen_max: int = whole(1_000_000, 1, UNBOUNDED)
     """Ids remembered without a copy. While ids of delivered messages fill it, no wanted message is admitted."""
     seen_bytes_max: int = size(128 * MIB, 1, UNBOUNDED)
-    """Descriptors of those, likewise."""
+    """Descriptors of ids remembered without a copy. While those of delivered messages fill it, no wanted message is
+    admitted."""
     unconfirmed_max: int = whole(10_000, 1, UNBOUNDED)
     """Deliveries that the application has not confirmed, never more than half of the cache; their copies are pinned."""
     unconfirmed_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
-    """Payload of those deliveries, likewise."""
+    """Payload of unconfirmed deliveries, never more than half of the cache."""
     acked_max: int = whole(1_000, 4, 65_536)
     """Records of acknowledgements that are kept and forwarded; for messages unknown here, a quarter of that."""
     island_nodes_max: int = whole(512, 2, 65_536)
@@ -117,7 +119,7 @@ class Limits:
     pending_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages that wait for their predecessors, never more than half of the cache; their copies are pinned."""
     pending_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
-    """Payload of those messages, likewise."""
+    """Payload of messages that wait for their predecessors, never more than half of the cache."""
     share_author: float = number(0.25, 0.001, 1.0)
     """Share that one author may have of a full cache, of the messages that wait for predecessors, of order groups, and
     of queues of this node that are more than half full.
@@ -133,7 +135,7 @@ class Limits:
     queue_messages_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages in a queue of this node. Their copies are pinned; further messages stay with their carriers."""
     queue_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
-    """Payload of those messages, likewise."""
+    """Payload of the messages in a queue of this node. Further messages stay with their carriers."""
     overlay_brokers_max: int = whole(256, 1, 65_536)
     """Known brokers; also brokers whose neighbours are known, and brokers whose rosters are known."""
     overlay_channels_max: int = whole(256, 1, 425)
@@ -151,8 +153,8 @@ class Limits:
     lane_events_max: int = whole(256, 1, 65_536)
     """Events of one producer that a seat keeps until the missing ones before them arrive."""
     lane_bytes_max: int = size(4 * MIB, 1, UNBOUNDED)
-    """Payload of those events. All seats of a broker together keep at most 16 times as much; one event is always
-    allowed."""
+    """Payload of the events of one producer that a seat keeps. All seats of a broker together keep at most 16 times as
+    much; one event is always allowed."""
     modulator_state_bytes_max: int = size(256 * KIB, 0, UNBOUNDED)
     """State of one modulator. An event that makes it larger is dropped."""
     module_bytes_max: int = size(32 * KIB, 1, UNBOUNDED)
@@ -171,7 +173,7 @@ class Limits:
     results_max: int = whole(16, 1, 65_536)
     """Results that a WebAssembly modulator may make of one event."""
     result_ratio_max: int = whole(4, 1, 65_536)
-    """Bytes of those results divided by the bytes of the event; 64 KiB are always allowed."""
+    """Bytes of the results of one event divided by the bytes of the event; 64 KiB are always allowed."""
     replay_events_max: int = whole(64, 1, 65_536)
     """Events that a producer sends again to one broker at the same time."""
     runs_max: int = whole(1_024, 1, 65_536)
@@ -194,7 +196,7 @@ class Limits:
     """CPU time, in microseconds per second, that useless frames of one neighbour may cost; beyond it, its datagrams are
     dropped."""
     waste_per_s: int = whole(20_000, 1, UNBOUNDED)
-    """The same for all neighbours and strangers together."""
+    """CPU time, in microseconds per second, that useless frames of all neighbours and strangers together may cost."""
     link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
     """Profiles compiled for one neighbour."""
     refusals_max: int = whole(1_000, 1, UNBOUNDED)
@@ -232,10 +234,11 @@ class Messaging:
     prefetch: int = whole(100, 1, UNBOUNDED)
     """Messages that a consumer holds ahead of its program, unless it is created with its own `prefetch`."""
     prefetch_remote: int = whole(10, 0, UNBOUNDED)
-    """The same for consumers of queues that other nodes manage. Keep it low: messages on a device that never returns
-    are not delivered to another one. 0: one message is requested, and only while the program waits."""
+    """Messages that a consumer of a queue on another node holds ahead of its program. Keep it low: messages on a
+    device that never returns are not delivered to another one. 0: one message is requested, and only while the program
+    waits."""
     prefetch_bytes: int = size(MIB, 1, UNBOUNDED)
-    """Payload of those messages; one message is always allowed."""
+    """Payload of the messages that a consumer holds ahead of its program; one message is always allowed."""
     advert_s: float = number(7 * DAY_S, 1.0, YEAR_S)
     """Time for which a remote name is kept after each use; also the lifetime of advertisements of own names, which are
     renewed after a third to a half of it. With the default, nodes that meet every third day keep each other's
