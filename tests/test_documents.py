@@ -168,6 +168,30 @@ def test_the_commands_that_documents_name_exist() -> None:
         assert set(re.findall(r"\bmake (demo|test|soak|clean|\w+(?=`))", path.read_text(encoding="utf-8"))) <= targets
 
 
+UNCLEAR = re.compile(
+    r"agreement with these confirms|as its text does|after ± stands|in about microseconds|bring to brokers of others"
+    r"|it is never an error|they are lost to others|the mark means|by which use extends|no answer before its question"
+    r"|on stderr, once each|on both sides alike|do not tell whether|searches for rare faults",
+    re.IGNORECASE,
+)
+"""Wordings that readers had to read twice."""
+
+
+def test_no_text_has_a_wording_that_readers_stumbled_over() -> None:
+    found = []
+    for path in (*DOCUMENTS, ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "src").rglob("*.py")):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        found += [f"{path.name}: {each}" for each in UNCLEAR.findall(text) if path.name != "CHANGELOG.md"]
+    assert found == []
+
+
+def test_channels_and_faults_mean_one_thing_each_in_the_glossary() -> None:
+    words = dict(re.findall(r"^\| (channel|fault|injected failure) \| (.*) \|$", text_of("glossary.md"), re.MULTILINE))
+    assert "event channel" in words["channel"]
+    assert "modulator" in words["fault"]
+    assert "emulation" in words["injected failure"]
+
+
 # --- made from the code --------------------------------------------------------------------------------------
 
 
