@@ -95,7 +95,10 @@ def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
 ) -> None:
     monkeypatch.setattr(_receiving, "_CHECK_S", 0)
     refused = OverlayState(refusal="modulator", detail="it does not compile")
-    served, failed = OverlayState(NodeId("A")), OverlayState(NodeId("A"), faults=1)
+    served, failed = (
+        OverlayState(NodeId("A")),
+        OverlayState(NodeId("A"), faults=1, fault="ValueError: odd (x.py, line 3)"),
+    )
     more = [OverlayState(NodeId("A"), faults=number) for number in range(2, 25)]
     full = OverlayState(refusal="seats")
     states = OverlayState(), OverlayState(), refused, full, served, served, failed, failed, *more
@@ -108,7 +111,7 @@ def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
             "a broker refused the modulator: it does not compile",
             "a broker refused: it has no room left for seats",
             "broker A is the home now",
-            "the modulator failed with 1 event, and gave no results for it",
+            "the modulator failed with 1 event, and gave no results for it: ValueError: odd (x.py, line 3)",
             "the modulator failed with 10 events, and gave no results for them",
         ],
         strict=True,

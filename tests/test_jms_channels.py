@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import nullcontext
 
 import pytest
@@ -267,6 +268,7 @@ async def test_a_modulator_transforms_events_and_is_exchanged_while_they_flow(ne
         assert (await got(inbox)).get_body(str) == "d"
         await net.run(3)
         assert (inbox.overlay.events, inbox.overlay.faults, inbox.overlay.busy_us) == (5, 1, 28)
+        assert re.fullmatch(r"ValueError: .* \(test_jms_channels\.py, line \d+\)", inbox.overlay.fault)
 
 
 @scene("p", "c", **OVERLAY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.mom.overview import MessagingOverview
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
+from carrypost.overlay.events import ModulatorFault
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.registry import Event as ChannelEvent
+from carrypost.overlay.registry import Result, modulator
 
 WITHIN_S = 30.0
 
@@ -148,3 +153,29 @@ def test_messages_that_subscriptions_lose_are_told_more_and_more_seldom(
     told = [record.getMessage() for record in caplog.records]
     assert [text.split("; ")[1].split(":")[0] for text in told] == [f"{n} lost so far" for n in (1, 2, 4, 8, 16)]
     assert told[0].startswith("the subscription mail lost the message ")
+
+
+@modulator("fails-on-odd")
+class FailsOnOdd:
+    def process(self, event: ChannelEvent) -> list[ChannelEvent | Result]:
+        if event.payload == b"odd":
+            raise KeyError("no such thing")
+        return [event]
+
+
+def test_a_broker_logs_what_a_modulator_raised_and_where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> list[ModulatorFault]:
+        async with WatchedNode(tmp_path, overlay={"enabled": True, "broker": True, "discovery_s": 0.1}) as node:
+            node.host.overlay.consume("flood", node.driver.now, Modulator.named("fails-on-odd"))
+            for payload in (b"odd", b"even", b"odd", b"odd"):
+                node.host.overlay.emit("flood", payload, node.driver.now)
+                node.driver.drain()
+            await node.until(lambda: sum(isinstance(each, ModulatorFault) for each in node.told) == 3)
+            return [each for each in node.told if isinstance(each, ModulatorFault)]
+
+    first, second, _ = asyncio.run(scene())
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [each.split(" with ")[1].split(" on ")[0] for each in warnings] == [
+        f"event {each.number} of {each.producer}" for each in (first, second)
+    ], "of equal faults, the first, the second, the fourth and so on"
+    assert re.search(r"on channel flood: KeyError: 'no such thing' \(test_node_messaging\.py, line \d+\)$", warnings[0])

@@ -370,6 +370,8 @@ class OverlayState(msgspec.Struct, frozen=True):
     """More of it, for people: what is wrong with the modulator."""
     discarded: int = 0
     """Results that the modulator refused to keep while this consumer could not be reached."""
+    fault: str = ""
+    """The last error of the modulator, and the line that raised it; empty if it never failed."""
 
 
 class OverlayTold(LayerEvent, frozen=True):

@@ -32,3 +32,14 @@ def length_of_time(seconds: float) -> str:
         if count >= 1 and count == int(count):
             return many(int(count), unit)
     return f"{seconds:,g} s"
+
+
+def raised(error: BaseException, most: int) -> str:
+    """Return an error and the line that raised it, in at most so many characters."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = ""
+    if place is not None:
+        where = f" ({place.tb_frame.f_code.co_filename.rpartition('/')[2]}, line {place.tb_lineno})"
+    return f"{type(error).__name__}: {error}"[: most - len(where)] + where

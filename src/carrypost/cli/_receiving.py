@@ -13,7 +13,7 @@ from carrypost.cli._exit import Exit
 from carrypost.errors import JMSException
 from carrypost.jms.destinations import ChannelTopic
 from carrypost.jms.provider import NODE_LOST
-from carrypost.printing import many
+from carrypost.printing import many, printable
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -140,7 +140,8 @@ def _trouble(state: OverlayState) -> str:
         if not state.faults:
             return ""
         them = "it" if state.faults == 1 else "them"
-        return f"the modulator failed with {many(state.faults, 'event')}, and gave no results for {them}"
+        last = f": {printable(state.fault)}" if state.fault else ""
+        return f"the modulator failed with {many(state.faults, 'event')}, and gave no results for {them}{last}"
     if state.refusal == "modulator":
         return f"a broker refused the modulator: {state.detail}"
     if state.refusal in {"channels", "clients", "seats"}:

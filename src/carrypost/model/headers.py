@@ -25,6 +25,7 @@ from carrypost.model.times import TIME_US_MAX
 TEXT_MAX = 1024
 """Length of a text in characters; the default limit of an attribute's value."""
 DESTINATION_MAX = 256
+FAULT_MAX = 200
 OPERATION_MAX = 64
 CONTROL_BYTES_MAX = 6 * 1024
 """Leaves a quarter of a descriptor's 8 KiB for everything else; longer content is sent in several messages."""
@@ -85,6 +86,7 @@ _KEYS = {
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
     "origin": "g", "connected": "y", "event": "E", "covers": "V", "joins": "j",
+    "fault": "f",
 }  # fmt: skip
 """Keys of the fields on the wire. None is ever reused."""
 
@@ -139,6 +141,8 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     joins: bool = False
     """True if the message has no content, and only joins its predecessors: later messages name it instead of them. It
     has a place in the order like any other, and is not delivered to programs."""
+    fault: Annotated[str, msgspec.Meta(max_length=FAULT_MAX)] = ""
+    """For a result, the last error of the modulator, if it failed with events that the result covers."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

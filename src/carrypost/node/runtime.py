@@ -27,6 +27,7 @@ from carrypost.node.recording.traces import Traces
 from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
+from carrypost.overlay.events import ModulatorFault
 
 Handlers = Mapping[type[Event], Callable[[Any], None]]
 """Functions that handle events, by class of event."""
@@ -49,6 +50,8 @@ class Node:
         self._exits = contextlib.ExitStack()
         self._programs: Handlers | None = None
         self._claims_lost = 0
+        self._faults, self._last_fault = 0, ""
+        """Number of faults of modulators in a row that are equal to the last one."""
         self._begun_s = 0.0
 
     # --- start and stop ----------------------------------------------------------------------------------------
@@ -161,8 +164,20 @@ class Node:
             self.traces.observe(event)
         if isinstance(event, ClaimLost):
             self._warn_of_loss(event)
+        elif isinstance(event, ModulatorFault):
+            self._warn_of_fault(event)
         if self._programs is not None and (act := self._programs.get(type(event))) is not None:
             act(event)
+
+    def _warn_of_fault(self, failed: ModulatorFault) -> None:
+        """Log a fault that is another one than the last, and of equal ones those at powers of two."""
+        self._faults = self._faults + 1 if failed.fault == self._last_fault else 1
+        self._last_fault = failed.fault
+        if self._faults.bit_count() == 1:
+            _log.warning(
+                "the modulator of %s failed with event %d of %s on channel %s: %s",
+                failed.consumer, failed.number, failed.producer, failed.channel, failed.fault,
+            )  # fmt: skip
 
     def _warn_of_loss(self, lost: ClaimLost) -> None:
         """Log losses at powers of two: a subscription that no program consumes may lose thousands."""

@@ -326,6 +326,8 @@ class Consumers:
         """Accept one result; return `passes` if it contains something for the program."""
         found.row.number += 1
         del found.held[found.row.number]
+        if (headers := copy.descriptor.headers) is not None and headers.fault:
+            found.row.fault = headers.fault
         if passes and found.row.lost:
             self._lost[copy.id], found.row.lost = found.row.lost, 0
         self._rows.put(found.name, encode(found.row), copy.descriptor if passes else None)

@@ -20,9 +20,11 @@ import msgspec
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.publishing import check_attributes
+from carrypost.model.headers import FAULT_MAX
 from carrypost.overlay import library, programs  # noqa: F401 - the library registers what every broker has
 from carrypost.overlay.programs import ABI, DIGEST_BYTES, FUEL_PER_US, Metered, Program
 from carrypost.overlay.registry import NAME_MAX, VERSION_MAX, Event, Function, Registered, Result, versions
+from carrypost.printing import raised
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 PARAMETERS_BYTES_MAX = 1024
 Meter = Callable[[], int]
 """Function that returns the CPU time of this process so far, in microseconds."""
-FAULT_MAX = 200
 """Characters of a fault that are kept."""
 _SMOOTHED = 8
 """Divisor of the weight of the last event in the smoothed time, as for round trips in RFC 6298."""
@@ -241,5 +242,8 @@ class Instance:
             return call(*arguments)
         except Exception as error:  # noqa: BLE001 - A program's code, which must not stop the host in the middle of a step.
             self.faults += 1
-            self.fault = f"{type(error).__name__}: {error}"[:FAULT_MAX]
+            # Of a WebAssembly module the line would be one of ours.
+            self.fault = (
+                raised(error, FAULT_MAX) if self.program is None else f"{type(error).__name__}: {error}"[:FAULT_MAX]
+            )
             return None

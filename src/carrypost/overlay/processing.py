@@ -207,7 +207,7 @@ class Processing:
         for left, each in reversed(list(enumerate(reversed(results)))):
             after.number += 1
             covers = Covers(row.epoch, after.number) if left else _covers(after, signed=event.signed)
-            drafts.append(_draft(to, each, covers, copy, lifetime_us))
+            drafts.append(self._told(_draft(to, each, covers, copy, lifetime_us)))
         if drafts:
             _next_result(after)
         # A result can name `RUNS_MAX` runs at most. So events that give no results are reported by
@@ -260,7 +260,14 @@ class Processing:
         after = msgspec.structs.replace(row, number=row.number + 1)
         headers = Headers(covers=_covers(after, signed=signed, mute=True))
         _next_result(after)
-        return Step(after, [Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True)])
+        return Step(after, [self._told(Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True))])
+
+    def _told(self, draft: Draft) -> Draft:
+        """Return a result with the last fault of the modulator, if that failed with events that the result covers."""
+        headers = draft.headers
+        if self.instance is None or headers is None or headers.covers is None or not headers.covers.faults:
+            return draft
+        return msgspec.structs.replace(draft, headers=msgspec.structs.replace(headers, fault=self.instance.fault))
 
     def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
         """Return a result without content whose payload is a snapshot of the seat."""

@@ -66,6 +66,8 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
     """Events whose results were accepted since the checkpoint, in that order."""
     discarded: int = 0
     """Results that the modulator refused to keep while this node could not be reached."""
+    fault: str = ""
+    """Last fault of the modulator."""
 
     def hold(self, epoch: int, broker: NodeId) -> None:
         """Open an epoch for a broker."""

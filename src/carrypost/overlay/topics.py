@@ -61,7 +61,7 @@ class ChannelTopics:
         hops = None if home is None else self._overlay.homes.hops(home)
         refusal = self._overlay.homes.refusal(*found.key)
         counts = row.events, row.faults, row.busy_us
-        return OverlayState(home, hops, row.epoch, *counts, *refusal, discarded=row.discarded)
+        return OverlayState(home, hops, row.epoch, *counts, *refusal, discarded=row.discarded, fault=row.fault)
 
 
 def _modulator(selector: str | None, encoded: bytes) -> Modulator | None:
