@@ -21,6 +21,7 @@ from carrypost import (
     DeliveryTimeoutException,
     IllegalArgumentException,
     IllegalStateException,
+    InvalidDestinationException,
     JMSException,
     MessageFormatException,
     Modulator,
@@ -35,7 +36,7 @@ from carrypost import (
 )
 from carrypost.jms import caller, durations
 from carrypost.security.identity import Identity
-from carrypost.sync.methods import reworded
+from carrypost.sync.call import reworded
 
 __all__ = ["context", "factory"]
 Make = Callable[..., sync.Context]
@@ -446,3 +447,11 @@ def test_a_context_that_is_left_open_is_warned_of(factory: sync.ConnectionFactor
 
 def test_the_caller_of_the_asyncio_api_stays_what_it_was() -> None:
     assert carrypost.ConnectionFactory._callers is caller.Caller  # noqa: SLF001 - what blocking factories replace
+
+
+def test_an_error_advises_as_blocking_programs_are_written(context: Callable[[], sync.Context]) -> None:
+    ctx = context()
+    with pytest.raises(InvalidDestinationException) as refused:
+        ctx.send("queue/nowhere", "x")
+    assert "`ctx.declare_queue('nowhere')`" in str(refused.value)
+    assert "await" not in str(refused.value)

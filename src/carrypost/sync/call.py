@@ -5,14 +5,36 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
-from carrypost.errors import IllegalStateException
+from carrypost.errors import CarrypostError, IllegalStateException
 
 T = TypeVar("T")
+_WORDS = (
+    (r"to be opened by ``async with``, or by awaiting it", "open already, and closed by ``with``"),
+    (r"\basync (with|for|def)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"an async function or ", "or "),
+    (r"[Tt]o be awaited, or ", "To be "),
+)
+
+
+def reworded(text: str | None) -> str | None:
+    """Return a text about something that is awaited, as it reads where nothing is."""
+    for pattern, words in _WORDS:
+        text = None if text is None else re.sub(pattern, words, text)
+    return text
+
+
+def _as_blocking(error: BaseException) -> BaseException:
+    """Return an error of this package whose advice reads as a blocking program is written."""
+    if isinstance(error, CarrypostError) and error.args and isinstance(error.args[0], str):
+        error.args = (reworded(error.args[0]), *error.args[1:])
+    return error
 
 
 class Call(Generic[T]):
@@ -37,7 +59,7 @@ class Call(Generic[T]):
         except asyncio.CancelledError:
             self.error = IllegalStateException("the call was cancelled: the program ends")
         except BaseException as error:  # noqa: BLE001 - the thread raises it
-            self.error = error
+            self.error = _as_blocking(error)
         finally:
             self.ended.release()
 

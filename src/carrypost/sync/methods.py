@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from carrypost.jms.batches import BATCH_MAX
+from carrypost.sync.call import reworded
 from carrypost.sync.process import loop, post
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any] | type)
-_WORDS = (
-    (r"to be opened by ``async with``, or by awaiting it", "open already, and closed by ``with``"),
-    (r"\basync (with|for|def)\b", r"\1"),
-    (r"\bawait ", ""),
-    (r"an async function or ", "or "),
-    (r"[Tt]o be awaited, or ", "To be "),
-)
-
-
-def reworded(text: str | None) -> str | None:
-    """Return the documentation of something that is awaited, as it reads where nothing is."""
-    for pattern, words in _WORDS:
-        text = None if text is None else re.sub(pattern, words, text)
-    return text
 
 
 def documented(original: object) -> Callable[[F], F]:

@@ -50,8 +50,8 @@ class BytesMessage(Message):
 
     @property
     def body_length(self) -> int:
-        """The number of bytes to read, in all."""
-        return len(self._readable())
+        """The number of bytes in all, whether the body is being written or read."""
+        return len(self.payload)
 
     def reset(self) -> None:
         """Let the body be read, from its beginning, and not be written any more."""
