@@ -9,6 +9,7 @@ from tests.jms_scenes import AT_ONCE, NEWS, SOON_S, got, scene, texts
 
 from carrypost import (
     Context,
+    IllegalArgumentException,
     InvalidDestinationException,
     JMSException,
     ListenerException,
@@ -240,3 +241,70 @@ async def test_names_of_dead_letters_are_those_of_this_node_whatever_others_adve
         assert await InitialContext(here).lookup("DLQ.jobs") == Queue("DLQ.jobs@a")
         with pytest.raises(InvalidDestinationException):
             await here.create_consumer(here.create_queue("DLQ.nothing"))
+
+
+@pytest.mark.parametrize("reader", ["a", "b"])
+@on_both_nodes
+@scene("a", "b", messaging=AT_ONCE)
+async def test_a_dead_letter_says_where_it_comes_from_how_often_it_was_tried_and_what_was_raised(
+    net: testing.Network, node: str, reader: str
+) -> None:
+    failing = Failing()
+    async with net.context("a") as here, net.context(node) as there, net.context(reader) as other:
+        there.set_exception_listener(failing.on_exception)
+        await here.declare_queue("box", tries=2)
+        (await there.create_consumer(BOX)).set_message_listener(failing)
+        await here.send(BOX, "x")
+        await net.run(SOON_S)
+        assert failing.got == [("x", 1), ("x", 2)]
+        assert "the listener failed 2 times: it is now a dead letter in queue/DLQ.box@a" in str(failing.told[0])
+        letter = await got(await other.create_consumer(DEAD))
+        assert letter.get_string_property("JMS_carrypost_DeadSource") == "queue/box@a"
+        assert letter.get_int_property("JMS_carrypost_DeadTries") == 2
+        error = letter.get_string_property("JMS_carrypost_DeadError") or ""
+        assert error.startswith("ValueError: ")
+        assert "(test_jms_dead_letters.py, line " in error
+
+
+@scene("a", messaging=AT_ONCE)
+async def test_a_job_that_fails_too_often_is_no_failure_of_a_listener(net: testing.Network) -> None:
+    told: list[JMSException] = []
+    async with net.context("a", INDIVIDUAL) as ctx:
+        ctx.set_exception_listener(told.append)
+        await ctx.declare_queue("box", tries=1)
+        await ctx.send(BOX, "x")
+        message = await got(await ctx.create_consumer(BOX))
+        with pytest.raises(KeyError):
+            async with message.processing():
+                raise KeyError("soup")
+        await net.run(1)
+        assert "processing it failed 1 times: it is now a dead letter in queue/DLQ.box@a" in str(told[0])
+        letter = await got(await ctx.create_consumer(DEAD))
+        assert (letter.get_string_property("JMS_carrypost_DeadError") or "").startswith("KeyError: 'soup' (")
+
+
+@scene("a", messaging=AT_ONCE)
+async def test_the_history_of_a_dead_letter_survives_a_restart_and_names_the_topic(net: testing.Network) -> None:
+    async with net.context("a", INDIVIDUAL) as ctx:
+        inbox = await ctx.create_shared_durable_consumer(Topic("news.*"), "mail")
+        await ctx.send("topic/news.sport", "x")
+        for _ in range(6):
+            await got(inbox)
+            await ctx.recover()
+        assert await inbox.receive(timeout=1) is None
+    net.kill("a")
+    net.restart("a")
+    async with net.context("a") as ctx:
+        letter = await got(await ctx.create_consumer("queue/DLQ.topic/news.*@a"))
+        assert letter.get_string_property("JMS_carrypost_DeadSource") == "topic/news.*"
+        assert letter.get_int_property("JMS_carrypost_DeadTries") == 6
+        error = letter.get_string_property("JMS_carrypost_DeadError")
+        assert error == "delivered 6 times and never acknowledged"
+
+
+@pytest.mark.parametrize("tries", [0, -1, 2.0, True, "3", 10_000])
+@scene("a")
+async def test_a_number_of_tries_that_is_none_is_refused(net: testing.Network, tries: object) -> None:
+    async with net.context("a") as ctx:
+        with pytest.raises(IllegalArgumentException, match="tries must be a whole number from 1 to 1,000"):
+            await ctx.declare_queue("box", tries=tries)  # type: ignore[arg-type]

@@ -71,8 +71,8 @@ def descriptor_table() -> str:
 
 
 def control_tables() -> str:
-    """Return a table per item of a control message."""
-    return "\n\n".join(_section(kind) for kind in control.KINDS)
+    """Return a table per item of a control message, and per part of one."""
+    return "\n\n".join(_section(kind) for kind in (*control.KINDS, control.Terms, control.DeadLetter))
 
 
 def _section(kind: type[msgspec.Struct]) -> str:

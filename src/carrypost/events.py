@@ -7,6 +7,7 @@ that a recorder can append them by columns. An event that depends on a batch is 
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
 
@@ -177,6 +178,21 @@ class Refused(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+ERROR_MAX = 256
+"""Characters of the error of a dead letter."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+    """The history of a message that is a dead letter."""
+
+    source: Annotated[str, msgspec.Meta(max_length=512)]
+    """The queue or topic that it comes from, as programs write it."""
+    tries: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+    """Number of times that it was delivered there."""
+    error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)]
+    """The last error of a program that failed with it; what is known otherwise."""
+
+
 class Handed(msgspec.Struct, frozen=True):
     """A message for one consumer of messaging, within its credit. Its payload is in the store."""
 
@@ -203,6 +219,10 @@ class Handed(msgspec.Struct, frozen=True):
     predecessors_lost: int = 0
     """Causal order: number of messages that it depends on directly and that expired before they were delivered
     here."""
+    tries: int = 0
+    """Number of deliveries after which it becomes a dead letter, if its queue says so; 0: as the settings say."""
+    letter: DeadLetter | None = None
+    """History of the message, if it is a dead letter."""
 
     @property
     def message(self) -> MessageId:

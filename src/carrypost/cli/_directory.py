@@ -38,7 +38,14 @@ async def ls(joined: Joined, context: str) -> int:
 
 
 async def bind(
-    joined: Joined, name: str, destination: str | None, *, private: bool, replace: bool, lease_s: float | None
+    joined: Joined,
+    name: str,
+    destination: str | None,
+    *,
+    private: bool,
+    replace: bool,
+    lease_s: float | None,
+    tries: int | None,
 ) -> int:
     """Declare a queue or a held topic, or let a name stand for a destination; returns the exit code."""
     if destination is not None:
@@ -46,13 +53,15 @@ async def bind(
             raise LocalError(
                 "--lease requires a queue that this command declares: carrypost bind queue/NAME --lease 1h"
             )
+        if tries is not None:
+            raise LocalError("--tries requires a queue that this command declares: carrypost bind queue/NAME --tries 3")
         names = InitialContext(joined.ctx)
         await (names.rebind if replace else names.bind)(name, destination, advertise=not private)
         return _bound(joined, name, destination)
     if name.startswith(_QUEUE):
         redelivery = "never" if lease_s is None else "after_lease"
         queue = await joined.ctx.declare_queue(
-            name.removeprefix(_QUEUE), redelivery=redelivery, lease_s=lease_s, advertise=not private
+            name.removeprefix(_QUEUE), redelivery=redelivery, lease_s=lease_s, tries=tries, advertise=not private
         )
         return _bound(joined, queue.queue_name, str(queue))
     if name.startswith(_HOLDER):

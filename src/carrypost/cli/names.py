@@ -45,6 +45,9 @@ def bind(
         float | None,
         _given.duration_option("--lease", "Queues: redeliver messages that are not acknowledged within this time."),
     ] = None,
+    tries: Annotated[
+        int | None, typer.Option("--tries", help="Queues: deliveries before a message is a dead letter.", min=1)
+    ] = None,
     private: Annotated[bool, typer.Option("--private", help="Keep the name on this node.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace the name if it is bound already.")] = False,
     config: ConfigOption = None,
@@ -65,7 +68,13 @@ def bind(
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
     binding = functools.partial(
-        _directory.bind, name=name, destination=destination, private=private, replace=replace, lease_s=lease
+        _directory.bind,
+        name=name,
+        destination=destination,
+        private=private,
+        replace=replace,
+        lease_s=lease,
+        tries=tries,
     )
     options.run(options.node_options(config, data, changes, json=wants_json(json)), binding, _directory.EMBEDDING)
 

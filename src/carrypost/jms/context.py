@@ -257,6 +257,7 @@ class Context(ConsumerCreation):
         redelivery: str = "never",
         lease_s: Duration | None = None,
         policy: str = "fair",
+        tries: int | None = None,
         receivers: Literal["anyone"] | Collection[str] = queue_declaration.ANYONE,
         advertise: bool = True,
         placement: Policy | None = None,
@@ -270,7 +271,8 @@ class Context(ConsumerCreation):
         goes to any node that asks when its lease of `lease_s` (an hour) is over ("after_lease": it may be consumed
         twice). `policy`: which of the nodes that ask for a message gets it. `receivers`: the ids of the nodes, 64 at
         most, that may receive from it and browse it beside this one; "anyone" includes strangers, which can consume
-        what they get. Raises `JMSException` if the queue is there, and was declared otherwise.
+        what they get. `tries`: deliveries without an acknowledgement after which a message becomes a dead letter,
+        instead of `messaging.tries`. Raises `JMSException` if the queue is there, and was declared otherwise.
 
         `placement` lets another node manage it: a function that is given the number of messages that each node consumed
         from queues of this name, and this node's id, and returns a node, such as `most_receiving`. That node is asked,
@@ -280,7 +282,7 @@ class Context(ConsumerCreation):
         """
         provider = self._sessions.opened().units.provider
         wanted = queue_declaration.declared(
-            provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers
+            provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers, tries=tries
         )
         timeout_us = queue_declaration.placed(placement, timeout)
         here = queue_declaration.managed_by(wanted, provider.node_info.node)

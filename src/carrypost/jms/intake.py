@@ -29,12 +29,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
+from carrypost.events import ERROR_MAX
 from carrypost.jms.announcements import Announcements
 from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
 from carrypost.jms.provider import is_lost
 from carrypost.model.address import addressee, written
+from carrypost.printing import raised
 
 if TYPE_CHECKING:
     from carrypost.events import GivenUp, Handed
@@ -514,15 +516,25 @@ class Inbox:
 
     # --- dead letters --------------------------------------------------------------------------------------
 
-    async def give_up(self, number: int, error: ListenerException, *, seen: bool = False) -> None:
-        """Make a dead letter of a message that the program failed with too often; `seen`: it was raised there."""
+    async def give_up(
+        self, number: int, message: Message, count: int, cause: BaseException, *, block: bool = False
+    ) -> None:
+        """Make a dead letter of a message that the program failed with too often.
+
+        `block`: the block of a job failed, in which the error was raised, and not a listener.
+        """
         self.acknowledgement.forget_one(number)
+        letters = ""
         try:
-            await self.units.provider.give_up(self.units.session, (number,))
+            letters = await self.units.provider.give_up(self.units.session, (number,), raised(cause, ERROR_MAX))
         except JMSException as failed:
             self._reports.report(failed)
         self.given_up += 1
-        self._reports.report(error, seen=seen)
+        failing = "processing it" if block else "the listener"
+        now = f"it is now a dead letter in {written(letters)}" if letters else "it is not delivered again"
+        error = ListenerException(f"{failing} failed {count} times: {now}: {message!r}", message)
+        error.__cause__ = cause
+        self._reports.report(error, seen=block)
 
     def gave_up(self, event: GivenUp) -> None:
         """Report a dead letter that the node made: it was handed over too often, and never acknowledged."""

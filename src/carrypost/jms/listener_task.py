@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import IllegalStateException, JMSException, ListenerException
+from carrypost.errors import IllegalStateException, JMSException
 from carrypost.jms.caller import Caller, is_called_by
 from carrypost.jms.pause import pause_s
 
@@ -128,7 +128,7 @@ class ListenerTask:
         in the end. So each further try is counted, and that is durable, before it begins.
         """
         units = self._inbox.units
-        tries = units.provider.node_info.settings.tries
+        tries = handed.tries or units.provider.node_info.settings.tries
         while True:
             error = await self._called(listener, message)
             if error is None:
@@ -136,7 +136,7 @@ class ListenerTask:
             if handed.number <= self._inbox.through:
                 return False  # The node was lost meanwhile, and it comes again.
             if handed.count >= tries:
-                await self._inbox.give_up(handed.number, given_up(message, handed.count, error))
+                await self._inbox.give_up(handed.number, message, handed.count, error)
                 return False
             if await self._pause(handed.count):
                 return False
@@ -161,12 +161,3 @@ class ListenerTask:
         if error is not None:
             _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
         return error
-
-
-def given_up(message: Message, count: int, cause: BaseException) -> ListenerException:
-    """Return the exception for a program that failed with a message too often."""
-    made = ListenerException(
-        f"the listener failed {count} times on this message, which is not delivered to it again: {message!r}", message
-    )
-    made.__cause__ = cause
-    return made

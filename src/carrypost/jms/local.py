@@ -295,9 +295,11 @@ class LocalProvider(Provider):
         self._host()
         return self._driver.payload(descriptor)
 
-    async def give_up(self, session: int, numbers: Collection[int]) -> None:
+    async def give_up(self, session: int, numbers: Collection[int], error: str) -> str:
         """Make dead letters of messages."""
-        await self._answered(lambda number, now: self._messaging.release(number, session, numbers, now, dead=True))
+        return await self._answered(
+            lambda number, now: self._messaging.release(number, session, numbers, now, dead=True, error=error)
+        )
 
     async def defer(self, session: int, number: int, delay_us: int) -> None:
         """Let a message come again after a while."""

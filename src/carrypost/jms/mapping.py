@@ -148,7 +148,7 @@ def from_handed(
     made = _received(
         Origin(
             descriptor=descriptor, payload=payload, redelivered=handed.count > 1, given=_given(handed, received_us),
-            number=handed.number, acknowledger=acknowledger,
+            number=handed.number, tries=handed.tries, acknowledger=acknowledger,
         )
     )  # fmt: skip
     if isinstance(wanted, ChannelTopic) and not is_channel(descriptor.destination):
@@ -196,6 +196,10 @@ def _given(handed: Handed, received_us: int) -> dict[str, Property]:
         found["JMS_carrypost_PredecessorsLost"] = Property(_INT, handed.predecessors_lost)
     if handed.events_lost:
         found["JMS_carrypost_EventsLost"] = Property(_LONG, handed.events_lost)
+    if handed.letter is not None:
+        found["JMS_carrypost_DeadSource"] = Property(_STRING, handed.letter.source)
+        found["JMS_carrypost_DeadTries"] = Property(_INT, min(handed.letter.tries, 2**31 - 1))
+        found["JMS_carrypost_DeadError"] = Property(_STRING, handed.letter.error)
     return found
 
 

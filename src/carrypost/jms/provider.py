@@ -175,8 +175,11 @@ class Provider(Protocol):
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """Return the body of a message that was handed over; None if it is gone."""
 
-    async def give_up(self, session: int, numbers: Collection[int]) -> None:
-        """Make these messages of a session dead letters. Returns when that is durable."""
+    async def give_up(self, session: int, numbers: Collection[int], error: str) -> str:
+        """Make these messages of a session dead letters, with the error of the program. Returns when that is durable.
+
+        Returns the address of the queue that the last one enters; an empty text if they are dead letters already.
+        """
 
     async def defer(self, session: int, number: int, delay_us: int) -> None:
         """Redeliver the message that a session has under this number, after a delay; return when that is durable."""

@@ -32,6 +32,8 @@ ANYONE: Final = "anyone"
 """Receivers of a queue that names none."""
 _PLAIN_MAX = 64
 """Characters of a plain name of a node, where security is off, so that all receivers fit into an advertisement."""
+TRIES_MAX = 1_000
+"""Number of deliveries that a queue may allow."""
 _LEASE_S = 3_600.0
 """Time that a receiver has for a message, unless the queue says otherwise."""
 
@@ -132,7 +134,14 @@ async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Que
 
 
 def declared(
-    node: NodeId, name: object, redelivery: object, lease_s: Duration | None, policy: object, *, receivers: object
+    node: NodeId,
+    name: object,
+    redelivery: object,
+    lease_s: Duration | None,
+    policy: object,
+    *,
+    receivers: object,
+    tries: object = None,
 ) -> Declare:
     """Return the queue that a program wants its node to manage; callers are not all checked."""
     found = named(name, "the name of a queue")
@@ -157,7 +166,11 @@ def declared(
     if again is Redelivery.NEVER and lease_s is not None:
         raise IllegalArgumentException('lease_s requires redelivery="after_lease"')
     lease_us = 0 if again is Redelivery.NEVER else _lease_us(lease_s)
-    return Declare(found, again, lease_us, named(policy, "a policy"), receivers=_receivers(receivers, node))
+    if tries is not None and (type(tries) is not int or not 1 <= tries <= TRIES_MAX):
+        raise IllegalArgumentException(f"tries must be a whole number from 1 to {TRIES_MAX:,}, not {tries!r}"[:200])
+    return Declare(
+        found, again, lease_us, named(policy, "a policy"), receivers=_receivers(receivers, node), tries=tries or 0
+    )
 
 
 def _receivers(receivers: object, node: NodeId) -> tuple[NodeId, ...] | None:

@@ -21,7 +21,7 @@ from carrypost.jms.consumer_options import ConsumerOptions, asked
 from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, as_destination, named, resolved
 from carrypost.jms.enumeration import Enumeration
 from carrypost.jms.intake import Inbox, Intake
-from carrypost.jms.listener_task import ListenerTask, given_up
+from carrypost.jms.listener_task import ListenerTask
 from carrypost.jms.mapping import Sending, stamp, to_draft
 from carrypost.jms.modes import DeliveryMode
 from carrypost.jms.modulator_options import encoded
@@ -284,12 +284,15 @@ class Session:
         self.units.check()
         await self.acknowledgement.release(number, delay_us)
 
-    async def failed(self, number: int, message: Message, error: BaseException) -> None:
-        """Let a message that the program failed with come again after a while; after too many failures, give it up."""
+    async def failed(self, number: int, message: Message, error: BaseException, tries: int) -> None:
+        """Let a message that the program failed with come again after a while; after too many failures, give it up.
+
+        `tries`: the number of deliveries that its queue allows; 0: as the settings say.
+        """
         self.units.check()
         count, settings = message.get_int_property("JMSXDeliveryCount"), self.units.provider.node_info.settings
-        if isinstance(error, Exception) and count >= settings.tries:
-            await self.inbox.give_up(number, given_up(message, count, error), seen=True)
+        if isinstance(error, Exception) and count >= (tries or settings.tries):
+            await self.inbox.give_up(number, message, count, error, block=True)
             return
         self.acknowledgement.forget_one(number)
         if settings.redelivery_delay_s and isinstance(error, Exception):

@@ -30,6 +30,17 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
+def _shortest(item: object) -> object:
+    """Return an item as it is encoded: the last field of a kind with `left_out` only if it has a value.
+
+    Such a field was added later, and most items do not need it.
+    """
+    if not getattr(item, "left_out", False):
+        return item
+    fields: list[object] = msgspec.to_builtins(item, builtin_types=(bytes,))
+    return fields if fields[-1] else fields[:-1]
+
+
 class ItemKinds(Generic[T]):
     """The kinds of items of one layer, and the messages that carry them."""
 
@@ -50,16 +61,16 @@ class ItemKinds(Generic[T]):
 
     def encode(self, items: Sequence[T]) -> bytes:
         """Return a list of items in its wire form."""
-        return _encode(items)
+        return _encode([_shortest(each) for each in items])
 
     def encoded_size(self, item: T) -> int:
         """Return the bytes that an item takes of a control message."""
-        return len(_encode(item))
+        return len(_encode(_shortest(item)))
 
     def is_readable(self, item: T) -> bool:
         """Return True if other nodes can read an item that a program had a say in, and it fits into a message."""
         try:
-            encoded = _encode(item)
+            encoded = _encode(_shortest(item))
             return len(encoded) <= ROOM_BYTES and self._decode(encoded) == item
         except (ValueError, OverflowError):
             return False

@@ -228,7 +228,7 @@ class Claims:
             backlog = claimant.backlog
             while self._holds(backlog) and (consumer := claimant.next_consumer()) is not None:
                 claim = backlog.next()
-                if claim.count >= self._tries and not claim.is_of_dead_letters:
+                if claim.count >= (claim.tries or self._tries) and not claim.is_of_dead_letters:
                     spent.append((claim, consumer))
                 else:
                     self._hand(claim, consumer)
@@ -255,12 +255,14 @@ class Claims:
             self._write(claim)
         unordered = bool(claimant.ordering) and descriptor.ordering is not claimant.ordering
         lease_us = 0 if claim.tenure is None else claim.tenure.lease_us
+        terms = None if claim.tenure is None else claim.tenure.terms
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
                 unordered=unordered, out_of_order=self._session_order.is_broken_by(claim.copy), alone=claim.doubtful,
                 lease_us=lease_us and self._holdings.date_of(lease_us), giver=claim.copy.giver,
                 events_lost=claim.lost, predecessors_lost=claim.copy.predecessors_lost,
+                tries=claim.tries, letter=None if terms is None else terms.letter,
             )
         )  # fmt: skip
 
@@ -411,7 +413,7 @@ class Claims:
             if session.closed:
                 self.give_back((claim,))
 
-    def give_up(self, claim: Claim) -> None:
+    def give_up(self, claim: Claim, error: str) -> None:
         """Make a message that no program here can consume a dead letter; its author does not hear of a delivery."""
         tenure, unserved = claim.tenure, not claim.number and not claim.doubtful
         if tenure is None:
@@ -420,7 +422,7 @@ class Claims:
         if tenure is not None:
             if unserved:
                 claim.claimant.miss()
-            tenure.release(dead=True)
+            tenure.release(dead=True, error=error)
 
     def end(self, claimant: Claimant, handed: Iterable[Claim] = ()) -> None:
         """End the claims of a subscription that ended. Sessions may still acknowledge or return `handed` ones."""

@@ -61,6 +61,9 @@ class Declare(msgspec.Struct, frozen=True):
     """The connection that a temporary queue ends with, and that alone may receive from it; 0: it is not temporary."""
     receivers: tuple[NodeId, ...] | None = None
     """The nodes that may receive from it, and browse it, beside this one; None: any."""
+    tries: int = 0
+    """Number of deliveries without an acknowledgement after which a message becomes a dead letter; 0: as the settings
+    of the node that delivers it say."""
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):

@@ -7,10 +7,11 @@ nothing. So rounds are named where a message may be assigned again, and credit i
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
+from carrypost.events import ERROR_MAX, DeadLetter
 from carrypost.local.control import ItemKinds
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
@@ -66,6 +67,15 @@ class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
     """Number of the demand."""
 
 
+class Terms(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Facts that a receiver has to know of a message beside its assignment."""
+
+    tries: _Count = 0
+    """Number of deliveries after which the message becomes a dead letter; 0: as the receiver's settings say."""
+    letter: DeadLetter | None = None
+    """History of the message, if it is a dead letter."""
+
+
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """The assignment of a queue's message to a receiver."""
 
@@ -85,6 +95,9 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     """True if the assignment was sent before and not answered. A receiver that had answered it answers again."""
     number: _Count = 0
     """Number among the assignments of that demand, from 1; 0: unknown."""
+    terms: Terms | None = None
+    """Terms of the message, if it has any. Left out otherwise."""
+    left_out: ClassVar[bool] = True
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
@@ -117,6 +130,9 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """Number of times that the message was delivered."""
     dead: bool = False
     """True if programs there failed with the message too often."""
+    error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)] = ""
+    """The last error, if the message is dead. Left out if it is empty."""
+    left_out: ClassVar[bool] = True
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
@@ -182,6 +198,9 @@ class Place(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
     """Nodes that may receive from the queue besides its manager; nil: any node."""
     advertised: bool = True
     """False if the manager must not advertise the queue."""
+    tries: _Count = 0
+    """Number of deliveries after which a message becomes a dead letter; 0, which is left out: as settings say."""
+    left_out: ClassVar[bool] = True
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.events import ERROR_MAX, DeadLetter
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.headers import DESTINATION_MAX
@@ -44,3 +45,15 @@ def letters_of_topic(pattern: str, node: NodeId) -> str:
     """Return the name of the queue for dead letters of a subscription to this pattern; too long a name is cut."""
     name = address.topic_written(pattern)
     return DEAD_LETTERS + (pattern if name is None else address.topic(name))[: room_for(node)]
+
+
+def letters_of(destination: str) -> str:
+    """Return the address of the queue for dead letters of a queue."""
+    found = address.address(destination)
+    assert found is not None and found.node is not None  # noqa: PT018 - a queue has a node
+    return address.queue(DEAD_LETTERS + found.name, found.node)
+
+
+def history(source: str, tries: int, error: str) -> DeadLetter:
+    """Return the history of a dead letter from a source; without an error, no program said what was wrong."""
+    return DeadLetter(source[:512], tries, (error or f"delivered {tries} times and never acknowledged")[:ERROR_MAX])

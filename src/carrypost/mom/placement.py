@@ -126,7 +126,8 @@ class Placements:
         # From the clock, so that a late answer to an earlier incarnation is not taken for one to this.
         self._number = max(self._number + 1, now)
         place = control.Place(
-            asked.name, self._number, until_us, asked.lease_us, asked.policy, asked.receivers, advertise
+            asked.name, self._number, until_us, asked.lease_us, asked.policy, asked.receivers, advertise,
+            asked.tries,
         )  # fmt: skip
         addressable = node and len(address.control(node).encode()) <= self._bytes_max
         if not addressable or not control.is_readable(place):
@@ -185,7 +186,7 @@ class Placements:
         if bound is None and len(directory.names.bound) >= PLACED_NAMES_MAX:
             raise JMSException("it manages as many queues for other nodes as it allows")
         lease = Redelivery.AFTER_LEASE if item.lease_us else Redelivery.NEVER
-        asked = Declare(name, lease, item.lease_us, item.policy, receivers=receivers)
+        asked = Declare(name, lease, item.lease_us, item.policy, receivers=receivers, tries=item.tries)
         self._queues.manager.declared.declare(asked)
         if bound is None:
             directory.enter(bind, now)

@@ -177,10 +177,16 @@ class MessagingCommands:
             connection = messaging.sessions.session(session).connection.number
             return messaging.queues.browse(destination, selector, connection, now)
 
-    def release(self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool) -> None:
-        """Release messages that a session does not take any more; `dead`: make dead letters of them."""
+    def release(
+        self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool, error: str = ""
+    ) -> str:
+        """Release messages that a session does not take any more; `dead`: make dead letters of them, with this error.
+
+        Returns the address of the queue that the last dead letter enters, or an empty text.
+        """
         with self._step(now, number=number):
-            self._awake.handing.release(self._awake.sessions.session(session), numbers, now, dead=dead)
+            found = self._awake.sessions.session(session)
+            return self._awake.handing.release(found, numbers, now, dead=dead, error=error)
 
     def defer(self, number: int, session: int, handed: int, until_us: int, now: int) -> None:
         """Return the message that a session has under the number `handed`, to come again only after `until_us`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Ack, Subscribe
+    from carrypost.mom.control import Terms
 
 
 class ClaimState(enum.Enum):
@@ -118,6 +119,10 @@ class Tenure(Protocol):
         """The address of its queue."""
 
     @property
+    def terms(self) -> Terms | None:
+        """Terms of its message, if it has any."""
+
+    @property
     def copy(self) -> Copy | None:
         """The message, if it is here."""
 
@@ -146,8 +151,8 @@ class Tenure(Protocol):
     def finish(self) -> None:
         """Note that it was acknowledged for good."""
 
-    def release(self, *, dead: bool) -> None:
-        """Give it back: no program on this node saw it, or (`dead`) none can consume it."""
+    def release(self, *, dead: bool, error: str = "") -> None:
+        """Give it back: no program on this node saw it, or (`dead`) none can consume it, because of an error."""
 
 
 class Claim(msgspec.Struct, eq=False):
@@ -197,6 +202,12 @@ class Claim(msgspec.Struct, eq=False):
     def kept(self) -> bool:
         """True if a row has the number of its hand-overs."""
         return self.tenure is not None or self.claimant.durable
+
+    @property
+    def tries(self) -> int:
+        """Number of deliveries that its queue allows; 0: as the settings say."""
+        terms = None if self.tenure is None else self.tenure.terms
+        return 0 if terms is None else terms.tries
 
     @property
     def is_of_dead_letters(self) -> bool:

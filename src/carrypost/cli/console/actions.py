@@ -160,7 +160,9 @@ class Actions:
 
     async def _bind(self, line: Line) -> None:
         name, destination = (*line.arguments, None)[:2]
-        await _directory.bind(self._joined, name or "", destination, private=False, replace=False, lease_s=None)
+        await _directory.bind(
+            self._joined, name or "", destination, private=False, replace=False, lease_s=None, tries=None
+        )
 
     async def _unbind(self, line: Line) -> None:
         await _directory.unbind(self._joined, line.arguments[0])

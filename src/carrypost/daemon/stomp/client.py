@@ -375,9 +375,9 @@ class Client(Program):
         again: list[Handed] = []
         given_up: list[Handed] = []
         for each in subscription.withdraw(handed):
-            (given_up if each.number in dead or each.count >= settings.tries else again).append(each)
+            (given_up if each.number in dead or each.count >= (each.tries or settings.tries) else again).append(each)
         if given_up:
-            await self._provider.give_up(subscription.session, [each.number for each in given_up])
+            await self._provider.give_up(subscription.session, [each.number for each in given_up], "NACK")
             subscription.make_room(self._provider, given_up)
         if again and settings.redelivery_delay_s:
             delay_s = pause_s(settings.redelivery_delay_s, max(each.count for each in again))

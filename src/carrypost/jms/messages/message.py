@@ -51,7 +51,7 @@ class Acknowledger(Protocol):
     async def release(self, number: int, delay_us: int) -> None:
         """Redeliver the message that was handed over under this number, after this delay at the earliest."""
 
-    async def failed(self, number: int, message: Message, error: BaseException) -> None:
+    async def failed(self, number: int, message: Message, error: BaseException, tries: int) -> None:
         """Note that the program failed with this message: it is redelivered, unless that happened too often."""
 
 
@@ -75,6 +75,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Properties that this node gives it."""
     number: int = 0
     """By which it is acknowledged."""
+    tries: int = 0
+    """Number of deliveries that its queue allows; 0: as the settings say."""
     acknowledger: Acknowledger | None = None
 
 
@@ -83,7 +85,7 @@ class Message:
 
     __slots__ = (
         "__weakref__", "_acknowledger", "_descriptor", "_header_values", "_number", "_payload", "_properties",
-        "_read_only",
+        "_read_only", "_tries",
     )  # fmt: skip
     __match_args__: ClassVar[tuple[str, ...]] = ()
     body_type: ClassVar[BodyType] = BodyType.MESSAGE
@@ -129,7 +131,7 @@ class Message:
         self._read_only = False
         self._payload: bytes | None = None
         """As it was received, while the body is unchanged."""
-        self._number = 0
+        self._number = self._tries = 0
         self._acknowledger: Acknowledger | None = None
 
     @classmethod
@@ -139,7 +141,7 @@ class Message:
         self._descriptor, self._payload = origin.descriptor, origin.payload
         self._properties = Properties(origin.descriptor, origin.given)
         self._read_only = True
-        self._number, self._acknowledger = origin.number, origin.acknowledger
+        self._number, self._tries, self._acknowledger = origin.number, origin.tries, origin.acknowledger
         if origin.redelivered:
             self.jms_redelivered = True
         return self
@@ -200,7 +202,7 @@ class Message:
             yield self
         except BaseException as error:
             with suppress(JMSException):  # Its session is gone: what was not acknowledged comes again anyway.
-                await session.failed(self._number, self, error)
+                await session.failed(self._number, self, error, self._tries)
             raise
         await session.acknowledge(self._number)
 

@@ -77,6 +77,10 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     """The place of its claim when it was first handed over; 0 before."""
     deferred_us: int = 0
     """Time until which a program deferred it; 0: it did not."""
+    terms: control.Terms | None = None
+    """Terms of its message, if it has any."""
+    error: str = ""
+    """The last error, if it is dead."""
 
 
 _values = attrgetter(*AssignmentRow.__struct_fields__)
@@ -152,9 +156,10 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         if self.state is Held.ACKNOWLEDGED:
             self.everything.discard(self)
 
-    def release(self, *, dead: bool) -> None:
+    def release(self, *, dead: bool, error: str = "") -> None:
         """Give it back, because no program on this node takes it."""
         if self.stands:
+            self.error = error
             self.everything.answer(self, Held.DEAD if dead else Held.RELEASED)
 
     # --- what is said of it --------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
             return None
         if self.state is Held.ACKNOWLEDGED:
             return control.Acknowledge(self.message, self.round)
-        return control.Release(self.message, self.round, self.count, self.state is Held.DEAD)
+        return control.Release(self.message, self.round, self.count, self.state is Held.DEAD, self.error)
 
     def mark_sent(self) -> None:
         """Note that the answer was sent."""
@@ -254,7 +259,7 @@ class Assignments:
             return None
         assignment = Assignment(
             destination, item.round, item.until_us or NEVER, item.lease_us, item.count, item.count,
-            everything=self, message=message, demand=item.demand,
+            terms=item.terms, everything=self, message=message, demand=item.demand,
         )  # fmt: skip
         self._enter(assignment)
         self._note_need(assignment)

@@ -126,4 +126,5 @@ def _options(asked: Declare) -> str:
     """Return the options of a queue, as a program would write them."""
     lease = f", lease_s={asked.lease_us / 1e6:g}" if asked.redelivery is Redelivery.AFTER_LEASE else ""
     receivers = '"anyone"' if asked.receivers is None else list(asked.receivers)
-    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}", receivers={receivers}'
+    tries = f", tries={asked.tries}" if asked.tries else ""
+    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}", receivers={receivers}{tries}'

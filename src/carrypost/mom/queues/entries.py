@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from carrypost.events import DeadLetter
 from carrypost.local.control_outbox import Subject
 from carrypost.model import address
 from carrypost.model.ids import NodeId
@@ -80,6 +81,8 @@ class EntryRow(msgspec.Struct, array_like=True):
     """Number among the assignments to its demand."""
     deferred_us: int = 0
     """Time until which a program of this node deferred it; 0: it did not."""
+    letter: DeadLetter | None = None
+    """History of the message, if it is a dead letter."""
 
 
 _values = attrgetter(*EntryRow.__struct_fields__)
@@ -104,6 +107,13 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     """True if other nodes may have copies."""
     due_us: int = 0
     """Time at which it may be handed over."""
+    tries: int = 0
+    """Number of deliveries that its queue allows; 0: as the settings say."""
+
+    @property
+    def terms(self) -> control.Terms | None:
+        """Terms that its receiver has to know, if there are any."""
+        return control.Terms(self.tries, self.letter) if self.tries or self.letter is not None else None
 
     def fill(self, copy: Copy, times: HostTime) -> None:
         """Fill the entry with its copy."""
@@ -174,7 +184,7 @@ class EntryNotice(Subject):
         until_us = 0 if entry.until_us == NEVER else entry.until_us
         return control.Assign(
             entry.queue, entry.message, entry.demand, entry.round, entry.count, entry.lease_us, until_us,
-            again=matter == REMIND, number=entry.number,
+            again=matter == REMIND, number=entry.number, terms=entry.terms,
         )  # fmt: skip
 
     def mark_sent(self) -> None:

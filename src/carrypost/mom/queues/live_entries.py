@@ -59,7 +59,7 @@ class LiveEntries:
     def enter(self, queue: Queue, entry: QueueEntry) -> None:
         """Put an entry into its queue."""
         assert entry.copy is not None  # It was filled, or is reopened with its copy.
-        entry.queue = queue.asked.name
+        entry.queue, entry.tries = queue.asked.name, queue.asked.tries
         queue.entries[entry.message] = entry
         self._entries.setdefault(entry.message, []).append(entry)
         if entry.state is EntryState.ASSIGNED:

@@ -39,7 +39,7 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.dead_letters import DEAD_LETTERS, letters_of_topic
+from carrypost.mom.dead_letters import DEAD_LETTERS, history, letters_of_topic
 from carrypost.mom.queues.closed_entries import ClosedEntries
 from carrypost.mom.queues.declared_queues import DeclaredQueues
 from carrypost.mom.queues.demands import Demands
@@ -174,7 +174,7 @@ class Manager:
         for entry in self._stock.of(copy.id):
             entry.elsewhere = True
 
-    def bury(self, copy: Copy, pattern: str, now: int, count: int) -> bool:
+    def bury(self, copy: Copy, pattern: str, now: int, count: int, error: str) -> bool:
         """Make a message that a subscription could not consume a dead letter; return False if their queue is full.
 
         It was handed over `count` times: answers to these do not count for the letter.
@@ -186,7 +186,7 @@ class Manager:
         if not self._bounds.admits(letters, copy):
             return False
         letter = self._add(letters, copy, now)
-        letter.count = count
+        letter.count, letter.letter = count, history(name.removeprefix(DEAD_LETTERS), count, error)
         letter.write()
         return True
 
@@ -224,17 +224,17 @@ class Manager:
             entry.write()  # For a consumer here it is written when it is handed over; until then it waits.
         self._outputs.journal.hold(Assigned(entry.descriptor, demand.node))
 
-    def requeue(self, entry: QueueEntry, *, dead: bool = False) -> None:
+    def requeue(self, entry: QueueEntry, *, dead: bool = False, error: str = "") -> None:
         """Return an entry that its receiver does not take to its queue, or make it a dead letter."""
         entry.owed &= ~(ASSIGN | REMIND)
         self._stock.end_lease(entry)
         if dead:
-            self._move_to_dead_letters(entry)
+            self._move_to_dead_letters(entry, error)
         else:
             self._enqueue(entry, self._holdings.now_us)
             entry.write()
 
-    def _move_to_dead_letters(self, entry: QueueEntry) -> None:
+    def _move_to_dead_letters(self, entry: QueueEntry, error: str) -> None:
         queue = self._queue_of(entry)
         if queue.asked.name.startswith(DEAD_LETTERS):
             self._enqueue(entry, self._holdings.now_us)
@@ -250,6 +250,7 @@ class Manager:
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
         letter = self._add(letters, copy, self._holdings.now_us)
         letter.round, letter.count = entry.round, entry.count  # Answers to this entry are none to the letter.
+        letter.letter = history(address.written(queue.destination), entry.count, error)
         letter.write()
         self.closed.seal(entry)
 
@@ -358,7 +359,7 @@ class Manager:
             self.discard(entry)
         elif entry.state is EntryState.ASSIGNED:
             entry.count = max(entry.count, item.count)
-            self.requeue(entry, dead=item.dead)
+            self.requeue(entry, dead=item.dead, error=item.error)
 
     def _note_answer(self, entry: QueueEntry, *, silent: bool = False) -> None:
         """Note that the receiver of an entry answered, or let its lease end in silence."""

@@ -9,6 +9,7 @@ from carrypost.mom.queues.entries import EntryState
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.mom.control import Terms
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.manager import Manager
 
@@ -64,6 +65,11 @@ class LocalTenure:
         return address.queue(self.entry.queue, self.entry.receiver)
 
     @property
+    def terms(self) -> Terms | None:
+        """Terms of its message, if it has any."""
+        return self.entry.terms
+
+    @property
     def copy(self) -> Copy | None:
         """The copy of its message."""
         return self.entry.copy
@@ -102,7 +108,7 @@ class LocalTenure:
         if self._was is not None:
             self._manager.discard(self.entry)
 
-    def release(self, *, dead: bool) -> None:
+    def release(self, *, dead: bool, error: str = "") -> None:
         """Return the entry, because its consumer does not take it or gave up."""
         if self.stands:
-            self._manager.requeue(self.entry, dead=dead)
+            self._manager.requeue(self.entry, dead=dead, error=error)
