@@ -80,7 +80,8 @@ def test_figure_6_pasted_on_two_nodes_gives_its_answers_to_the_letter(
 ) -> None:
     topic = f"ChatRoom{columns}"
     host_1 = terminals("-d", str(noded.data), columns=columns)
-    host_2 = terminals("-d", str(tmp_path / "second"), columns=columns)  # Without a node: the console is one.
+    # Without a node, the console runs one.
+    host_2 = terminals("-d", str(tmp_path / "second"), "--create", columns=columns)
     host_2.type(HOST_2.replace("ChatRoom1", topic))
     host_2.see("Waiting ....")
     paste = HOST_1.replace("ChatRoom1", topic)

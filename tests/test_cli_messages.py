@@ -149,16 +149,47 @@ def test_a_real_broker_compiles_and_runs_the_module_that_was_asked_for(noded: Sh
 def test_without_a_node_a_command_is_one_and_what_it_stored_leaves_once_a_node_runs(shell: Shell) -> None:
     code, out, err = shell.run("pub", "-t", "news", "early")
     assert (code, json.loads(out)["event"]) == (0, "stored")
-    assert err == (
-        f"carrypost: no node runs in {shell.data}: messages are stored there, and sent once a node runs "
-        "(carrypost node)\n"
-    )
+    made, stored = "carrypost: made a new node in {}\n", "messages are stored there, and sent once a node runs"
+    assert err == made.format(shell.data) + f"carrypost: no node runs in {shell.data}: {stored} (carrypost node)\n"
     code, out, err = shell.run("sub", "-t", "news", "--count", "1")
-    assert (code, json.loads(out)["body"], EMBEDS in err) == (0, "early", True)
+    assert (code, json.loads(out)["body"], err) == (0, "early", f"carrypost: no node runs in {shell.data}: {EMBEDS}\n")
     shell.copied_node()
-    other = ["--data", str(shell.folder / "other")]
+    other = ["--data", "other", "--create"]
     code, out, err = shell.run("sub", *other, "-t", "news", "--count", "1", "--for", str(PATIENCE_S))
     assert (code, json.loads(out)["body"], json.loads(out)["hops"]) == (0, "early", 1)
+    assert err.startswith(made.format(shell.folder / "other"))
+    code, out, err = shell.run("pub", "-t", "news", "late", "--data", "other")
+    stored = f"no node runs in {shell.folder / 'other'}: {stored} (carrypost node --data other)"
+    assert (code, err) == (0, f"carrypost: {stored}\n")
+
+
+CREATING = {
+    "pub": ["-t", "x", "hello"], "send": ["-q", "x", "hello"], "sub": ["-t", "x"], "receive": ["-q", "x"],
+    "bind": ["queue/x"], "console": [],
+}  # fmt: skip
+USING: dict[str, list[str]] = {
+    "browse": ["-q", "x"], "ls": [], "unbind": ["x"], "sub": ["--durable", "x", "--end"], "status": [], "peers": [],
+    "trace": ["x"], "cache inspect": [], "keys name": ["a" * 26, "anna"],
+}  # fmt: skip
+
+
+def test_a_folder_that_is_mistyped_gets_no_node(shell: Shell) -> None:
+    (shell.folder / "there").mkdir()
+    for folder in ("typo", "there"):
+        told = f"there is no node in {shell.folder / folder}: check the folder (--data), or "
+        for name, rest in CREATING.items():
+            given = [name, *rest, "--data", folder]
+            assert shell.refusal(*given) == (4, f"{told}add --create to make one there"), name
+        for name, rest in USING.items():
+            given = [*name.split(), *rest, "--data", folder]
+            assert shell.refusal(*given) == (4, f"{told}make one with: carrypost node --data {folder}"), name
+    assert [path.name for path in shell.folder.iterdir()] == ["there"]
+    assert list((shell.folder / "there").iterdir()) == []
+    told = f"there is no node in {shell.data} yet; make one with: carrypost node"
+    for name, rest in USING.items():
+        if name != "keys name":
+            assert shell.refusal(*name.split(), *rest) == (4, told), name
+    assert not shell.data.exists()
 
 
 # --- queues and names -----------------------------------------------------------------------------------------------
@@ -368,9 +399,8 @@ async def test_sub_reports_what_no_call_raises_and_ends_with_its_node(
         await ctx.declare_topic("news")
     await net.run(30)
     async with net.context("s", SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
-        joined = _joining.Joined(
-            ctx, cast("ConnectionFactory", SimpleNamespace(settings=None, mode="embedded")), json=True
-        )
+        factory = cast("ConnectionFactory", SimpleNamespace(settings=None, mode="embedded"))
+        joined = _joining.Joined(ctx, factory, _joining.NodeOptions(data=Path("my folder"), json=True))
         wish = _receiving.SubscribeOptions("holder/news@h")
         command = asyncio.ensure_future(
             _joining.run_body(joined, lambda joined: _receiving.subscribe(joined, wish, count=None, limit_s=None))
@@ -384,7 +414,8 @@ async def test_sub_reports_what_no_call_raises_and_ends_with_its_node(
         assert not command.done()
         assert not await joined.has_ended()
         net.kill("s")
-        with pytest.raises(NoNodeError, match=r"the node 's' was killed: .*; start one with: carrypost node"):
+        start = "start one with: carrypost node --data 'my folder'"
+        with pytest.raises(NoNodeError, match=f"the node 's' was killed: .*; {start}"):
             await command
     assert capsys.readouterr().err == ""
 
@@ -443,7 +474,8 @@ def test_every_command_that_waits_ends_by_ctrl_c_without_a_word(noded: Shell) ->
 def test_a_node_inside_a_command_ends_in_order_with_it(shell: Shell) -> None:
     with struck(signal.SIGINT):
         code, _, err = shell.run("sub", "-t", "x")
-    assert (code, err) == (130, f"carrypost: no node runs in {shell.data}: {EMBEDS}\n")
+    made = f"carrypost: made a new node in {shell.data}\n"
+    assert (code, err) == (130, f"{made}carrypost: no node runs in {shell.data}: {EMBEDS}\n")
     assert not (shell.data / "control.sock").exists()
     assert not (shell.data / "store.sqlite-wal").exists()
     code, out, err = shell.run("ls")

@@ -358,9 +358,16 @@ def test_mistakes_in_settings_are_usage_errors_that_name_the_nearest(
 
 
 def test_a_second_node_in_the_folder_and_no_node_have_codes_of_their_own(shell: Shell) -> None:
+    told = f"there is no node in {shell.data} yet; make one with: carrypost node"
     for command in ("status", "peers"):
-        told = f"no node answers at {shell.data / 'control.sock'}; start one with: carrypost node"
         assert shell.refusal(command) == (4, told)
+    (shell.folder / "second").mkdir()
+    (shell.folder / "second" / "node.id").touch()
+    (shell.folder / "node.toml").write_text('[node]\ndata = "second"\n')
+    for given in (["--data", "second"], ["--config", "node.toml"]):
+        place = shell.folder / "second" / "control.sock"
+        told = f"no node answers at {place}; start one with: carrypost node {' '.join(given)}"
+        assert shell.refusal("status", *given) == (4, told)
     process, _ = shell.node()
     before = shell.contents()
     code, told = shell.refusal("node", apart=True)

@@ -39,7 +39,7 @@ MESSAGES = {
     "pub": ["-t", "x", "--file", "file"], "send": ["-q", "x", "--file", "file"], "sub": ["-t", "x"],
     "receive": ["-q", "x"], "browse": ["-q", "x"], "ls": [], "bind": ["queue/x"], "unbind": ["x"], "console": [],
 }  # fmt: skip
-"""Commands that start a node if none runs, and their arguments."""
+"""Commands that start a node if none runs, and their arguments; none makes a new one in a folder that is named."""
 ASKING = ("stop", "status", "peers", "trace", "cache inspect", "cache purge")
 """Commands that need a node."""
 ASKED = {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4}
@@ -52,7 +52,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "keys backup config": SETTINGS, "keys backup data": {NOWHERE: 1, THROUGH: 1},
     "keys restore file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "keys restore config": SETTINGS, "keys restore data": HOME,
-    "keys name config": SETTINGS, "keys name data": HOME,
+    "keys name config": SETTINGS, "keys name data": ASKED,
     "modulators check file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "modulators check event": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "modulators check config": SETTINGS,
     "keys names config": SETTINGS, "keys names data": {NOWHERE: 0, UNREADABLE: 1},  # There are no names yet.
@@ -74,7 +74,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "lab stream source": INPUT, "lab stream out": TABLES,
     "reproduce out": TABLES, "demo record": TABLES,
     "pub file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "send file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
-    **{f"{name} config": SETTINGS for name in MESSAGES}, **{f"{name} data": HOME for name in MESSAGES},
+    **{f"{name} config": SETTINGS for name in MESSAGES}, **{f"{name} data": ASKED for name in MESSAGES},
 }  # fmt: skip
 """By command and parameter, what a path given there ends with."""
 REST = {
@@ -221,6 +221,12 @@ def test_what_was_typed_wrong_ends_with_2_and_what_the_machine_refuses_with_1(
         assert "Invalid value" not in shown.err or value in {"record.txt", "page.pdf"}
     assert found == OUTCOMES[case]
     assert not list(place.rglob("*.partial"))
+
+
+def test_a_folder_that_is_to_be_made_and_cannot_is_told_as_that_of_a_node(place: Path) -> None:
+    given = ["pub", "-t", "x", "hello", "--create", "--data"]
+    assert {value: run([*given, value]) for value in HOME} == HOME
+    assert (place / "file").read_text() == "mine"
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only the administrator can be somebody else")

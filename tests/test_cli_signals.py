@@ -169,7 +169,8 @@ def test_a_command_with_a_node_inside_ends_in_order_while_that_starts_and_while_
 
     def end(number: int) -> tuple[int, str, bool]:
         event, what, _ = moments[number]
-        process = started(place, event, what, signal.SIGINT, "sub", "-t", "x", "--for", "0.1", "-d", f"node-{number}")
+        command = ["sub", "-t", "x", "--for", "0.1", "-d", f"node-{number}", "--create"]
+        process = started(place, event, what, signal.SIGINT, *command)
         code, out, err = ended(process)
         return shown(code), out, "Traceback" in err
 

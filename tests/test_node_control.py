@@ -91,8 +91,12 @@ async def test_the_socket_is_its_owners_alone_and_goes_with_the_node(tmp_path: P
 async def test_no_node_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "nothing", tmp_path / "file", tmp_path / ("x" * 200)):
-        with pytest.raises(NoNodeError, match=f"no node answers at {path}; start one with: carrypost node"):
+        with pytest.raises(NoNodeError, match=f"no node answers at {path}; start one with: carrypost node$"):
             await Client.connect(path)
+    path = tmp_path / "my node" / "control.sock"
+    start = f"carrypost node --data '{path.parent}'"
+    with pytest.raises(NoNodeError, match=f"no node answers at {path}; start one with: {start}$"):
+        await Client.connect(path)
 
 
 @scene

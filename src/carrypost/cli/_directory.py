@@ -15,7 +15,7 @@ from carrypost.naming import InitialContext
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
 
-EMBEDDING = "the change is stored there, and other nodes learn of it once a node runs (carrypost node)"
+EMBEDDING = "the change is stored there, and other nodes learn of it once a node runs"
 _QUEUE, _HOLDER = "queue/", "holder/"
 
 

@@ -28,6 +28,8 @@ from carrypost.errors import (
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
+from carrypost.node.folder import NodeFolder
+from carrypost.node.settings import start_command
 
 if TYPE_CHECKING:
     from carrypost.jms.context import Context
@@ -46,6 +48,13 @@ class NodeOptions(msgspec.Struct, frozen=True):
     json: bool = False
     reconnect: bool = False
     """True if the command waits for a node that ended, and goes on when the node is back."""
+    create: bool | None = None
+    """True: make a node in a folder without one. False: only in the user's own folder. None: in no folder."""
+
+    @property
+    def start(self) -> str:
+        """The command that starts the node."""
+        return start_command(self.config, self.data)
 
     def factory(self, *, attach: bool | None = None) -> ConnectionFactory:
         """Return a factory of contexts on that node."""
@@ -59,8 +68,8 @@ class NodeOptions(msgspec.Struct, frozen=True):
 class Joined:
     """A context of a command, and its node."""
 
-    def __init__(self, ctx: Context, factory: ConnectionFactory, *, json: bool) -> None:
-        self.ctx, self.json = ctx, json
+    def __init__(self, ctx: Context, factory: ConnectionFactory, place: NodeOptions) -> None:
+        self.ctx, self.json, self.start = ctx, place.json, place.start
         self.settings = factory.settings
         self.embeds = factory.mode == "embedded"
         """The node runs inside this command, and ends with it."""
@@ -99,7 +108,7 @@ class Joined:
 
     async def ask(self, call: str, *given: str) -> Any:  # noqa: ANN401 - each call knows what it gets
         """Return what the node answers to a plain call."""
-        return await node.answer(self.settings, call, *given)
+        return await node.answer(self.settings, self.start, call, *given)
 
 
 Body = Callable[[Joined], Awaitable[int]]
@@ -109,21 +118,34 @@ Body = Callable[[Joined], Awaitable[int]]
 def run(place: NodeOptions, body: Body, embedding: str | None = None) -> int:
     """Run a command in a context, where `Message.acknowledge` is its own; returns its exit code.
 
-    `embedding` explains to users that no node runs, unless the command runs one while it waits.
+    `embedding` explains to users what happens once a node runs, unless the command runs one while it waits.
     """
     if logging.lastResort is not None:  # It prints the warnings of a node inside this command.
         logging.lastResort.setFormatter(LogFormatter())
-    return asyncio.run(_run(place.factory(), body, embedding or _EMBEDDING, json=place.json))
+    settings = _settings.settings_of(place.config, place.data, place.changes)
+    new = NodeFolder(settings).is_new
+    if not new or place.create or (place.create is False and not settings.place.data):
+        explained = f"{embedding} ({place.start})" if embedding else _EMBEDDING
+        return asyncio.run(_run(place, place.factory(), body, explained, new=new))
+    try:  # The folder may be mistyped, so no node is made in it. One may run whose control socket is elsewhere.
+        return asyncio.run(_run(place, place.factory(attach=True), body, _EMBEDDING, new=False))
+    except JMSException as error:
+        if not isinstance(error.__cause__, NoNodeError):
+            raise
+        remedy = f"make one with: {place.start}" if place.create is None else "add --create to make one there"
+        raise node.missing(settings, remedy) from None
 
 
-async def _run(factory: ConnectionFactory, body: Body, embedding: str, *, json: bool) -> int:
+async def _run(place: NodeOptions, factory: ConnectionFactory, body: Body, embedding: str, *, new: bool) -> int:
     task = asyncio.current_task()
     assert task is not None
     with _signals.cancelling(task) as ending:
         try:
             async with factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
-                joined = Joined(ctx, factory, json=json)
+                joined = Joined(ctx, factory, place)
                 if joined.embeds:
+                    if new:
+                        _output.say(f"made a new node in {joined.settings.data}")
                     _output.say(f"no node runs in {joined.settings.data}: {embedding}")
                 try:
                     return await run_body(joined, body)
@@ -143,7 +165,7 @@ async def run_body(joined: Joined, body: Body) -> int:
         raise explained(error) from None
     except IllegalStateException as error:
         if await joined.has_ended():
-            raise NoNodeError(f"{error}; start one with: carrypost node") from None
+            raise NoNodeError(f"{error}; start one with: {joined.start}") from None
         raise
 
 

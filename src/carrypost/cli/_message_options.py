@@ -70,6 +70,11 @@ For = Annotated[float | None, _given.duration_option("--for", "Wait no longer th
 Count = Annotated[int | None, typer.Option("--count", help="Stop after this many messages.", min=1, metavar="N")]
 
 
+Create = Annotated[
+    bool, typer.Option("--create", help="If --data names a folder without a node, make a new node there.")
+]
+
+
 def run(at: _joining.NodeOptions, body: _joining.Body, embedding: str | None = None) -> None:
     """Run a command, and end with its exit code."""
     from carrypost.cli import _joining  # noqa: PLC0415 - keeps --help quick
@@ -79,8 +84,15 @@ def run(at: _joining.NodeOptions, body: _joining.Body, embedding: str | None = N
 
 
 def node_options(
-    config: Path | None, data: Path | None, changes: list[str], *, json: bool = False, reconnect: bool = False
+    config: Path | None,
+    data: Path | None,
+    changes: list[str],
+    *,
+    json: bool = False,
+    reconnect: bool = False,
+    create: bool | None = None,
 ) -> _joining.NodeOptions:
+    """Return the node that a command uses; `create` is None if the command makes none in any folder."""
     from carrypost.cli._joining import NodeOptions  # noqa: PLC0415 - keeps --help quick
 
-    return NodeOptions(config, data, tuple(changes), json, reconnect)
+    return NodeOptions(config, data, tuple(changes), json, reconnect, create)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TOGETHER_MAX = 64
 """Messages that are stored together, if there is no pause between them: a disk is as quick with all as with one."""
-_EMBEDDING = "messages are stored there, and sent once a node runs (carrypost node)"
+_EMBEDDING = "messages are stored there, and sent once a node runs"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import typer
 
 from carrypost.cli._groups import Commands
 from carrypost.cli._output import JsonOption, clock, line, say, size, table, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
+from carrypost.cli.node import ConfigOption, DataOption, ask
 from carrypost.errors import CarrypostError, LocalError
 
 cache = Commands("cache", help="Show what the node on this machine holds, for which receivers, and until when.")
@@ -44,7 +44,7 @@ def inspect(
     * `carrypost cache inspect --foreign --json`
     """
     _check_destination(to)
-    found = ask(settings_of(config, data), "cache", message=message, destination=to, foreign=foreign)
+    found = ask(config, data, "cache", message=message, destination=to, foreign=foreign)
     if wants_json(json):
         for each in found:
             line(_line(each))
@@ -85,7 +85,7 @@ def purge(
         raise LocalError("name what to remove: a message's id or label, --to DESTINATION, or --foreign")
     _check_destination(to)
     chosen = {"message": message, "destination": to, "foreign": foreign}
-    found = ask(settings_of(config, data), "cache", purge=True, force=force, **chosen)
+    found = ask(config, data, "cache", purge=True, force=force, **chosen)
     if not found and not foreign:
         say(_NOTHING)
     gone = [each for each in found if each["purged"]]

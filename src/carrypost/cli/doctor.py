@@ -67,7 +67,7 @@ def doctor(
     for each in interfaces.selected(there, settings.udp.interfaces if interface is None else (interface,)):
         findings += diagnosis.narrow(each, settings.core)
     with contextlib.suppress(NodeError, TimeoutError):  # There is no node here.
-        findings += diagnosis.of_node(ask(settings, "status"), settings.core.limits)
+        findings += diagnosis.of_node(ask(config, data, "status"), settings.core.limits)
     for finding in findings:
         if as_json:
             line(dataclasses.asdict(finding))

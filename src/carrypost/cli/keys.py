@@ -11,7 +11,7 @@ from carrypost.cli import _paths
 from carrypost.cli._groups import Commands
 from carrypost.cli._output import JsonOption, figures, line, table, wants_json
 from carrypost.cli._signals import orderly
-from carrypost.cli.node import ConfigOption, DataOption, settings_of
+from carrypost.cli.node import ConfigOption, DataOption, missing, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
@@ -29,9 +29,11 @@ def _home(config: Path | None, data: Path | None) -> NodeFolder:
 
 def _key(home: NodeFolder) -> Identity:
     from carrypost.node.folder import read_key  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.settings import CONTROL_FILE, start_command_at  # noqa: PLC0415
 
     if not home.has_key:
-        raise NodeError(f"there is no key at {home.key_file} yet; the first `carrypost node` makes one")
+        start = start_command_at(home.folder / CONTROL_FILE)
+        raise NodeError(f"there is no key at {home.key_file} yet; the first `{start}` makes one")
     return read_key(home.key_file)
 
 
@@ -105,7 +107,13 @@ def name(
 
     For example: `carrypost keys name x7f3… anna`, `carrypost keys name x7f3… ""`
     """
-    home = _home(config, data)
+    from carrypost.node.folder import NodeFolder  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.settings import start_command  # noqa: PLC0415
+
+    settings = settings_of(config, data)
+    home = NodeFolder(settings)
+    if settings.place.data and home.is_new:
+        raise missing(settings, f"make one with: {start_command(config, data)}")
     if pet_name:
         home.check_id(node)  # Before there is a folder.
     with orderly():

@@ -6,7 +6,8 @@ Each attaches to the node that runs in its folder, or runs one while it lasts.
 from __future__ import annotations
 
 import functools
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from carrypost.cli import _message_options as options
 from carrypost.cli._output import StreamJsonOption, wants_json
 from carrypost.cli.node import ConfigOption, DataOption, SetOption
 from carrypost.errors import LocalError
+
+if TYPE_CHECKING:
+    from carrypost.cli._joining import NodeOptions
 
 
 def _topic(name: str | None, queue: str | None, instead: str) -> str:
@@ -40,6 +44,19 @@ def _queue(name: str | None, topic: str | None, instead: str) -> str:
     return name
 
 
+def _node(
+    config: Path | None,
+    data: Path | None,
+    changes: list[str],
+    *,
+    json: bool,
+    reconnect: bool = False,
+    create: bool | None = None,
+) -> NodeOptions:
+    streams = wants_json(json, stream=True)
+    return options.node_options(config, data, changes, json=streams, reconnect=reconnect, create=create)
+
+
 def pub(
     *,
     body: options.Body = None,
@@ -57,6 +74,7 @@ def pub(
     every: options.Every = None,
     config: ConfigOption = None,
     data: DataOption = None,
+    create: options.Create = False,
     changes: SetOption = [],  # noqa: B006
     json: StreamJsonOption = False,
 ) -> None:
@@ -83,9 +101,7 @@ def pub(
         to=_place(topic, queue, "send", channel=channel), body=_given.body(body, payload, file), properties=prop,
         label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
-    options.run(
-        options.node_options(config, data, changes, json=wants_json(json, stream=True)), order.send, order.embedding
-    )
+    options.run(_node(config, data, changes, json=json, create=create), order.send, order.embedding)
 
 
 def send(
@@ -104,6 +120,7 @@ def send(
     every: options.Every = None,
     config: ConfigOption = None,
     data: DataOption = None,
+    create: options.Create = False,
     changes: SetOption = [],  # noqa: B006
     json: StreamJsonOption = False,
 ) -> None:
@@ -124,9 +141,7 @@ def send(
         to=_given.queue(_queue(queue, topic, "pub")), body=_given.body(body, payload, file), properties=prop,
         label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
     )  # fmt: skip
-    options.run(
-        options.node_options(config, data, changes, json=wants_json(json, stream=True)), order.send, order.embedding
-    )
+    options.run(_node(config, data, changes, json=json, create=create), order.send, order.embedding)
 
 
 def sub(
@@ -145,6 +160,7 @@ def sub(
     limit_s: options.For = None,
     config: ConfigOption = None,
     data: DataOption = None,
+    create: options.Create = False,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: StreamJsonOption = False,
 ) -> None:
@@ -174,7 +190,7 @@ def sub(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    place = options.node_options(config, data, changes, json=wants_json(json, stream=True), reconnect=not end)
+    place = _node(config, data, changes, json=json, reconnect=not end, create=None if end else create)
     if end:
         if durable is None:
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
@@ -198,6 +214,7 @@ def receive(
     limit_s: options.For = None,
     config: ConfigOption = None,
     data: DataOption = None,
+    create: options.Create = False,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: StreamJsonOption = False,
 ) -> None:
@@ -215,7 +232,7 @@ def receive(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.node_options(config, data, changes, json=wants_json(json, stream=True), reconnect=True),
+        _node(config, data, changes, json=json, reconnect=True, create=create),
         functools.partial(_receiving.receive, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 
@@ -242,12 +259,18 @@ def browse(
 
     name = _queue(queue, topic, "sub")
     options.run(
-        options.node_options(config, data, changes, json=wants_json(json, stream=True)),
+        _node(config, data, changes, json=json),
         functools.partial(_receiving.browse, queue=name, selector=select, count=count, limit_s=limit_s),
     )
 
 
-def console(*, config: ConfigOption = None, data: DataOption = None, changes: SetOption = []) -> None:  # noqa: B006
+def console(
+    *,
+    config: ConfigOption = None,
+    data: DataOption = None,
+    create: options.Create = False,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+) -> None:
     """Work with topics, queues and names at a prompt or from a script, as in the JOMS console.
 
     Subscriptions print their messages while you type. `help` lists the commands. A script is read from stdin, and
@@ -261,4 +284,4 @@ def console(*, config: ConfigOption = None, data: DataOption = None, changes: Se
     """
     from carrypost.cli.console.console import run  # noqa: PLC0415 - keeps --help quick
 
-    options.run(options.node_options(config, data, changes), run)
+    options.run(options.node_options(config, data, changes, create=create), run)

@@ -52,6 +52,7 @@ def bind(
     replace: Annotated[bool, typer.Option("--replace", help="Replace the name if it is bound already.")] = False,
     config: ConfigOption = None,
     data: DataOption = None,
+    create: options.Create = False,
     changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
@@ -76,7 +77,9 @@ def bind(
         lease_s=lease,
         tries=tries,
     )
-    options.run(options.node_options(config, data, changes, json=wants_json(json)), binding, _directory.EMBEDDING)
+    options.run(
+        options.node_options(config, data, changes, json=wants_json(json), create=create), binding, _directory.EMBEDDING
+    )
 
 
 def unbind(

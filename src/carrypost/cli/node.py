@@ -11,6 +11,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._output import JsonOption, StreamJsonOption, duration, line, pairs, size, table, wants_json
+from carrypost.errors import NoNodeError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
 
     For example: `carrypost status`, `carrypost status --data ~/second --json`
     """
-    found = ask(settings_of(config, data), "status")
+    found = ask(config, data, "status")
     if wants_json(json):
         line(found)
         return
@@ -127,7 +128,7 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
-    show_peers(ask(settings_of(config, data), "peers"), json=wants_json(json))
+    show_peers(ask(config, data, "peers"), json=wants_json(json))
 
 
 def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
@@ -296,21 +297,41 @@ def _datagrams(counters: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (*usual, _counts(rest), _counts(counters["errors"]))))
 
 
-def ask(settings: NodeSettings, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - what the node says
+def ask(config: Path | None, data: Path | None, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - what the node says
     """Return what the node that runs here answers to a plain call."""
     import asyncio  # noqa: PLC0415 - needed by these commands only
 
-    return asyncio.run(answer(settings, what, *given, **named))
+    from carrypost.node.folder import NodeFolder  # noqa: PLC0415
+    from carrypost.node.settings import start_command  # noqa: PLC0415
+
+    settings, start = settings_of(config, data), start_command(config, data)
+    try:
+        return asyncio.run(answer(settings, start, what, *given, **named))
+    except NoNodeError:
+        if NodeFolder(settings).is_new:
+            raise missing(settings, f"make one with: {start}") from None
+        raise
 
 
-async def answer(settings: NodeSettings, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - likewise
-    """Return what the node that runs here answers to a plain call; raises `TimeoutError` if it hangs."""
+def missing(settings: NodeSettings, remedy: str) -> NoNodeError:
+    """Return the error that a folder has no node; the folder may be mistyped, unless it is the user's own."""
+    place = f"there is no node in {settings.data}"
+    return NoNodeError(
+        f"{place}: check the folder (--data), or {remedy}" if settings.place.data else f"{place} yet; {remedy}"
+    )
+
+
+async def answer(settings: NodeSettings, start: str, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - likewise
+    """Return what the node that runs here answers to a plain call; raises `TimeoutError` if it hangs.
+
+    `start` is the command that starts the node, for users.
+    """
     import asyncio  # noqa: PLC0415
 
     from carrypost.node.control.client import Client  # noqa: PLC0415
 
     try:
-        async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control) as client:
+        async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control, start) as client:
             return await getattr(client, what)(*given, **named)
     except TimeoutError:
         raise TimeoutError(f"the node at {settings.control} does not answer") from None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from carrypost.cli._output import JsonOption, cell, clock, line, say, table, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
+from carrypost.cli.node import ConfigOption, DataOption, ask
 from carrypost.errors import CarrypostError
 from carrypost.model import address
 
@@ -47,7 +47,7 @@ def trace(
 
     * `carrypost trace firstMSG --json`
     """
-    show(ask(settings_of(config, data), "trace", message), message, json=wants_json(json))
+    show(ask(config, data, "trace", message), message, json=wants_json(json))
 
 
 def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:

@@ -64,6 +64,19 @@ class NodeFolder:
         with self._used():
             (self.folder / LOCK_FILE).touch(mode=_PRIVATE_FILE)
 
+    @property
+    def is_new(self) -> bool:
+        """True if no node was ever made in the folder; False if one was, or if that cannot be seen."""
+        for file in (self.key_file, self._mark, self.store_file):
+            try:
+                file.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return False
+            return False
+        return True
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other nodes out of the folder while the block lasts; raises `RunningError`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import os
+import shlex
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -277,6 +278,21 @@ def differences(settings: NodeSettings, usual: NodeSettings) -> dict[str, str]:
         for table, field in tables.items()
         for name, text in tables_differ(getattr(settings, field), getattr(usual, field)).items()
     }
+
+
+def start_command(file: Path | None = None, data: Path | None = None) -> str:
+    """Return the command that starts a node: with a settings file, in a folder, or the user's own."""
+    options = [("--config", file), ("--data", data)]
+    return shlex.join(["carrypost", "node", *(str(each) for pair in options if pair[1] is not None for each in pair)])
+
+
+def start_command_at(control: Path) -> str:
+    """Return the command that starts the node with this control socket, as far as the path tells."""
+    try:
+        own = control.name != CONTROL_FILE or control.parent == default_data()
+    except ConfigError:
+        own = False
+    return start_command(data=None if own else control.parent)
 
 
 def default_data() -> Path:

@@ -16,6 +16,7 @@ from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
 from carrypost.node.control import calls
 from carrypost.node.control.line import Line
+from carrypost.node.settings import start_command_at
 
 _CONNECT_S = 5.0
 """Time within which a busy node still accepts a connection."""
@@ -24,9 +25,10 @@ _CONNECT_S = 5.0
 class Caller(Line):
     """A program's end of a connection: sends a greeting, makes calls under numbers, and gets answers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: str = "") -> None:
         super().__init__(calls.decode_reply, calls.CallPart)
         self.path = path
+        self._start = start
         self._number = 0
         self._open: dict[int, asyncio.Future[Any]] = {}
         self._together = 0
@@ -49,7 +51,8 @@ class Caller(Line):
             raise NoNodeError(f"the node at {self.path} belongs to another user") from None
         except (OSError, TimeoutError, NotImplementedError, AttributeError):
             self.cut_off()
-            raise NoNodeError(f"no node answers at {self.path}; start one with: carrypost node") from None
+            start = self._start or start_command_at(self.path)
+            raise NoNodeError(f"no node answers at {self.path}; start one with: {start}") from None
         except (NoNodeError, asyncio.CancelledError):
             self.cut_off()
             raise
@@ -129,9 +132,9 @@ class Client:
         self._caller = caller
 
     @classmethod
-    async def connect(cls, path: Path) -> Client:
-        """Reach the node at a socket; raises `NoNodeError`."""
-        caller = Caller(path)
+    async def connect(cls, path: Path, start: str = "") -> Client:
+        """Reach the node at a socket; raises `NoNodeError`, which advises `start` as the command that starts it."""
+        caller = Caller(path, start)
         await caller.greet()
         return cls(caller)
 
