@@ -30,7 +30,10 @@ def test_registered_modulators_are_listed_with_those_of_plugins(
     (tmp_path / "node.toml").write_text('[node]\nplugins = ["my_modulators"]\n')
     monkeypatch.syspath_prepend(tmp_path)
     assert run(["modulators", "--config", str(tmp_path / "node.toml"), "--json"]) == 0
-    rows = {each["name"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    listed = capsys.readouterr().out
+    assert run(["modulators", "--set", "node.plugins=my_modulators", "--json"]) == 0
+    assert capsys.readouterr().out == listed
+    rows = {each["name"]: each for each in map(json.loads, listed.splitlines())}
     assert rows.keys() >= {"box", "selector", "synthetic", "mine"}
     assert rows["mine"] == {"name": "mine", "version": 3, "cost_us": 7, "reads_payload": True, "does": "Drop all."}
 
@@ -56,6 +59,8 @@ def test_a_module_is_checked_as_a_broker_would(tmp_path: Path, capsys: pytest.Ca
     assert run(["modulators", "check", str(tmp_path / "large"), "--json"]) == 1
     out, err = capsys.readouterr()
     assert "more than 32,768 (limits.module_bytes_max)" in json.loads(out)["broker"]
+    assert run(["modulators", "check", file, "--params", "01", "--set", "limits.module_bytes_max=10B", "--json"]) == 1
+    assert "more than 10 (limits.module_bytes_max)" in json.loads(capsys.readouterr().out)["broker"]
     assert "build the module for size, and strip it" in err
     assert run(["modulators", "check", "/dev/zero"]) == 2
     assert "/dev/zero cannot be read: it has more than 16,777,216 bytes" in capsys.readouterr().err

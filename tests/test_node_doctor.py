@@ -9,8 +9,9 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,12 @@ from tools import netns
 from tools.netns import Net
 
 from carrypost.config import Limits, Settings
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Announce
+from carrypost.model.ids import NodeId
 from carrypost.mom.overview import MessagingOverview
 from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, narrow, of_node, of_settings
-from carrypost.node.doctor.doctor import examine
+from carrypost.node.doctor.doctor import examine, examine_disk
 from carrypost.node.settings import UdpSettings
 from carrypost.node.udp.channels import Means, Obstacle
 from carrypost.node.udp.interfaces import Interface
@@ -82,6 +86,7 @@ def test_loopback_carries_ipv4_and_nothing_else() -> None:
     assert {means: each.works for means, each in found.items()} == {FOUR: True, SIX: False, WIDE: True}
     assert "between nodes on this machine" in found[FOUR].detail
     assert "IPv4 is enough" in found[SIX].advice
+    assert {means: each.remark for means, each in found.items()} == {FOUR: "", SIX: "unused", WIDE: ""}
 
 
 def test_what_the_settings_switch_off_is_examined_all_the_same_and_said() -> None:
@@ -173,7 +178,7 @@ def trial(**came: object) -> Trial:
         ({"send_error": "EPERM"}, set(), False, "Sending IPv4 multicast failed", "firewall"),
         ({}, set(), False, "did not come back", "allow UDP port 17232"),
         ({"came_back": True}, set(), True, "not known whether", "static peers"),
-        ({"came_back": True, "nodes_here": 2}, set(), True, "only a node on this one", "isolates"),
+        ({"came_back": True, "nodes_here": {"anna", "bert"}}, set(), True, "only a node on this one", "isolates"),
         ({"came_back": True}, {"10.0.0.5:1"}, False, "10.0.0.5:1 was heard by other means", "IGMP snooping"),
         ({"came_back": True, "others": {"10.0.0.5:1": 3}}, set(), True, "works: 10.0.0.5:1 was heard", ""),
         ({"others": {"10.0.0.5:1": 3}}, set(), True, "nodes on this machine", ""),
@@ -237,6 +242,7 @@ def test_where_others_are_heard_everything_is_shown_to_work(net: Net) -> None:
     net.switch("a", "b")
     with announcing(net) as (v4, v6):
         found = examined(net)
+    assert found.pop("nodes").detail == "1 other node was heard in 1 s: 0 on this machine, 1 on others."
     assert {means: each.works for means, each in found.items()} == dict.fromkeys(Means, True)
     assert {means: each.heard for means, each in found.items()} == {FOUR: (v4,), WIDE: (v4,), SIX: (v6,)}
     assert {each.advice for each in found.values()} == {""}
@@ -275,7 +281,7 @@ def test_a_switch_that_floods_no_multicast_is_found_out(net: Net) -> None:
     net.call("bridge", "-n", lan.namespace, "link", "set", "dev", lan.ports["a"].interface, "mcast_flood", "off")
     with announcing(net):
         found = examined(net)
-    assert {means: each.works for means, each in found.items()} == {FOUR: False, SIX: False, WIDE: True}
+    assert {means: found[means].works for means in Means} == {FOUR: False, SIX: False, WIDE: True}
 
 
 @in_namespaces
@@ -304,6 +310,9 @@ def test_a_node_on_the_same_machine_is_not_taken_for_another(net: Net) -> None:
     net.switch("a", "b")
     with announcing(net, "a"):
         found = examined(net)
+    heard = found.pop("nodes")
+    assert (heard.works, heard.heard) == (True, ("other",))
+    assert heard.detail == "1 other node was heard in 1 s: 1 on this machine, 0 on others."
     assert {each.heard for each in found.values()} == {()}
     assert all("only a node on this one" in each.detail for each in found.values())
 
@@ -335,6 +344,38 @@ def test_a_missing_route_is_said_with_the_command_that_adds_it(net: Net) -> None
     command = found[SIX].advice.split("`")[1]
     net.run("a", *command.split())
     assert examined(net)[SIX].works
+
+
+def test_other_nodes_on_loopback_are_counted_and_the_own_one_is_not() -> None:
+    async def scene() -> None:
+        settings = UdpSettings(port=free_port(), interfaces=("lo",))
+        udp = Udp(settings, lambda _: None)
+        await udp.open()
+        examining = asyncio.create_task(examine(settings, "lo", timeout_s=0.5, own="own"))
+        while not examining.done():
+            for node in ("own", "anna", "bert"):
+                frames = [Announce(NodeId(node), 1, 1, 50, bytes(8))]
+                udp.send(codec.datagrams(frames, 1_200), None, announcing=True)
+            await asyncio.sleep(0.02)
+        found = by_means(await examining)
+        await udp.close()
+        assert found["nodes"].detail == "2 other nodes were heard in 0.5 s: 2 on this machine, 0 on others."
+        assert found["nodes"].heard == ("anna", "bert")
+        assert "between nodes on this machine; 2 others were heard." in found[FOUR].detail
+
+    asyncio.run(scene())
+
+
+def test_a_full_disk_and_a_node_that_cannot_write_are_told(small_disk: Callable[[int], Path], tmp_path: Path) -> None:
+    assert examine_disk(tmp_path / "new" / "node", None) == []
+    (finding,) = examine_disk(tmp_path, "the disk is full")
+    assert (finding.means, finding.works) == ("disk", False)
+    assert finding.detail == "The node on this machine could not store its last changes: the disk is full."
+    folder = small_disk(4 * 1024 * 1024)
+    for place in (folder, folder / "new" / "node"):
+        (finding,) = examine_disk(place, None)
+        assert finding.detail == f"The disk of {place} is full, or nearly: 4.0 MiB are free."
+        assert "Make room" in finding.advice
 
 
 def test_findings_are_fit_for_json() -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import JsonOption, line, styled, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, ask, settings_of
+from carrypost.cli._wrapping import wrapped
+from carrypost.cli.node import ConfigOption, DataOption, SetOption, ask, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
     from carrypost.node.doctor.doctor import Finding
+    from carrypost.node.settings import NodeSettings
+
+_MARGIN = " " * 7
 
 
 def doctor(
@@ -35,13 +40,15 @@ def doctor(
     ] = 6.0,
     config: ConfigOption = None,
     data: DataOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
     """Check on each interface whether multicast and broadcast work, and say what to do if not.
 
-    Sends probes by every means, and listens for them and for other nodes. A node that runs here is not disturbed. It is
-    asked whether it has more neighbours than places for them, whether subscriptions lost messages, and whether
-    programs receive their messages. The exit code is 0 if at least one means works.
+    Sends probes by every means, listens for them, and counts the other nodes that it hears. A full disk is reported. A
+    node that runs here is not disturbed. It is asked whether it has more neighbours than places for them, whether
+    subscriptions lost messages, and whether programs receive their messages. The exit code is 0 if at least one means
+    works.
 
     For example:
 
@@ -49,39 +56,54 @@ def doctor(
 
     * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
     """
-    import asyncio  # noqa: PLC0415 - keeps --help quick
-
-    from carrypost.node.doctor import diagnosis  # noqa: PLC0415
-    from carrypost.node.doctor.doctor import examine  # noqa: PLC0415
     from carrypost.node.udp import interfaces  # noqa: PLC0415 - keeps --help quick
 
-    there = interfaces.snapshot()
-    if interface is not None and interface not in [each.name for each in there]:
-        raise LocalError(f"there is no interface {interface}; there are: {', '.join(each.name for each in there)}")
+    there = [each.name for each in interfaces.snapshot()]
+    if interface is not None and interface not in there:
+        raise LocalError(f"there is no interface {interface}; there are: {', '.join(there)}")
     as_json = wants_json(json)
     if not as_json:
         typer.echo(f"Listening for {listen_s:g} s …", err=True)
-    settings = settings_of(config, data)
-    findings = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=settings.core.limits))
-    findings += diagnosis.of_settings(settings.core)
-    for each in interfaces.selected(there, settings.udp.interfaces if interface is None else (interface,)):
-        findings += diagnosis.narrow(each, settings.core)
+    status = None
     with contextlib.suppress(NodeError, TimeoutError):  # There is no node here.
-        findings += diagnosis.of_node(ask(config, data, "status"), settings.core.limits)
+        status = ask(config, data, "status")
+    findings = _findings(settings_of(config, data, changes), interface, listen_s, status)
     for finding in findings:
         if as_json:
             line(dataclasses.asdict(finding))
         else:
             show(finding)
-    if not any(finding.works for finding in findings):
+    if not any(finding.works and not finding.remark for finding in findings):
         raise typer.Exit(Exit.FAILED)
+
+
+def _findings(
+    settings: NodeSettings, interface: str | None, listen_s: float, status: Mapping[str, Any] | None
+) -> list[Finding]:
+    """Return what was found out in `listen_s`; `status` is that of a node that runs here."""
+    import asyncio  # noqa: PLC0415 - keeps --help quick
+
+    from carrypost.node.doctor import diagnosis  # noqa: PLC0415
+    from carrypost.node.doctor.doctor import examine, examine_disk  # noqa: PLC0415
+    from carrypost.node.udp import interfaces  # noqa: PLC0415
+
+    limits, own = settings.core.limits, status["node"] if status else ""
+    found = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=limits, own=own))
+    found += diagnosis.of_settings(settings.core)
+    chosen = settings.udp.interfaces if interface is None else (interface,)
+    for each in interfaces.selected(interfaces.snapshot(), chosen):
+        found += diagnosis.narrow(each, settings.core)
+    found += examine_disk(settings.data, status["store"]["failure"] if status else None)
+    return found + diagnosis.of_node(status, limits) if status else found
 
 
 def show(finding: Finding) -> None:
     """Show a finding to people; in colours, unless NO_COLOR is set."""
     mark, colour = ("works", "green") if finding.works else ("fails", "red")
+    if finding.remark:
+        mark, colour = finding.remark, ""
     head = " ".join(filter(None, (finding.interface, str(finding.means))))
-    typer.echo(styled(f"{mark}  ", fg=colour, bold=True) + styled(head, bold=True))
+    typer.echo(styled(f"{mark:6} ", fg=colour or None, bold=True) + styled(head, bold=True))
     for text in (finding.detail, finding.advice):
         if text:
-            typer.echo(styled(f"       {text}"))
+            typer.echo(wrapped(styled(_MARGIN + text), _MARGIN))

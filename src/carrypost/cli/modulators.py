@@ -11,7 +11,7 @@ from carrypost.cli import _given, _paths
 from carrypost.cli._groups import Commands
 from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
 from carrypost.cli._signals import orderly
-from carrypost.cli.node import ConfigOption, settings_of
+from carrypost.cli.node import ConfigOption, SetOption, settings_of
 from carrypost.errors import LocalError
 from carrypost.files import read_bytes
 
@@ -24,12 +24,20 @@ _SAMPLE_BYTES = 100
 
 
 @modulators.callback(invoke_without_command=True)
-def show(context: typer.Context, *, config: ConfigOption = None, json: JsonOption = False) -> None:
+def show(
+    context: typer.Context,
+    *,
+    config: ConfigOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+    json: JsonOption = False,
+) -> None:
     """List the modulators that a node with these settings could run: those of carrypost and of `[node] plugins`.
 
     For example:
 
     * `carrypost modulators` lists them
+
+    * `carrypost modulators --set node.plugins=my_modulators` lists those of a plugin, too
 
     * `carrypost modulators check examples/modulators/hoard.wat` checks a module as a broker would
     """
@@ -39,7 +47,7 @@ def show(context: typer.Context, *, config: ConfigOption = None, json: JsonOptio
     from carrypost.overlay import library  # noqa: F401, PLC0415 - likewise; registers what every broker has
     from carrypost.overlay.registry import registered  # noqa: PLC0415 - likewise
 
-    load(settings_of(config, None).place.plugins)
+    load(settings_of(config, None, changes).place.plugins)
     found = [
         {
             "name": name, "version": version, "cost_us": each.cost_us, "reads_payload": each.payload,
@@ -65,6 +73,7 @@ def check(
         Path | None, _paths.option("--event", "The payload of the sample event; default: 100 zero bytes.", "FILE")
     ] = None,
     config: ConfigOption = None,
+    changes: SetOption = [],  # noqa: B006 - typer makes a new list
     json: JsonOption = False,
 ) -> None:
     """Check a module as a broker would: its exports, and the cost of compiling it and of processing an event.
@@ -79,7 +88,7 @@ def check(
 
     * `carrypost modulators check sum.wasm --event one.bin`
     """
-    limits = settings_of(config, None).core.limits
+    limits = settings_of(config, None, changes).core.limits
     payload = bytes(_SAMPLE_BYTES) if event is None else read_bytes(event, limits.message_bytes_max)
     modulator = _given.module(file, _given.digits("--params", params))
     with orderly():

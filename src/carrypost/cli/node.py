@@ -33,11 +33,11 @@ SetOption = Annotated[
 ]
 
 
-def settings_of(config: Path | None, data: Path | None) -> NodeSettings:
+def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:
     """Return the settings of the node of a command."""
     from carrypost.cli import _settings  # noqa: PLC0415 - keeps --help quick
 
-    return _settings.settings_of(config, data)
+    return _settings.settings_of(config, data, changes)
 
 
 def node(

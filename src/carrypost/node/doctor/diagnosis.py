@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from carrypost.config import MTU_BYTES_MIN, Limits, Settings
-from carrypost.config.units import DAY_S, HOUR_S
+from carrypost.config.units import DAY_S, HOUR_S, MIB
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.udp.channels import Means, Obstacle
 from carrypost.node.udp.interfaces import HEADERS_BYTES, Interface
@@ -100,6 +101,9 @@ _SLOW = (
     "Nothing is lost: messages wait at the node, within the credit of the clients' subscriptions. Check whether these "
     "programs hang, or end them, so that other consumers get their messages."
 )
+_FULL = "Make room on that disk. A node without room refuses new messages, and carries fewer for others."
+_SCARCE_BYTES = 16 * MIB
+"""A store whose disk has less room than this begins to save it."""
 _SOON_S = 2 * DAY_S
 
 
@@ -110,8 +114,8 @@ class Finding:
     interface: str = ""
     """Empty: about the machine."""
     means: str
-    """One of `Means`; "interface" or "port" where no means could be tried; "neighbours", "messaging", "queues",
-    "subscriptions" or "STOMP" of a node that runs here."""
+    """One of `Means`; "interface" or "port" where no means could be tried; "nodes" that were heard; "disk" of the
+    folder; "neighbours", "messaging", "queues", "subscriptions" or "STOMP" of a node that runs here."""
     works: bool = False
     """True if the trial found no problem; `heard` lists the nodes that confirm it."""
     detail: str
@@ -120,6 +124,8 @@ class Finding:
     """Advice to the user; empty: none."""
     heard: tuple[str, ...] = ()
     """Other nodes that were heard by this means."""
+    remark: str = ""
+    """Word in place of "works" or "fails" if nothing is wrong and nothing was tried: "unused", "heard"."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,8 +149,10 @@ class Trial:
     """True if this machine heard what it sent."""
     others: dict[str, int] = field(default_factory=dict)
     """Datagrams from each other machine."""
-    nodes_here: int = 0
-    """Announcements of nodes on this machine."""
+    nodes_here: set[str] = field(default_factory=set)
+    """Nodes on this machine that were heard."""
+    nodes_elsewhere: set[str] = field(default_factory=set)
+    """Nodes on other machines that were heard."""
 
     @property
     def words(self) -> str:
@@ -155,7 +163,9 @@ class Trial:
 def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
     """Return the finding of a trial; `heard_otherwise`: nodes that were heard on the same interface by other means."""
     if trial.obstacle:
-        return _finding(trial, False, f"{trial.words} is not possible: {trial.obstacle}.", _obstacle_advice(trial))
+        detail = f"{trial.words} is not possible: {trial.obstacle}."
+        finding = _finding(trial, False, detail, _obstacle_advice(trial))
+        return replace(finding, remark="unused") if trial.loopback else finding
     if trial.listen_error:
         advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
         return _finding(trial, False, f"Listening for {trial.words} failed: {_error_text(trial.listen_error)}.", advice)
@@ -198,6 +208,32 @@ def too_long(sizes: dict[str, int], bytes_max: int) -> Finding:
     )
     advice = "Raise limits.datagram_bytes_max here, or lower mtu_bytes there; more than 1,500 gains little."
     return Finding(means="datagrams", detail=detail, advice=advice, heard=tuple(sorted(sizes)))
+
+
+def heard_nodes(trials: Iterable[Trial], timeout_s: float) -> list[Finding]:
+    """Return a finding about the number of other nodes that were heard, if there were any."""
+    here: set[str] = set()
+    elsewhere: set[str] = set()
+    for trial in trials:
+        here |= trial.nodes_here
+        elsewhere |= trial.nodes_elsewhere
+    heard = here | elsewhere
+    if not heard:
+        return []
+    places = f"{len(here):,} on this machine, {len(heard - here):,} on others"
+    detail = f"{many(len(heard), 'other node was', 'other nodes were')} heard in {timeout_s:g} s: {places}."
+    return [Finding(means="nodes", works=True, detail=detail, heard=tuple(sorted(heard)), remark="heard")]
+
+
+def of_disk(folder: Path, free_bytes: int, failure: str | None) -> list[Finding]:
+    """Return the finding that the disk of a node's folder is full, or that the node could not write."""
+    if failure:
+        detail = f"The node on this machine could not store its last changes: {failure}."
+    elif free_bytes < _SCARCE_BYTES:
+        detail = f"The disk of {folder} is full, or nearly: {free_bytes / MIB:,.1f} MiB are free."
+    else:
+        return []
+    return [Finding(means="disk", detail=detail, advice=_FULL)]
 
 
 def of_settings(settings: Settings) -> list[Finding]:
@@ -306,7 +342,8 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
         )
         return _finding(trial, False, detail, _FILTERED[trial.means])
     if trial.loopback:
-        return _finding(trial, True, f"{words} works between nodes on this machine.", "")
+        count = f"; {many(len(trial.nodes_here), 'other was', 'others were')} heard" if trial.nodes_here else ""
+        return _finding(trial, True, f"{words} works between nodes on this machine{count}.", "")
     silence = "no other machine was heard" + (", only a node on this one" if trial.nodes_here else "")
     detail = f"{words} works on this machine: datagrams came back. It is not known whether others receive them: "
     return _finding(trial, True, f"{detail}{window} {silence}.", _NOBODY)

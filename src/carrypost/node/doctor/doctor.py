@@ -14,6 +14,7 @@ import functools
 import secrets
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
@@ -21,8 +22,20 @@ from carrypost.config import Limits
 from carrypost.errors import NodeError
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce
-from carrypost.node.doctor.diagnosis import NO_IPV6, Finding, Trial, diagnose, down, no_interface, port_taken, too_long
+from carrypost.node.doctor.diagnosis import (
+    NO_IPV6,
+    Finding,
+    Trial,
+    diagnose,
+    down,
+    heard_nodes,
+    no_interface,
+    of_disk,
+    port_taken,
+    too_long,
+)
 from carrypost.node.settings import UdpSettings
+from carrypost.node.store.schema import free_bytes
 from carrypost.node.udp import channels, interfaces, sockets
 from carrypost.node.udp.addresses import address_text
 from carrypost.node.udp.channels import ChannelPlan, Means, Target
@@ -30,7 +43,7 @@ from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.readers import Raw, read
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Finding", "examine", "examine_disk"]
 
 PROBE = b"carrypost doctor\n"
 """First bytes of a probe: no node takes it for a datagram."""
@@ -42,11 +55,17 @@ _READ_BYTES = 65_536
 
 
 async def examine(
-    settings: UdpSettings, interface: str | None = None, *, timeout_s: float = 1.0, limits: Limits | None = None
+    settings: UdpSettings,
+    interface: str | None = None,
+    *,
+    timeout_s: float = 1.0,
+    limits: Limits | None = None,
+    own: str = "",
 ) -> list[Finding]:
     """Return what works on this interface, or on all that a node would use; takes `timeout_s`.
 
-    `limits` are those of the node: what it would refuse is named.
+    `limits` are those of the node: what it would refuse is named. `own` is the node itself, if it runs: it does not
+    count as another one.
     Nodes announce themselves every 1 to 5 seconds: to hear others, listen for longer than that.
     """
     there = interfaces.snapshot()
@@ -56,12 +75,18 @@ async def examine(
     if not chosen:
         return [no_interface(interface or "", [each.name for each in there])]
     findings = _port(settings) + [down(each.name) for each in chosen if not each.up]
-    doctor = _Doctor(settings, there, timeout_s, limits or Limits())
+    doctor = _Doctor(settings, there, timeout_s, limits or Limits(), own)
     try:
         await doctor.try_out([each for each in chosen if each.up])
     finally:
         doctor.close()
     return findings + doctor.findings()
+
+
+def examine_disk(folder: Path, failure: str | None) -> list[Finding]:
+    """Return a finding if the disk of a node's folder is full; `failure` is the node's own, if it runs."""
+    there = next(each for each in (folder, *folder.parents) if each.is_dir() or each == each.parent)
+    return of_disk(folder, free_bytes(there / folder.name), failure)
 
 
 def _port(settings: UdpSettings) -> list[Finding]:
@@ -83,8 +108,11 @@ def _holder(port: int) -> str:
 
 
 class _Doctor:
-    def __init__(self, settings: UdpSettings, there: list[Interface], timeout_s: float, limits: Limits) -> None:
+    def __init__(
+        self, settings: UdpSettings, there: list[Interface], timeout_s: float, limits: Limits, own: str
+    ) -> None:
         self._settings = settings
+        self._own_node = own
         self._timeout_s = timeout_s
         self._probe = PROBE + secrets.token_bytes(16)
         self._local = {address for each in there for address in each.addresses}
@@ -153,14 +181,19 @@ class _Doctor:
                     self._too_long[name] = max(len(datagram), self._too_long.get(name, 0))
             if datagram == self._probe:
                 trial.came_back = True
-            elif address[0] in self._local:
-                trial.nodes_here += self._announces(datagram)
-            elif len(trial.others) < _OTHERS_MAX and (datagram.startswith(PROBE) or self._announces(datagram)):
+                continue
+            announced = self._announced(datagram)
+            here = address[0] in self._local
+            nodes = trial.nodes_here if here else trial.nodes_elsewhere
+            if len(nodes) < _OTHERS_MAX:
+                nodes |= announced - {self._own_node}
+            if not here and len(trial.others) < _OTHERS_MAX and (announced or datagram.startswith(PROBE)):
                 name = address_text(address, self._names)
                 trial.others[name] = trial.others.get(name, 0) + 1
 
-    def _announces(self, datagram: bytes) -> bool:
-        return any(isinstance(frame, Announce) for frame in codec.decode(datagram, self._limits).frames)
+    def _announced(self, datagram: bytes) -> set[str]:
+        """Return the nodes that announce themselves in a datagram."""
+        return {frame.node for frame in codec.decode(datagram, self._limits).frames if isinstance(frame, Announce)}
 
     def findings(self) -> list[Finding]:
         """Return all findings."""
@@ -168,6 +201,7 @@ class _Doctor:
         for trial in self._trials:
             beside = [each for each in self._trials if each.interface == trial.interface and each is not trial]
             found.append(diagnose(trial, {name for each in beside for name in each.others}))
+        found += heard_nodes(self._trials, self._timeout_s)
         if self._too_long:
             found.append(too_long(self._too_long, self._limits.datagram_bytes_max))
         return found
