@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -18,6 +20,7 @@ from tests.nodes import PATIENCE_S
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CHAT = EXAMPLES / "chat.py"
+README = Path(__file__).parent.parent / "README.md"
 
 
 def loopback() -> dict[str, str]:
@@ -40,6 +43,28 @@ def test_a_chat_ends_at_once_and_in_order(tmp_path: Path, sent: signal.Signals) 
             chat.kill()
             os.close(theirs)
             os.close(ours)
+
+
+def test_the_program_of_the_readme_meets_itself_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+    (source,) = re.findall(
+        r"^```\n(import sys\n.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / "first.py").write_text(source)
+    env, pipe = loopback() | {"PYTHONUNBUFFERED": "1"}, subprocess.PIPE
+    with ExitStack() as stack:
+        waits, sends = (
+            stack.enter_context(
+                subprocess.Popen([sys.executable, "first.py", name], cwd=tmp_path, stdout=pipe, stderr=pipe, env=env)  # noqa: S603 - our own
+            )
+            for name in ("wait", "send")
+        )
+        stack.callback(waits.kill)
+        stack.callback(sends.kill)
+        assert waits.stdout is not None
+        assert waits.stdout.readline() == b"The bridge is closed.\n"
+        assert (sends.wait(PATIENCE_S), *sends.communicate()) == (0, b"", b"")
+        waits.send_signal(signal.SIGINT)
+        assert (waits.wait(PATIENCE_S), *waits.communicate()) == (0, b"", b"")
 
 
 def test_a_web_server_with_threads_sends_what_is_posted_and_shows_it(tmp_path: Path) -> None:
