@@ -161,11 +161,16 @@ async def test_a_socket_that_a_stranger_made_is_told_nothing(tmp_path: Path) -> 
         patch.setattr(tempfile, "tempdir", str(tmp_path))
         path = parse("", {}, {"node.data": str(tmp_path / ("x" * 120))}).control
     assert path.parent == tmp_path
-    async with await asyncio.start_unix_server(listen, path):
-        os.chown(path, stranger, -1)
-        with pytest.raises(
-            NoNodeError, match=f"the socket {path} belongs to another user, and was not used: remove it"
-        ):
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))  # The path is ours. That shows nothing: paths can be exchanged at any moment.
+    os.seteuid(stranger)
+    try:
+        server = await asyncio.start_unix_server(listen, sock=listening)
+    finally:
+        os.seteuid(0)
+    async with server:
+        told = f"the socket {path} belongs to another user, and was not used: remove it"
+        with pytest.raises(NoNodeError, match=told):
             await Client.connect(path)
         assert await heard == b""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import struct
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +20,8 @@ from carrypost.node.control import calls
 from carrypost.node.control.line import Line
 from carrypost.node.settings import start_command_at
 
+_CREDENTIALS = struct.Struct("iII")
+"""Process, user and group of the other end of a socket."""
 _CONNECT_S = 5.0
 """Time within which a busy node still accepts a connection."""
 
@@ -42,8 +46,8 @@ class Caller(Line):
         """Reach the node and greet it; raises `NoNodeError`, or what the node says instead of a welcome."""
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await asyncio.get_running_loop().create_unix_connection(lambda: self, str(self.path))
-                _check_owner(self.path)
+                transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: self, str(self.path))
+                _check_listener(transport, self.path)
                 program = f"{Path(sys.argv[0]).name} ({os.getpid()})"
                 welcome: calls.Welcome = await self.expect(0, calls.Hello([calls.VERSION], program))
                 return welcome
@@ -185,17 +189,30 @@ class Client:
             raise LocalError(f"the call cannot be encoded for the node: {error}") from None
 
 
-def _check_owner(path: Path) -> None:
-    """Raise `NoNodeError` for a socket that a stranger may have made.
+def _check_listener(transport: asyncio.Transport, path: Path) -> None:
+    """Raise `NoNodeError` for a socket at which a stranger may listen.
 
-    Anyone can make one in /tmp, where the socket of a folder with a long path is. The owner of the socket must be this
-    user, root, or the owner of its folder: root may use the nodes of other users.
+    Anyone can make one in /tmp, where the socket of a folder with a long path is. The user that listens must be this
+    one, root, or the owner of the socket's folder: root may use the nodes of other users.
     """
-    if path.lstat().st_uid not in {os.geteuid(), 0, path.parent.stat().st_uid}:
+    if _listener(transport, path) not in {os.geteuid(), 0, path.parent.stat().st_uid}:
         raise NoNodeError(
             f"the socket {path} belongs to another user, and was not used: remove it, or choose another path in "
             "[node] control"
         )
+
+
+def _listener(transport: asyncio.Transport, path: Path) -> int:
+    """Return the user at the other end, as the kernel knows it; where it does not tell, the owner of the path.
+
+    Whoever listens in a folder of its own can replace the path after the connection is made.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return path.lstat().st_uid
+    connected: socket.socket = transport.get_extra_info("socket")
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    user: int = _CREDENTIALS.unpack(credentials)[1]
+    return user
 
 
 def _error(refusal: calls.Refusal) -> CarrypostError:
