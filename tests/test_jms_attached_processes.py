@@ -135,7 +135,8 @@ def outlive(folder: Path, mover: str, kills: int, chance: random.Random) -> None
     """Programs outlive their node: nothing confirmed is lost, and what comes again was not acknowledged."""
     with played(folder) as scene:
         node = scene.start_node("node")
-        sending, moving = scene.start("keep-sending"), scene.start(mover)
+        # A copy of this process could not block, if another test has begun the thread of blocking calls.
+        sending, moving = scene.start("keep-sending"), scene.start(mover, fresh=mover.endswith("blocking"))
         for kill in range(kills + 1):
             moved, sent = len(moving.said("moved")), len(sending.said("sent"))
             moving.wait(lambda: len(moving.said("moved")) > moved + 2)  # noqa: B023 - waited for at once

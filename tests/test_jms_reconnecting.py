@@ -224,6 +224,27 @@ async def test_decorated_listeners_and_responders_return(net: testing.Network) -
         assert (reply.get_body(str), heard) == ("today sunny", ["x"])
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@scene("a", messaging={"redelivery_delay_s": 0.0, "tries": 2})
+async def test_a_job_that_outlives_the_node_comes_again(net: testing.Network, fails: bool) -> None:
+    got: list[tuple[str | None, bool]] = []
+    async with net.context("a", INDIVIDUAL) as ctx:
+        await ctx.declare_queue("box")
+        inbox = await ctx.create_consumer("queue/box")
+        for text in ("one", "two"):
+            await ctx.send("queue/box", text)
+        async for job in inbox.processing(timeout=20):
+            with suppress(RuntimeError):
+                async with job as message:
+                    got.append(told(message))
+                    if len(got) == 1:
+                        await away(net)
+                        if fails:
+                            raise RuntimeError
+        assert [got[0], got[1], got[2][0]] == [("one", False), ("one", True), "two"]
+        assert (len(got), ctx.given_up) == (3, 0)
+
+
 @scene("a")
 async def test_what_is_stopped_stays_stopped(net: testing.Network) -> None:
     async with net.context("a") as ctx, net.context("a") as other:
@@ -589,7 +610,7 @@ async def test_a_node_that_does_not_speak_with_it_any_more_is_given_up(net: test
 @scene("a")
 async def test_programs_that_close_meanwhile_wait_for_nothing(net: testing.Network) -> None:
     lasting = cast("ReconnectingNetwork", net)
-    ctx = await net.context("a", TRANSACTED)
+    ctx, other = await net.context("a", TRANSACTED), await net.context("a")
     inbox = await ctx.create_consumer("topic/news")
     waiting = asyncio.create_task(inbox.receive())
     net.kill("a")
@@ -603,6 +624,7 @@ async def test_programs_that_close_meanwhile_wait_for_nothing(net: testing.Netwo
     await ctx.close()
     with pytest.raises(IllegalStateException):
         await sending
+    await other.drain()
     assert asyncio.get_running_loop().time() == began_s
     tried = len(lasting.attempts)
     await lasting.leave("a")

@@ -1,13 +1,10 @@
 """A provider that outlives its node: it attaches again when the node is back, and restores what its programs had open.
 
-Programs hold numbers of connections, sessions, consumers and messages, which a restarted node does not know. So they
-get numbers of this provider, which translates them. It stores how each object was opened. Calls that were not begun
-wait for the node. Calls that the node was to answer when it ended raise, unless they can be made again without harm.
+Calls that were not begun wait for the node. Calls that the node was to answer when it ended raise, unless they can be
+made again without harm. `jms.ledger` has everything that is open, and translates the numbers of the node.
 """
-# What must hold. A message that the old node handed over is void: its number is at most `_through`,
-# and no call for it reaches the new node, where another message may have the same number. The
-# programs drop such messages (`Program.interrupted`) before anything new can come, and the new node
-# hands them over again.
+# What must hold. Messages that the old node handed over are void. The programs drop them
+# (`Program.interrupted`) before anything new can come, and the new node hands them over again.
 #
 # All consumers of all programs are open again before one of them has credit (`Program.resumed`). A
 # live subscription claims what no program of the node has acknowledged, so otherwise an early one
@@ -21,18 +18,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, NoNodeError
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
-from carrypost.gossip.layer import Draft
+from carrypost.jms.ledger import Ledger, Opened, OpenedConnection, OpenedConsumer, OpenedSession
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider, is_lost
 from carrypost.jms.values import CALLS, Call, RemoteProvider
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
+from carrypost.mom.commands import Declare, Receive, Subscribe
 
 _log = logging.getLogger("carrypost.jms")
 E = TypeVar("E", GivenUp, OverlayTold, Unserved)
@@ -43,10 +39,6 @@ _REPEATED = frozenset({
     "open_requests", "open_session", "receive_counts", "remember_request",
 })  # fmt: skip
 """Calls that are made again if the node ended before it answered: to make them twice has the effect of one."""
-_STALE = (
-    "the message was received before the connection to the node was lost, and cannot be acknowledged: it comes again, "
-    "flagged as redelivered"
-)
 
 
 class Attachment(Provider, Protocol):
@@ -58,40 +50,6 @@ class Attachment(Provider, Protocol):
 
     async def close(self) -> None:
         """Leave the node."""
-
-
-@dataclass(slots=True, eq=False)
-class _Connection:
-    """A connection of a program: its number here, and on the node."""
-
-    number: int
-    real: int
-    client: str
-    program: Program
-    temporaries: dict[str, Declare] = field(default_factory=dict)
-    """The temporary queues of the connection, by destination."""
-
-
-@dataclass(slots=True, eq=False)
-class _Session:
-    """A session."""
-
-    number: int
-    real: int
-    connection: _Connection
-
-
-@dataclass(slots=True, eq=False)
-class _Consumer:
-    """A consumer, and the request that opened it."""
-
-    number: int
-    real: int
-    session: _Session
-    asked: Subscribe | Receive
-
-
-_Opened = _Connection | _Session | _Consumer
 
 
 class ReconnectingProvider(RemoteProvider):
@@ -113,17 +71,7 @@ class ReconnectingProvider(RemoteProvider):
         """The last provider: in use, being restored, or lost."""
         self._ended = ""
         """Reason why there is no way back."""
-        self._connections: dict[int, _Connection] = {}
-        self._sessions: dict[int, _Session] = {}
-        self._consumers: dict[int, _Consumer] = {}
-        self._by_real: dict[int, int] = {}
-        """Numbers of consumers, by those on the node."""
-        self._number = 0
-        """The highest number of a connection, session or consumer."""
-        self._through = 0
-        """Messages up to this number are void. Those of the present node have its own numbers, plus this one."""
-        self._highest = 0
-        """The highest number of a message."""
+        self._ledger = Ledger()
         self._waiting: dict[asyncio.Future[Any], tuple[Perform, Performed]] = {}
         """Units of work that wait for the node, by their future `sent`."""
         self._changed: asyncio.Future[None] | None = None
@@ -143,7 +91,7 @@ class ReconnectingProvider(RemoteProvider):
     @property
     def is_over(self) -> bool:
         """True if there is no way back to the node, or the node is gone and no program waits for it."""
-        unnoticed = self._inner is not None and self._inner.is_over and not self._connections
+        unnoticed = self._inner is not None and self._inner.is_over and not self._ledger.connections
         return unnoticed or bool(self._ended)
 
     def check_present(self) -> None:
@@ -176,7 +124,7 @@ class ReconnectingProvider(RemoteProvider):
         while True:
             inner = await self._present(call, args)
             try:
-                value = await getattr(inner, call.name)(*self._real(call, args))
+                value = await getattr(inner, call.name)(*self._ledger.real_args(call, args))
             except JMSException as error:
                 if not is_lost(error):
                     raise
@@ -194,7 +142,7 @@ class ReconnectingProvider(RemoteProvider):
             self._check()
             if self._inner is not None:
                 return self._inner
-            self._real(call, args)
+            self._ledger.real_args(call, args)
             await self._news()
 
     def _check(self) -> None:
@@ -211,87 +159,31 @@ class ReconnectingProvider(RemoteProvider):
         if changed is not None and not changed.done():
             changed.set_result(None)
 
-    def _real(self, call: Call, args: tuple[Any, ...]) -> list[Any]:
-        """Return the arguments of a call as the node knows them; raises `IllegalStateException` for what is closed."""
-        made = list(args)
-        for name, at in call.at.items():
-            given = args[at]
-            match name:
-                case "connection":
-                    made[at] = _found(self._connections, given, name).real
-                case "session":
-                    made[at] = _found(self._sessions, given, name).real
-                case "consumer":
-                    made[at] = _found(self._consumers, given, name).real
-                case "unread" | "numbers" if given is not None:
-                    made[at] = [number - self._through for number in given if number > self._through]
-                case "number":
-                    made[at] = self._live(given)
-                case "through":
-                    made[at] = given - self._through
-                case "asked" if isinstance(given, Declare) and given.connection:
-                    of = _found(self._connections, given.connection, "connection")
-                    made[at] = msgspec.structs.replace(given, connection=of.real)
-                case "draft":
-                    made[at] = self._real_draft(given)
-                case _:
-                    pass
-        return made
-
-    def _live(self, number: int) -> int:
-        """Return the number that the node gave a message; raises `IllegalStateException` if the message is void."""
-        if number <= self._through:
-            raise IllegalStateException(_STALE, NODE_LOST)
-        return number - self._through
-
-    def _real_draft(self, draft: Draft) -> Draft:
-        """Return a draft whose headers name connection and session as the node knows them."""
-        headers = draft.headers
-        if headers is None or (session := self._sessions.get(headers.session)) is None:
-            return draft
-        real = session.connection.real, session.real
-        if (headers.connection, headers.session) == real:
-            return draft
-        headers = msgspec.structs.replace(headers, connection=real[0], session=real[1])
-        return msgspec.structs.replace(draft, headers=headers)
-
     # --- what is opened and closed -------------------------------------------------------------------------
-
-    def _next(self, real: int) -> int:
-        """Return a number that nothing had before: that of the node, if possible."""
-        self._number = max(self._number + 1, real)
-        return self._number
 
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
         while True:
             inner = await self._present(CALLS["connect"], (client,))
-            made = _Connection(0, 0, client, program)
+            made = OpenedConnection(client, program)
             made.real = await inner.connect(client, _Seat(self, inner, made))
             if self._inner is inner:
-                made.number = self._next(made.real)
-                self._connections[made.number] = made
-                return made.number
+                return self._ledger.add(made)
 
     async def open_session(self, connection: int) -> int:
         """Return one more session."""
         real = int(await self.ask(CALLS["open_session"], connection))
-        made = _Session(self._next(real), real, _found(self._connections, connection, "connection"))
-        self._sessions[made.number] = made
-        return made.number
+        return self._ledger.add(OpenedSession(self._ledger.connection(connection), real))
 
     async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer."""
         real = int(await self.ask(CALLS["consume"], session, asked))
-        made = _Consumer(self._next(real), real, _found(self._sessions, session, "session"), asked)
-        self._consumers[made.number] = made
-        self._by_real[real] = made.number
-        return made.number
+        return self._ledger.add(OpenedConsumer(self._ledger.session(session), asked, real))
 
     async def modulate(self, consumer: int, modulator: bytes) -> None:
         """Give a consumer of a channel another modulator."""
         await self.ask(CALLS["modulate"], consumer, modulator)
-        found = self._consumers.get(consumer)
+        found = self._ledger.consumers.get(consumer)
         if found is not None and isinstance(found.asked, Subscribe):
             found.asked = msgspec.structs.replace(found.asked, modulator=modulator)
 
@@ -299,33 +191,33 @@ class ReconnectingProvider(RemoteProvider):
         """Manage a queue; a temporary one is declared again with its connection."""
         destination = str(await self.ask(CALLS["declare"], asked))
         if asked.connection:
-            _found(self._connections, asked.connection, "connection").temporaries[destination] = asked
+            self._ledger.connection(asked.connection).temporaries[destination] = asked
         return destination
 
     async def end_queue(self, destination: str) -> None:
         """End a queue."""
         await self.ask(CALLS["end_queue"], destination)
-        for connection in self._connections.values():
+        for connection in self._ledger.connections.values():
             connection.temporaries.pop(destination, None)
 
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions."""
-        await self._close(CALLS["disconnect"], self._connections, connection, unread)
+        await self._close(CALLS["disconnect"], self._ledger.connections.get(connection), unread)
 
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session."""
-        await self._close(CALLS["close_session"], self._sessions, session, unread)
+        await self._close(CALLS["close_session"], self._ledger.sessions.get(session), unread)
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
-        await self._close(CALLS["close_consumer"], self._consumers, consumer, unread)
+        await self._close(CALLS["close_consumer"], self._ledger.consumers.get(consumer), unread)
 
-    async def _close(self, call: Call, opened: dict[int, Any], number: int, unread: Collection[int]) -> None:
+    async def _close(self, call: Call, closed: Opened | None, unread: Collection[int]) -> None:
         """Forget an object with everything in it, and close it on the node, unless the node is gone."""
-        if number not in opened:
+        if closed is None:
             return
-        inner, args = self._inner, self._real(call, (number, unread))
-        self._forget(opened.pop(number))
+        inner, args = self._inner, self._ledger.real_args(call, (closed.number, unread))
+        self._forget(closed)
         if inner is not None:
             try:
                 await getattr(inner, call.name)(*args)
@@ -333,35 +225,32 @@ class ReconnectingProvider(RemoteProvider):
                 if not is_lost(error):  # Else the node has closed it by ending.
                     raise
 
-    def _forget(self, closed: _Opened) -> None:
-        for session in [each for each in self._sessions.values() if each.connection is closed]:
-            self._forget(self._sessions.pop(session.number))
-        for consumer in [each for each in self._consumers.values() if closed in {each, each.session}]:
-            self._consumers.pop(consumer.number)
-        if isinstance(closed, _Session):
-            for sent, (asked, performed) in list(self._waiting.items()):
-                if asked.session == closed.number:
-                    del self._waiting[sent]
-                    _fail(performed, IllegalStateException("the context was closed while it waited for the node"))
+    def _forget(self, closed: Opened) -> None:
+        """Forget an object, and fail everything in it that waits for the node."""
+        self._ledger.remove(closed)
+        for sent, (asked, performed) in list(self._waiting.items()):
+            if asked.session not in self._ledger.sessions:
+                del self._waiting[sent]
+                _fail(performed, IllegalStateException("the context was closed while it waited for the node"))
         self._wake()
 
     # --- consumers -----------------------------------------------------------------------------------------
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """Grant a consumer this much more credit; one that waits for its node gets all of it anew."""
-        found = self._consumers.get(consumer)
+        found = self._ledger.consumers.get(consumer)
         if found is not None and self._inner is not None:
             self._inner.credit(found.real, messages, nbytes)
 
     def go_on(self, session: int) -> None:
         """Let a session receive more."""
-        found = self._sessions.get(session)
+        found = self._ledger.sessions.get(session)
         if found is not None and self._inner is not None:
             self._inner.go_on(found.real)
 
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let come again what a session has not acknowledged; void messages do so in any case."""
-        if numbers is not None and all(number <= self._through for number in numbers):
+        if numbers is not None and all(number <= self._ledger.through for number in numbers):
             return 0
         return await self._return(CALLS["recover"], session, unread, numbers)
 
@@ -371,17 +260,17 @@ class ReconnectingProvider(RemoteProvider):
 
     async def _return(self, call: Call, *args: object) -> int:
         """Let messages come again; if the node ends meanwhile, they do."""
-        inner, through = await self._present(call, args), self._through
+        inner, through = await self._present(call, args), self._ledger.through
         try:
-            return int(await getattr(inner, call.name)(*self._real(call, args))) + through
+            return int(await getattr(inner, call.name)(*self._ledger.real_args(call, args))) + through
         except JMSException as error:
             if not is_lost(error) or self._ended:
                 raise
-            return self._highest
+            return self._ledger.highest
 
     async def retry(self, session: int, number: int) -> int:
         """Count a message once more; returns 0 for a void one, which the session does not have any more."""
-        return 0 if number <= self._through else int(await self.ask(CALLS["retry"], session, number))
+        return 0 if number <= self._ledger.through else int(await self.ask(CALLS["retry"], session, number))
 
     # --- units of work -------------------------------------------------------------------------------------
 
@@ -394,8 +283,8 @@ class ReconnectingProvider(RemoteProvider):
         """Begin a unit of work, or let it wait for the node."""
         self._check()
         if self._inner is not None:
-            return self._inner.perform(self._real_unit(asked))
-        self._real_unit(asked)
+            return self._inner.perform(self._ledger.real_unit(asked))
+        self._ledger.real_unit(asked)
         loop = asyncio.get_running_loop()
         performed = Performed(loop.create_future(), loop.create_future())
         self._waiting[performed.sent] = asked, performed
@@ -407,24 +296,12 @@ class ReconnectingProvider(RemoteProvider):
         if sent.cancelled() and sent in self._waiting:
             self._waiting.pop(sent)[1].done.cancel()
 
-    def _real_unit(self, asked: Perform) -> Perform:
-        """Return a unit of work as the node knows its parts; raises for void messages."""
-        session = _found(self._sessions, asked.session, "session").real
-        acks = tuple([self._real_ack(each) for each in asked.acks])
-        sends = tuple([each if isinstance(each, int) else self._real_draft(each) for each in asked.sends])
-        return asked._replace(session=session, sends=sends, acks=acks)
-
-    def _real_ack(self, ack: Ack) -> Ack:
-        session = _found(self._sessions, ack.session, "session").real
-        numbers = tuple([self._live(number) for number in ack.numbers])
-        return Ack(session, numbers, max(0, ack.through - self._through), ack.late)
-
     def _begin_waiting(self, inner: Attachment) -> None:
         """Begin the units of work that waited."""
         waiting, self._waiting = list(self._waiting.values()), {}
         for asked, outer in waiting:
             try:
-                performed = inner.perform(self._real_unit(asked))
+                performed = inner.perform(self._ledger.real_unit(asked))
             except JMSException as error:
                 _fail(outer, error)
             else:
@@ -433,27 +310,21 @@ class ReconnectingProvider(RemoteProvider):
 
     # --- the node goes, and returns ------------------------------------------------------------------------
 
-    def news_of(self, inner: Attachment, consumer: int, number: int) -> tuple[int, int] | None:
-        """Return the numbers of a consumer and of a message that a node handed over; None if that node is gone."""
-        found = self._by_real.get(consumer)
-        if inner is not self._latest or found is None:
-            return None
-        number += self._through
-        self._highest = max(self._highest, number)
-        return found, number
+    def ledger_of(self, inner: Attachment) -> Ledger | None:
+        """Return the ledger for news of a node; None if that node is gone, and another one is there."""
+        return self._ledger if inner is self._latest else None
 
     def node_ended(self, inner: Attachment, reason: str) -> None:
         """Note that a node is gone, and begin to try to reach it again."""
         if inner is not self._inner or self._ended:
             return  # It is known, or the node was being restored.
         self._inner = None
-        self._by_real.clear()
-        self._through = self._highest
+        self._ledger.interrupt()
         _log.warning("lost the connection to the node at %s (%s); trying to reach it again", self._place, reason)
         loop = asyncio.get_running_loop()
         self._returning = loop.create_task(self._return_to_node(reason), name="carrypost reconnect")
-        for connection in list(self._connections.values()):
-            connection.program.interrupted(reason, self._through)
+        for connection in list(self._ledger.connections.values()):
+            connection.program.interrupted(reason, self._ledger.through)
         self._wake()
 
     async def _return_to_node(self, reason: str) -> None:
@@ -503,9 +374,10 @@ class ReconnectingProvider(RemoteProvider):
             await inner.close()
             return False
         self._latest = inner
-        self._by_real.clear()
+        self._ledger.interrupt()
         try:
-            restored = [made for each in list(self._connections.values()) for made in await self._restore(inner, each)]
+            opened = list(self._ledger.connections.values())
+            restored = [made for each in opened for made in await self._restore(inner, each)]
             await self._close_forgotten(inner, restored)
         except JMSException:
             await inner.close()
@@ -513,74 +385,65 @@ class ReconnectingProvider(RemoteProvider):
         if inner.is_over:
             return False
         self._inner, self._back_s = inner, asyncio.get_running_loop().time()
-        for connection in list(self._connections.values()):
+        for connection in list(self._ledger.connections.values()):
             connection.program.resumed()
         self._begin_waiting(inner)
         self._wake()
         return True
 
-    async def _restore(self, inner: Attachment, connection: _Connection) -> list[_Opened]:
+    async def _restore(self, inner: Attachment, connection: OpenedConnection) -> list[Opened]:
         """Open a connection again, and return it with everything in it; raises `JMSException` if the node is gone.
 
         A connection that the node refuses, or of which it refuses something, is closed, and its program informed.
         """
-        what, restored = "the connection", list[_Opened]()
+        ledger, what, restored = self._ledger, "the connection", list[Opened]()
         try:
             connection.real = await inner.connect(connection.client, _Seat(self, inner, connection))
             restored.append(connection)
             for declared in list(connection.temporaries.values()):
                 what = f"the temporary queue {declared.name}"
                 await inner.declare(msgspec.structs.replace(declared, connection=connection.real))
-            for session in [each for each in self._sessions.values() if each.connection is connection]:
+            for session in [each for each in ledger.sessions.values() if each.connection is connection]:
                 what = "a session"
                 session.real = await inner.open_session(connection.real)
                 restored.append(session)
-            for consumer in [each for each in self._consumers.values() if each.session.connection is connection]:
-                what = f"the consumer of {_destination(consumer.asked)}"
-                consumer.real = await inner.consume(consumer.session.real, consumer.asked)
-                self._by_real[consumer.real] = consumer.number
-                restored.append(consumer)
+            for consumer in [each for each in ledger.consumers.values() if each.session.connection is connection]:
+                if ledger.has(consumer):
+                    what = consumer.shown
+                    ledger.reopened(consumer, await inner.consume(consumer.session.real, consumer.asked))
+                    restored.append(consumer)
         except JMSException as error:
             if inner.is_over or is_lost(error):
                 raise
-            if self._connections.pop(connection.number, None) is not None:
+            if ledger.has(connection):
                 self._forget(connection)
                 connection.program.node_ended(
                     f"the node is back, and {what} could not be opened again: {error}. Create a new context"
                 )
         return restored
 
-    async def _close_forgotten(self, inner: Attachment, restored: list[_Opened]) -> None:
+    async def _close_forgotten(self, inner: Attachment, restored: list[Opened]) -> None:
         """Close on the node what was closed here while it was being restored."""
-        closing: list[tuple[Callable[[int, Collection[int]], Awaitable[None]], dict[int, Any], type[_Opened]]] = [
-            (inner.disconnect, self._connections, _Connection),
-            (inner.close_session, self._sessions, _Session),
-            (inner.close_consumer, self._consumers, _Consumer),
-        ]
-        left = restored
-        while True:
-            restored, left = left, []
-            for close, opened, kind in closing:
-                for each in [made for made in restored if type(made) is kind]:
-                    if each.number in opened:
-                        left.append(each)
-                        continue
-                    try:
-                        await close(each.real, ())
-                    except JMSException as error:  # It was closed with what it is part of, or the node is gone.
-                        if is_lost(error):
-                            raise
-            if len(left) == len(restored):
-                return
+        while forgotten := [each for each in restored if not self._ledger.has(each)]:
+            restored = [each for each in restored if each not in forgotten]
+            for each in forgotten:
+                try:
+                    if isinstance(each, OpenedConnection):
+                        await inner.disconnect(each.real, ())
+                    elif isinstance(each, OpenedSession):
+                        await inner.close_session(each.real, ())
+                    else:
+                        await inner.close_consumer(each.real, ())
+                except JMSException as error:  # It was closed with what it is part of, or the node is gone.
+                    if is_lost(error):
+                        raise
 
     def _give_up(self, reason: str) -> None:
         """End everything, because there is no way back."""
         self._ended = reason
         _log.warning("%s", reason)
-        connections, self._connections = list(self._connections.values()), {}
+        connections, self._ledger = list(self._ledger.connections.values()), Ledger()
         waiting, self._waiting = list(self._waiting.values()), {}
-        self._sessions.clear()
-        self._consumers.clear()
         for _, performed in waiting:
             _fail(performed, IllegalStateException(reason, NODE_ENDED))
         for connection in connections:
@@ -591,22 +454,23 @@ class ReconnectingProvider(RemoteProvider):
 class _Seat(Program):
     """A connection to one node, whose news get the numbers that the program knows."""
 
-    def __init__(self, provider: ReconnectingProvider, inner: Attachment, connection: _Connection) -> None:
+    def __init__(self, provider: ReconnectingProvider, inner: Attachment, connection: OpenedConnection) -> None:
         self._provider, self._inner, self._connection = provider, inner, connection
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Pass on a message."""
-        numbers = self._provider.news_of(self._inner, handed.consumer, handed.number)
-        if numbers is None:
+        ledger = self._provider.ledger_of(self._inner)
+        if ledger is None or (consumer := ledger.consumer_at(handed.consumer)) is None:
             return
-        if numbers != (handed.consumer, handed.number):
-            handed = msgspec.structs.replace(handed, consumer=numbers[0], number=numbers[1])
+        number = ledger.message(handed.number)
+        if (consumer, number) != (handed.consumer, handed.number):
+            handed = msgspec.structs.replace(handed, consumer=consumer, number=number)
         self._connection.program.deliver(handed, body)
 
     def _about_consumer(self, event: E, pass_on: Callable[[E], None]) -> None:
-        numbers = self._provider.news_of(self._inner, event.consumer, 0)
-        if numbers is not None:
-            pass_on(msgspec.structs.replace(event, consumer=numbers[0]))
+        ledger = self._provider.ledger_of(self._inner)
+        if ledger is not None and (consumer := ledger.consumer_at(event.consumer)) is not None:
+            pass_on(msgspec.structs.replace(event, consumer=consumer))
 
     def gave_up(self, event: GivenUp) -> None:
         """Pass on what became a dead letter."""
@@ -635,18 +499,6 @@ class _Seat(Program):
     def node_ended(self, reason: str) -> None:
         """Note that the node is gone."""
         self._provider.node_ended(self._inner, reason)
-
-
-def _found(opened: dict[int, Any], number: int, what: str) -> Any:  # noqa: ANN401 - each caller knows its kind
-    """Return an open object; raises `IllegalStateException` if it is closed."""
-    try:
-        return opened[number]
-    except KeyError:
-        raise IllegalStateException(f"this {what} is closed: create another") from None
-
-
-def _destination(asked: Subscribe | Receive) -> str:
-    return asked.destination if isinstance(asked, Receive) else asked.name or "a topic"
 
 
 def _fail(futures: Iterable[asyncio.Future[Any]], error: JMSException) -> None:

@@ -290,6 +290,8 @@ class Session:
         `tries`: the number of deliveries that its queue allows; 0: as the settings say.
         """
         self.units.check()
+        if number <= self.inbox.through:
+            return  # The node was lost meanwhile, so that it comes again in any case.
         count, settings = message.get_int_property("JMSXDeliveryCount"), self.units.provider.node_info.settings
         if isinstance(error, Exception) and count >= (tries or settings.tries):
             await self.inbox.give_up(number, message, count, error, block=True)
