@@ -92,7 +92,7 @@ def test_metrics_and_pages_say_population_and_what_they_do_not_know(
     assert "traffic (rows `traffic`)" in told.err
     assert "one of them has counts only" in told.err
     rows = {row["run"]: row for row in map(json.loads, told.out.splitlines())}
-    assert rows["town/whole/1"]["rcvd"] == rows["town/windows/1"]["rcvd"] > 500
+    assert rows["town/whole/1"]["received"] == rows["town/windows/1"]["received"] > 500
     notes = json.loads((place / "out/metrics/manifest.json").read_text())
     assert notes["processing"]["population"]["town/whole/1"].startswith("drawn, seed 1")
     assert "tally" not in folders.read_arrow(place / "out/metrics", families.TIMELINE)["kind"].to_pylist()

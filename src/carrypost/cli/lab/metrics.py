@@ -17,8 +17,7 @@ from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.printing import many
 
-_COUNTS = ("bcast", "rcvd", "codlvd", "expd", "left")
-_HEADS = {"codlvratio": "ratio", "tdelay_s": "tdelay", "ltcy_s": "ltcy"}
+_RATIO = "delivery_ratio"
 
 
 def metrics(
@@ -83,23 +82,30 @@ def metrics(
 
 def _show(home: Path, made: set[str], *, json: bool) -> None:
     """Show the fates of messages by run, as far as they were asked for."""
-    from carrypost.lab import folders  # noqa: PLC0415 - needs the extra
-    from carrypost.lab.metrics import families  # noqa: PLC0415 - needs the extra
-
-    rows: dict[str, dict[str, object]] = {}
-    if families.PROCESSING.name in made:
-        for row in folders.read_arrow(home, families.PROCESSING).to_pylist():
-            rows[str(row["run"])] = {name: row[name] for name in ("run", *_COUNTS, "codlvratio")}
-    if families.DELAY_SPREAD.name in made:
-        for row in folders.read_arrow(home, families.DELAY_SPREAD).to_pylist():
-            rows.setdefault(str(row["run"]), {"run": row["run"]})[f"{row['metric']}_s"] = row["avg_s"]
-    names = ["run", *_COUNTS, "codlvratio", *(f"{name}_s" for name in families.DELAYS)]
+    names, rows = _found(home, made)
     if json:
         for run in sorted(rows):
             line({name: rows[run][name] for name in names if name in rows[run]})
     elif rows:
         _print(rows, [name for name in names if any(name in row for row in rows.values())])
     say(f"{many(len(made), 'family is', 'families are')} in {home}")
+
+
+def _found(home: Path, made: set[str]) -> tuple[list[str], dict[str, dict[str, object]]]:
+    """Return the names of all figures of a summary, and by run those that were made."""
+    from carrypost.lab import folders  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.metrics import families  # noqa: PLC0415 - needs the extra
+
+    counts, delays = families.COUNT_WORDS, {name: f"{word}_s" for name, word in families.DELAY_WORDS.items()}
+    rows: dict[str, dict[str, object]] = {}
+    for table_, figures in (
+        (families.PROCESSING, lambda row: {word: row[name] for name, word in counts.items()}),
+        (families.DELIVERY_RATIO, lambda row: {_RATIO: row["ratio"]}),
+        (families.DELAY_SPREAD, lambda row: {delays[row["metric"]]: row["avg_s"]}),
+    ):
+        for row in folders.read_arrow(home, table_).to_pylist() if table_.name in made else ():
+            rows.setdefault(str(row["run"]), {"run": row["run"]}).update(figures(row))
+    return ["run", *counts.values(), _RATIO, *delays.values()], rows
 
 
 def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:
@@ -111,7 +117,6 @@ def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> No
             return shown(value) if name.endswith("_s") else share(value)
         return "–" if value is None else str(value)
 
-    names = [name for name in names if name != "codlvdelay_s"]
-    heads = [_HEADS.get(name, name) for name in names]
+    heads = [name.removesuffix("_s").replace("_", " ") for name in names]
     body = [[cell(name, rows[run].get(name)) for name in names] for run in sorted(rows)]
     table("", heads, body, breakable=heads[1:])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.lab.stream.live import Live
 
 _NODES_MAX = 30
-_NAME_MAX = 16
+_NAME_MAX = 8
 _MILLISECONDS = 1e3
 
 
@@ -95,11 +95,15 @@ def _shown(*, json: bool) -> Iterator[Callable[[Live], None]]:
 
 
 def _report(live: Live) -> None:
+    from carrypost.lab.metrics.families import DELAY_WORDS  # noqa: PLC0415 - needs the extra
+
     line(
         {
             "nodes": sum(node != "?" for node in live.nodes["node"].to_pylist()),
             **{name: sum(live.nodes[name].to_pylist()) for name in live.nodes.column_names[2:]},
-            "delays": {each["metric"]: each for each in live.delays().drop_columns(["run"]).to_pylist()},
+            "delays": {
+                DELAY_WORDS[each.pop("metric")]: each for each in live.delays().drop_columns(["run"]).to_pylist()
+            },
         }
     )
 
@@ -107,27 +111,29 @@ def _report(live: Live) -> None:
 def _tables(live: Live) -> Group:
     from rich.console import Group  # noqa: PLC0415 - loaded only where a table is shown
 
+    from carrypost.lab.metrics.families import DELAY_WORDS  # noqa: PLC0415 - needs the extra
+
     def headed(title: str, *columns: str) -> Table:
         made = blank(title)
         for number, name in enumerate(columns):
             made.add_column(name, justify="right" if number else "left", no_wrap=True)
         return made
 
-    names = {"published": "pub", "received": "rcvd", "delivered": "dlvd", "expired": "expd", "dropped": "drop"}
+    counts = ("published", "received", "delivered", "expired", "dropped", "refused")
     known = [row for row in live.nodes.to_pylist() if row["node"] != "?"]
     title = f"{many(len(known), 'node')} at {time.strftime('%H:%M:%S')}"
-    nodes = headed(title, "node", "last, ago", *names.values(), "refused", "sent")
+    nodes = headed(title, "node", "ago", *counts, "sent")
     latest = sorted(known, key=lambda row: -row["last"])
     for row in latest[:_NODES_MAX]:
         ago = duration(max(0.0, time.time() - row["last"])) if row["last"] else "–"
         who = cell(row["node"])
         who.truncate(_NAME_MAX, overflow="ellipsis")
-        nodes.add_row(who, ago, *(f"{row[each]:,}" for each in names), f"{row['refused']:,}", size(row["bytes_sent"]))
+        nodes.add_row(who, ago, *(f"{row[each]:,}" for each in counts), size(row["bytes_sent"]))
     shares = ("p50_s", "p90_s", "p95_s", "p99_s")
-    delays = headed("delays", "metric", "count", "mean", *(each.removesuffix("_s") for each in shares), "most")
+    delays = headed("delays", "", "count", "mean", *(each.removesuffix("_s") for each in shares), "most")
     for row in live.delays().to_pylist():
         values = (row["avg_s"], *(row[each] for each in shares), row["max_s"])
-        delays.add_row(row["metric"], f"{row['count']:,}", *map(_seconds, values))
+        delays.add_row(DELAY_WORDS[row["metric"]].replace("_", " "), f"{row['count']:,}", *map(_seconds, values))
     unreadable, ahead = (sum(live.nodes[name].to_pylist()) for name in ("unreadable", "ahead"))
     more = [many(len(known) - _NODES_MAX, "more node")] if len(known) > _NODES_MAX else []
     more += [many(ahead, "row with a time in the future", "rows with times in the future")] if ahead else []

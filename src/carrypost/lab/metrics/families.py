@@ -15,6 +15,12 @@ from carrypost.lab.schemas import Column, Table
 
 TDELAY, LTCY, CODLVDELAY = "tdelay", "ltcy", "codlvdelay"
 DELAYS = (TDELAY, LTCY, CODLVDELAY)
+DELAY_WORDS = {TDELAY: "transmission_delay", LTCY: "ordering_delay", CODLVDELAY: "delivery_delay"}
+"""Names of delays in summaries, for readers who do not know the paper's."""
+COUNT_WORDS = {
+    "bcast": "published", "rcvd": "received", "codlvd": "delivered", "expd": "expired", "left": "undelivered"
+}  # fmt: skip
+"""The same of counts of messages."""
 PERCENTILES = (50, 80, 90, 95, 99)
 
 _RUN = Column("run", "string", "scenario/settings/seed")
