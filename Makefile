@@ -9,7 +9,7 @@ TOOLS := .venv/.carrypost-tools
 STAMP := .venv/.carrypost-installed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test soak package docs clean
+.PHONY: help demo test soak results package docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -37,6 +37,9 @@ package: $(TOOLS) ## wheel and sdist in dist, to install carrypost elsewhere
 
 docs: $(TOOLS) ## reference of the API, as pages in build/reference
 	@$(BIN)/python tools/reference.py build/reference
+
+results: $(STAMP) ## the pages of docs/results anew, hours of work; the same command continues after an interruption
+	@$(BIN)/python tools/results.py
 
 clean: ## remove what was made, .venv included
 	rm -rf .venv dist build demo-record .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

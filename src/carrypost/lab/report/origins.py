@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import platform
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import carrypost
@@ -62,6 +65,8 @@ _OURS = {
 }
 """Values that the paper leaves open."""
 _NONE = "none"
+_CHANGES = ("status", "--porcelain", "--untracked-files=no", "--", "src", "scenarios")
+"""The question of git for changes that no commit has."""
 _LISTED_MAX = 12
 
 
@@ -203,8 +208,27 @@ def versions(study: Study) -> Markup:
 def made() -> Markup:
     """Return the versions of the software that made this page."""
     packages = ", ".join(f"{name} {found}" for name in _PACKAGES if (found := _installed(name)))
-    own = f"carrypost {carrypost.__version__}, Python {platform.python_version()}"
+    own = f"{made_by()}, Python {platform.python_version()}"
     return paragraph(f"Page: {own}, {packages}.", kind="note")
+
+
+def made_by() -> str:
+    """Return the version of carrypost and, in the source tree, the commit."""
+    found = f"carrypost {carrypost.__version__}"
+    if not (root := Path(carrypost.__file__).parents[2]).joinpath(".git").exists():
+        return found
+    git = shutil.which("git")
+    commit, changes = (_asked(git, root, *words) for words in (("rev-parse", "--short=12", "HEAD"), _CHANGES))
+    return f"{found}, commit {commit}{' with changes' * bool(changes)}" if commit else found
+
+
+def _asked(git: str | None, root: Path, *words: str) -> str:
+    """Return the answer of git; empty: there is none."""
+    if git is None:
+        return ""
+    order = [git, "-C", str(root), *words]
+    answer = subprocess.run(order, capture_output=True, text=True, check=False)  # noqa: S603 - only reads the tree
+    return "" if answer.returncode else answer.stdout.strip()
 
 
 def _installed(name: str) -> str:

@@ -1,0 +1,90 @@
+"""Make the pages of `docs/results` anew (`make results`), each with a check beside it.
+
+    .venv/bin/python tools/results.py [NAME...]
+
+A page is that of `carrypost reproduce NAME`, with ten seeds or more. Its runs are kept in `build/results`: after an
+interruption, or with more seeds, the same command does only what is missing. Beside `NAME.html` is `NAME.json`, the
+check: the number of rows by kind of a short run, made by the same code. A test runs it again and compares, so that a
+change of behaviour that makes a page out of date is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from carrypost import emu
+from carrypost.lab.campaign import recipes, reproduce
+from carrypost.lab.report.origins import made_by
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "docs" / "results"
+SEEDS: Final = {name: "1-20" if name == "emma" else "1-10" for name in recipes.RECIPES}
+"""Seeds of each page: at least ten, also where the paper has one run."""
+
+
+class Short(NamedTuple):
+    """A run that takes about a CPU second: settings of an experiment, and its length."""
+
+    settings: str
+    duration_s: int
+
+
+CHECKS: Final = {
+    "bus": Short("20min", 4_800),
+    "ostermalm": Short("5min", 480),
+    "emma": Short("exchange-receiver-25", 40),
+    "emma-island": Short("exchange-receiver-25", 40),
+    "overlay": Short("clients-adaptive-10", 2),
+    "balance": Short("control-30", 12),
+    "floodwatch": Short("adaptive-box-A-B-C", 60),
+}
+
+
+def checked(name: str) -> dict[str, int]:
+    """Return the number of rows of each kind, of the short run of an experiment."""
+    recipe, short = recipes.RECIPES[name], CHECKS[name]
+    chosen = next(each for each in recipe.settings if each.name == short.settings)
+    scenario = reproduce.scenario_file(recipe.scenario_of(chosen))
+    made = emu.run(scenario, 1, overrides={**chosen.changes, "duration_s": short.duration_s})
+    return dict(sorted(Counter(made.table["kind"].to_pylist()).items()))
+
+
+def check_file(name: str) -> Path:
+    """Return the file of a page's check."""
+    return RESULTS / f"{name}.json"
+
+
+def stored(name: str) -> dict[str, Any]:
+    """Return a page's check as it was stored."""
+    found: dict[str, Any] = json.loads(check_file(name).read_text(encoding="utf-8"))
+    return found
+
+
+def put(name: str, page: Path) -> None:
+    """Take a page over, with a check of the present code."""
+    check = {"made_by": made_by(), "settings": CHECKS[name].settings, "duration_s": CHECKS[name].duration_s}
+    text = json.dumps(check | {"rows": checked(name)}, indent=2)
+    (RESULTS / f"{name}.html").write_text(page.read_text(encoding="utf-8"), encoding="utf-8", newline="\n")
+    check_file(name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+
+def main(names: Sequence[str]) -> int:
+    """Make these pages, or all; return the exit code of the first command that fails."""
+    for name in names or list(recipes.RECIPES):
+        folder = ROOT / "build" / "results" / name
+        order = ["carrypost", "reproduce", name, "--seeds", SEEDS[name], "--out", str(folder)]
+        code = subprocess.run([sys.executable, "-m", *order], check=False).returncode  # noqa: S603 - our own command
+        if code:
+            return code
+        put(name, folder / reproduce.PAGE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
