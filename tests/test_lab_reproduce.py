@@ -93,11 +93,11 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
 
 def test_the_plan_tells_runs_lifetimes_and_time() -> None:
     told = reproduce.plan(recipes.BUS, (1,), quick=False, cores=2)
-    assert told.startswith("6 runs of city_bus (lifetimes None, 120', 60', 40', 20', 10'; seed 1)")
+    assert told.startswith("6 runs of city_bus (lifetimes endless, 120 min, 60 min, 40 min, 20 min, 10 min; seed 1)")
     assert told.endswith("; about 2 min on 2 processors")
     assert reproduce.plan(recipes.OSTERMALM, (1,), quick=False, cores=2).endswith("; about 5 min on 2 processors")
     assert reproduce.plan(recipes.BUS, (1,), quick=True, cores=2).endswith("; a minute or two on 2 processors")
-    assert "the first 30' only" in reproduce.plan(recipes.OSTERMALM, (1, 2), quick=True, cores=1)
+    assert "the first 30 min only" in reproduce.plan(recipes.OSTERMALM, (1, 2), quick=True, cores=1)
 
 
 def _no_java(*_: object) -> Path:
@@ -161,7 +161,7 @@ def test_one_command_makes_the_page_and_goes_on_where_it_was(
     assert "2 of 2 runs are to be done" in told.err
     page = tmp_path / "reproduce-bus-quick" / "report.html"
     text = page.read_text(encoding="utf-8")
-    assert "This is a part of the experiment only: 40' in place of 14h15'" in text
+    assert "This is a part of the experiment only: 40 min in place of 14 h 15 min" in text
     assert "carrypost reproduce bus --quick" in text
     assert text.count("<svg") == 14
     page.unlink()

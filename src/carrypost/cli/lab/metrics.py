@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,12 @@ from carrypost.cli._signals import orderly
 from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.printing import many
 
+if TYPE_CHECKING:
+    from carrypost.lab.schemas import Table
+
 _RATIO = "delivery_ratio"
+_SHOWN = {name: name for name in ("run", "published", "received", "delivered", _RATIO)} | {"delivery_delay_s": "delay"}
+"""Figures that fit into 80 columns, and their heads; JSON has all."""
 
 
 def metrics(
@@ -98,11 +103,12 @@ def _found(home: Path, made: set[str]) -> tuple[list[str], dict[str, dict[str, o
 
     counts, delays = families.COUNT_WORDS, {name: f"{word}_s" for name, word in families.DELAY_WORDS.items()}
     rows: dict[str, dict[str, object]] = {}
-    for table_, figures in (
+    sources: tuple[tuple[Table, Callable[[dict[str, Any]], dict[str, object]]], ...] = (
         (families.PROCESSING, lambda row: {word: row[name] for name, word in counts.items()}),
         (families.DELIVERY_RATIO, lambda row: {_RATIO: row["ratio"]}),
         (families.DELAY_SPREAD, lambda row: {delays[row["metric"]]: row["avg_s"]}),
-    ):
+    )
+    for table_, figures in sources:
         for row in folders.read_arrow(home, table_).to_pylist() if table_.name in made else ():
             rows.setdefault(str(row["run"]), {"run": row["run"]}).update(figures(row))
     return ["run", *counts.values(), _RATIO, *delays.values()], rows
@@ -117,6 +123,7 @@ def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> No
             return shown(value) if name.endswith("_s") else share(value)
         return "–" if value is None else str(value)
 
-    heads = [name.removesuffix("_s").replace("_", " ") for name in names]
+    names = [name for name in names if name in _SHOWN]
+    heads = [_SHOWN[name] for name in names]
     body = [[cell(name, rows[run].get(name)) for name in names] for run in sorted(rows)]
     table("", heads, body, breakable=heads[1:])

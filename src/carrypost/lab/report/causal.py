@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, dissemination, figures, origins, prose, tables
+from carrypost.lab.report import contacts, dissemination, figures, origins, prose, tables, verdict
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
@@ -25,6 +25,7 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment) -> li
     return [
         tag("h2", f"{paper.title} ({paper.section})"),
         *_intro(all_series, paper, whole=whole),
+        *([verdict.against_paper(study, all_series, paper), paragraph(prose.VERDICT, kind="note")] if whole else []),
         origins.ran(all_series),
         origins.failures(study, paper.scenario),
         tag("h3", "Nodes and contacts"),

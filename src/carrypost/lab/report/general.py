@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, dissemination, distributions, figures, origins, prose, tables
+from carrypost.lab.report import contacts, dissemination, distributions, figures, origins, prose, tables, verdict
 from carrypost.lab.report.distributions import Distribution
 from carrypost.lab.report.html import Markup, Piece, TableRow, paragraph, table, tag
 from carrypost.lab.report.pictures import Block
@@ -26,6 +26,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     scenario = all_series[0].scenario
     parts: list[Block] = [
         tag("h2", scenario),
+        verdict.of_campaign(study, all_series),
         origins.ran(all_series),
         paragraph(origins.seeds(all_series), kind="note"),
         origins.failures(study, scenario),

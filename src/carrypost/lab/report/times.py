@@ -1,8 +1,9 @@
-"""Lengths of time, counts and shares as the papers' tables write them, and what people compare: differences.
+"""Lengths of time, counts and shares as pages show them, and what people compare: differences.
 
-Times come as in CAUSAL §VI: 4 ms, 0.2", 7.8", 13", 43'50", 20', 1h22', 11h47', 2h. From an hour on, seconds are shown
-only where whole minutes would make a whole hour of what is none (1h59'56" is less than a lifetime of 2h). `seconds`
-reads what `shown` writes. A share that is not all is never shown as 100 %, nor one that is not none as 0 %.
+Times are shown as 4 ms, 0.2 s, 13 s, 43 min 50 s, 20 min, 1 h 22 min, 2 h. From an hour on, seconds are shown only
+where whole minutes would make a whole hour of what is none (1 h 59 min 56 s is less than a lifetime of 2 h). `seconds`
+reads times as CAUSAL §VI prints them: 4 ms, 0.2", 13", 43'50", 20', 1h22'. A share that is not all is never shown as
+100 %, nor one that is not none as 0 %.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from carrypost.errors import LocalError
 
 NOTHING = "–"
 """Text where there is no value."""
+ENDLESS = "endless"
+"""Lifetime of messages that have none."""
 MINUS = "\u2212"
 _MS = 0.1
 _TENTHS = 10
@@ -28,31 +31,28 @@ _MS_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*ms")
 
 
 def shown(time_s: float | None) -> str:
-    """Return a length of time, as the paper writes it."""
+    """Return a length of time for people."""
     if time_s is None or not math.isfinite(time_s):
         return NOTHING
     if time_s < _MS:
         return f"{float(f'{time_s * 1_000:.2g}'):g} ms" if round(time_s, 9) else "0"
     tenths = round(time_s, 1)
     if tenths < _TENTHS:
-        return f'{tenths:g}"'
-    whole = round(time_s)
-    if whole < _HOUR:
-        minutes, rest = divmod(whole, _MINUTE)
-        return f"{minutes}'" * bool(minutes) + (f'{rest:02d}"' if minutes else f'{rest}"') * bool(rest)
-    hours, rest = divmod(whole, _HOUR)
-    minutes = round(rest / _MINUTE)
-    if rest and minutes in {0, _MINUTE}:
-        return f"{hours}h{rest // _MINUTE:02d}'{rest % _MINUTE:02d}\""
-    return f"{hours}h" + f"{minutes:02d}'" * bool(minutes)
+        return f"{tenths:g} s"
+    hours, rest = divmod(round(time_s), _HOUR)
+    minutes, rest_s = divmod(rest, _MINUTE)
+    if hours and (rounded := round(rest / _MINUTE)) % _MINUTE:
+        minutes, rest_s = rounded, 0
+    parts = (f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes), f"{rest_s} s" * bool(rest_s))
+    return " ".join(filter(None, parts))
 
 
 def lifetime(time_s: float | None) -> str:
-    """Return the lifetime of messages as the paper heads its columns: None, 120', 60'."""
+    """Return the lifetime of messages for the head of a column: endless, 120 min, 60 min."""
     if time_s is None:
-        return "None"
+        return ENDLESS
     minutes = time_s / _MINUTE
-    return f"{minutes:.0f}'" if minutes == round(minutes) and time_s < _LONG else shown(time_s)
+    return f"{minutes:.0f} min" if minutes == round(minutes) and time_s < _LONG else shown(time_s)
 
 
 def seconds(text: str) -> float:
