@@ -205,10 +205,11 @@ def test_java_ends_with_a_command_that_is_interrupted_or_killed_while_spark_star
         pass
     order = [sys.executable, "-c", "from carrypost.cli import main; main()", "lab", "metrics", str(tmp_path / "out")]
     order += ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    scratch = os.environ | {"TMPDIR": str(tmp_path)}  # Its folder stays behind where a process is killed.
     until_s = time.monotonic() + PATIENCE_S
     below: list[psutil.Process] = []
     for number in (signal.SIGKILL, signal.SIGINT):
-        with subprocess.Popen(order, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own code
+        with subprocess.Popen(order, stderr=subprocess.PIPE, text=True, env=scratch) as process:  # noqa: S603 - ours
             while not (mine := [each for each in psutil.Process(process.pid).children() if is_spark(each)]):
                 assert process.poll() is None
                 assert time.monotonic() < until_s
