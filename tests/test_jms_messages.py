@@ -754,8 +754,8 @@ def test_a_received_message_is_acknowledged_by_its_session_and_another_by_nobody
         async def release(self, number: int, delay_us: int) -> None:
             raise AssertionError(number, delay_us)
 
-        async def failed(self, number: int, message: Message, error: BaseException) -> None:
-            raise AssertionError(number, message, error)
+        async def failed(self, number: int, message: Message, error: BaseException, tries: int) -> None:
+            raise AssertionError(number, message, error, tries)
 
     session = Session()
     message = from_handed(Handed(1, 17, described(to_draft(Message(), NEWS)), 1), b"", RECEIVED_US, session)

@@ -11,7 +11,8 @@ import pytest
 from tests.modulators import LIMITS, STATE_BYTES_MAX, TABLE, A, Row, instance, play
 
 from carrypost.errors import LocalError
-from carrypost.overlay.modulator import FAULT_MAX, Instance, Modulator
+from carrypost.model.headers import FAULT_MAX
+from carrypost.overlay.modulator import Instance, Modulator
 from carrypost.overlay.registry import Event, Result, modulator
 
 

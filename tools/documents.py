@@ -30,6 +30,7 @@ from carrypost import config, events, gossip, host, island
 from carrypost.config.rules import Rule
 from carrypost.daemon.metrics.families import MEANS, READINGS
 from carrypost.emu.scenario import scenario, tables
+from carrypost.events import DeadLetter
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState
 from carrypost.gossip.holdings import copy_states
 from carrypost.gossip.strategy import exchange_machine as exchange
@@ -72,7 +73,7 @@ def descriptor_table() -> str:
 
 def control_tables() -> str:
     """Return a table per item of a control message, and per part of one."""
-    return "\n\n".join(_section(kind) for kind in (*control.KINDS, control.Terms, control.DeadLetter))
+    return "\n\n".join(_section(kind) for kind in (*control.KINDS, control.Terms, DeadLetter))
 
 
 def _section(kind: type[msgspec.Struct]) -> str:
