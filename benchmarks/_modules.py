@@ -19,9 +19,9 @@ from examples.modulators.runoff import Runoff, packed
 from carrypost import testing
 from carrypost.config import Limits, Settings
 from carrypost.node.compiler import Compiler
-from carrypost.overlay import programs
-from carrypost.overlay.modulator import Instance, Modulator
-from carrypost.overlay.registry import Event
+from carrypost.overlay.modulators import programs
+from carrypost.overlay.modulators.modulator import Instance, Modulator
+from carrypost.overlay.modulators.registry import Event
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "modulators"
 EVENT_GOAL, RUNOFF_GOAL, COMPILING_GOAL, SEATS_GOAL = 1.6, 15.0, 1.5, 1.3

@@ -52,12 +52,12 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay import programs
 from carrypost.overlay.broker_routes import Routes
 from carrypost.overlay.entries import Entry
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators import programs
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event, Result, modulator
 from carrypost.overlay.processing import Processing, SeatRow
-from carrypost.overlay.registry import Event, Result, modulator
 from carrypost.overlay.tables import BrokerInfo, Brokers, TopologyTable
 
 ROUTES_GOALS_MS = {40: 1.0, 256: 10.0}

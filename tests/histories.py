@@ -11,9 +11,9 @@ from tests.channels import World
 from carrypost.errors import LocalError
 from carrypost.events import Event, Refused
 from carrypost.model.ids import MessageId
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event as Input
-from carrypost.overlay.registry import Result, modulator
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event as Input
+from carrypost.overlay.modulators.registry import Result, modulator
 
 HISTORY = Modulator("history", 1, b"\x80")
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay import programs
-from carrypost.overlay.modulator import Instance, Modulator, Results
-from carrypost.overlay.registry import Event, Result, modulator
+from carrypost.overlay.modulators import programs, registry
+from carrypost.overlay.modulators.modulator import Instance, Modulator, Results
+from carrypost.overlay.modulators.registry import Event, Result, modulator
 
 STATE_BYTES_MAX = 64
 LIMITS = Limits()
@@ -134,7 +134,7 @@ TABLE = [
 
 
 @functools.cache
-def _program(module: bytes) -> programs.Program:
+def _program(module: bytes) -> registry.Program:
     code, refusal = programs.compiled(module, LIMITS)
     if refusal:
         raise LocalError(refusal)

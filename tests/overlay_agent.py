@@ -26,8 +26,8 @@ from carrypost.events import Delivered
 from carrypost.model.ids import NodeId
 from carrypost.node.runtime import Node
 from carrypost.node.settings import load
+from carrypost.overlay.events import EventsLost
 from carrypost.overlay.items import Role
-from carrypost.overlay.kept_checkpoints import EventsLost
 
 CHANNEL, EVENT_BYTES = "weather", 1_000
 

@@ -19,7 +19,7 @@ from tests.emulated import rows as rows_of
 
 from carrypost.emu import Scenario
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay.registry import Event, Result, modulator
+from carrypost.overlay.modulators.registry import Event, Result, modulator
 
 CONNECTED_S, END_S, PERIOD_S = 10.0, 3_610.0, 240.0
 """All nodes are connected, the end, and the period of events. Parts last longer than all that expires by itself."""

@@ -17,9 +17,9 @@ from carrypost.errors import LocalError
 from carrypost.events import Event
 from carrypost.model.ids import MessageId
 from carrypost.overlay import events
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event as Input
-from carrypost.overlay.registry import Result, modulator
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event as Input
+from carrypost.overlay.modulators.registry import Result, modulator
 
 DIGEST = 8
 OPEN = 12

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.benches import Bench
 
-from carrypost.overlay import programs
+from carrypost.overlay.modulators import programs
 
 
 def test_legs_and_events_are_weighed_against_gossip_routes_and_modulators_by_the_clock(tmp_path: Path) -> None:

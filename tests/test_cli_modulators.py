@@ -127,7 +127,7 @@ def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
 def test_a_file_that_cannot_be_a_module_is_refused_without_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "carrypost.overlay.wasm", None)
+    monkeypatch.setitem(sys.modules, "carrypost.overlay.modulators.wasm", None)
     for content, sentence in {b"": "empty.wat is empty", b"hello": "must be a WebAssembly module"}.items():
         (tmp_path / "empty.wat").write_bytes(content)
         assert run(["modulators", "check", str(tmp_path / "empty.wat")]) == 2

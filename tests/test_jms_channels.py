@@ -34,7 +34,7 @@ from carrypost.model.pattern import entry
 from carrypost.mom.commands import Subscribe
 from carrypost.mom.state import Subscription
 from carrypost.naming import InitialContext
-from carrypost.overlay.registry import Event
+from carrypost.overlay.modulators.registry import Event
 
 pytestmark = pytest.mark.attached("channels are consumed from, modulated and told of through the socket")
 FLOOD = ChannelTopic("flood")

@@ -25,7 +25,7 @@ def test_texts_that_are_no_ids_of_nodes_are_named(name: str) -> None:
 
 
 def test_a_broker_that_can_run_no_modules_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "carrypost.overlay.wasm", None)
+    monkeypatch.setitem(sys.modules, "carrypost.overlay.modulators.wasm", None)
     (said,) = warned({"broker": True, "modulators": "any"})
     assert said.startswith('overlay.modulators = "any" has no effect: WebAssembly modulators need wasmtime')
     assert "pip install 'carrypost[wasm]'" in said

@@ -15,7 +15,7 @@ from carrypost.events import Event, Published
 from carrypost.model.headers import Headers
 from carrypost.overlay.events import Homed, HomeRefused
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Role, Sent
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.snapshot import Snapshot, digest, packed
 
 DISK_S = 0.2

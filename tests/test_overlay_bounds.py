@@ -10,11 +10,11 @@ from carrypost.events import Event, Published
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
+from carrypost.overlay.consumers import decode, encode
 from carrypost.overlay.events import HomeRefused
 from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Replay, Role, Sent, Start
 from carrypost.overlay.lanes import LANES, Lane, Room
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.subscription import decode, encode
+from carrypost.overlay.modulators.modulator import Modulator
 
 
 def say(world: World, author: str, to: str, *said: Item) -> None:

@@ -8,7 +8,7 @@ from carrypost.config import Limits, Settings
 from carrypost.config.settings import Overlay
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.times import NEVER
-from carrypost.overlay.checkpoints import Checkpoints
+from carrypost.overlay.lanes import Checkpoints
 from carrypost.overlay.processing import SeatRow
 
 SECOND = 1_000_000

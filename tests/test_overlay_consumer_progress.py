@@ -8,7 +8,7 @@ from tests.histories import Histories
 from tests.test_overlay_bounds import refused, say
 
 from carrypost.overlay.items import Past, Progress
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 
 DAY = 86_400.0
 

@@ -11,7 +11,7 @@ from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.detours import Detours
 from carrypost.overlay.items import Detour
 from carrypost.overlay.relocation import HandoffId
-from carrypost.overlay.rosters import Served
+from carrypost.overlay.tables import Served
 from carrypost.overlay.topology import Topology
 
 S = 1_000_000

@@ -28,7 +28,7 @@ from carrypost.overlay.items import (
     State,
     may_say,
 )
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.relocation import HandoffId
 
 H = HandoffId(NodeId("A"), 4, 2**24 + 1)

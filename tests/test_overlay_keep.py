@@ -13,9 +13,9 @@ from tests.examples import soaked
 from tests.test_overlay_modulated import Modulated
 from tests.wasm_modules import example, module, numbers
 
-from carrypost.overlay import programs
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event, Result, modulator
+from carrypost.overlay.modulators import programs
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event, Result, modulator
 
 wasm = pytest.mark.skipif(not programs.is_installed(), reason="needs the extra: pip install '.[wasm]'")
 

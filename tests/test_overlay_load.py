@@ -19,16 +19,15 @@ from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events
 from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
-from carrypost.overlay.compute_budget import ComputeBudget
 from carrypost.overlay.exchanges import Exchanges
 from carrypost.overlay.home_choice import OTHERS_MAX
 from carrypost.overlay.items import Handoff
 from carrypost.overlay.load import PERCENT_MAX, Load
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.movable import MovableSeats
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice
-from carrypost.overlay.processing import Processing
+from carrypost.overlay.processing import ComputeBudget, Processing
 from carrypost.overlay.relocation import HandoffId
+from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import Client
 from carrypost.testing import Network, network
 
@@ -316,14 +315,14 @@ def test_no_seat_makes_room_for_one_that_is_refused_for_its_modulator(monkeypatc
         for node in "xyzv":
             net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
         emit(net, 15)
-        prepare = MovableSeats.prepare
+        prepare = Seats.prepare
 
-        def prepared(self: MovableSeats, client: Client, now: int) -> Processing | None:
+        def prepared(self: Seats, client: Client, now: int) -> Processing | None:
             if client.node == "v":
                 raise LocalError("it is not registered here")
             return prepare(self, client, now)
 
-        monkeypatch.setattr(MovableSeats, "prepare", prepared)
+        monkeypatch.setattr(Seats, "prepare", prepared)
         net.link("v", "A")
         net.unlink("v", "B")
         homes: list[tuple[str, str]] = []

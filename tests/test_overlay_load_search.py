@@ -11,7 +11,7 @@ from tests.examples import soaked
 
 from carrypost.events import Event
 from carrypost.overlay import events
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.testing import network
 
 BROKERS, CONSUMERS = "ABC", "stuvwxyz"

@@ -16,9 +16,9 @@ from carrypost.events import Event, Refused
 from carrypost.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.overlay.events import ModulatorFault
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event as Input
-from carrypost.overlay.registry import Result, modulator
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event as Input
+from carrypost.overlay.modulators.registry import Result, modulator
 
 
 @modulator("by-number")

@@ -12,8 +12,8 @@ from tests.modulators import LIMITS, STATE_BYTES_MAX, TABLE, A, Row, instance, p
 
 from carrypost.errors import LocalError
 from carrypost.model.headers import FAULT_MAX
-from carrypost.overlay.modulator import Instance, Modulator
-from carrypost.overlay.registry import Event, Result, modulator
+from carrypost.overlay.modulators.modulator import Instance, Modulator
+from carrypost.overlay.modulators.registry import Event, Result, modulator
 
 
 @pytest.mark.parametrize("carried", [False, True], ids=["in one instance", "carried"])

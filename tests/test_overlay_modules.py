@@ -21,8 +21,8 @@ from carrypost.events import Event
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.overlay.events import HomeRefused
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.modules import CompileWanted, Modules
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.modules import CompileWanted, Modules
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
@@ -338,7 +338,7 @@ def test_a_seat_stays_where_it_is_if_the_nearer_broker_has_no_webassembly(monkey
         every = world.count("AB BC AC pA yB")
         world.flow(3, 1, b"e")
         monkeypatch.setitem(sys.modules, "wasmtime", None)  # B has its program already.
-        monkeypatch.delitem(sys.modules, "carrypost.overlay.wasm")
+        monkeypatch.delitem(sys.modules, "carrypost.overlay.modulators.wasm")
         net.link("y", "C")
         net.unlink("y", "B")
         world.flow(10, 2, b"e")

@@ -24,10 +24,11 @@ from carrypost.host.driving import ProgramDriver
 from carrypost.model import address
 from carrypost.node import driver
 from carrypost.node.compiler import Compiled, Compiler
-from carrypost.overlay import modules, seats
-from carrypost.overlay.compute_budget import ComputeBudget
+from carrypost.overlay import seats
 from carrypost.overlay.items import ModuleWanted
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators import modules
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.processing import ComputeBudget
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
 

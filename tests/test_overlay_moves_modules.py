@@ -14,10 +14,10 @@ from tests.wasm_modules import example
 
 from carrypost.events import Event
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.overlay import programs
 from carrypost.overlay.events import Homed
 from carrypost.overlay.items import Role
-from carrypost.overlay.modules import Modules
+from carrypost.overlay.modulators import programs
+from carrypost.overlay.modulators.modules import Modules
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
 

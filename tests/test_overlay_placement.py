@@ -8,8 +8,8 @@ import pytest
 from tests.channels import OVERLAY
 from tests.relocating import Relocating
 
-from carrypost.overlay.flow import Flow
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.lanes import Flow
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.placement import last_common
 
 TENTH, ALL = Modulator.named("synthetic", ratio=0.1), Modulator.named("synthetic", ratio=1.0)

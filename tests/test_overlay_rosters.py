@@ -16,13 +16,12 @@ from carrypost.journal import MESSAGE, Batch, Durability, Journal, StoredMessage
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay import last_events, rosters
+from carrypost.overlay import last_events, tables
 from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Entry, pack
 from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Sent, Topology
 from carrypost.overlay.last_events import LastEvents
 from carrypost.overlay.leg_arrivals import LegArrived
-from carrypost.overlay.rosters import Roster, Served, channel_hash
-from carrypost.overlay.tables import Client, Clients
+from carrypost.overlay.tables import Client, Clients, Roster, Served, channel_hash
 from carrypost.testing import Network, network
 
 if TYPE_CHECKING:
@@ -267,7 +266,7 @@ def test_misuse_raises_and_says_what_to_do() -> None:
 
 def packed(broker: str, version: int, channels: dict[str, tuple[int, int]]) -> bytes:
     rows = sorted((channel_hash(channel), Served(*served)) for channel, served in channels.items())
-    (part,) = rosters.pack([Roster(node_prefix(NodeId(broker)), version, dict(rows))])
+    (part,) = tables.pack_rosters([Roster(node_prefix(NodeId(broker)), version, dict(rows))])
     return part
 
 
@@ -406,11 +405,11 @@ def test_a_broker_that_lies_about_distances_costs_time_and_no_authenticity() -> 
 
 def test_rosters_are_packed_and_belong_to_the_digest() -> None:
     many = [Roster(node_prefix(NodeId(f"b{at}")), at, {channel_hash("k"): Served(at, 1)}) for at in range(1_000)]
-    parts = rosters.pack(many)
-    assert [each for part in parts for each in rosters.unpack(part)] == many
+    parts = tables.pack_rosters(many)
+    assert [each for part in parts for each in tables.unpack_rosters(part)] == many
     assert all(ITEMS.is_readable(Topology(NOTHING, rosters=part)) for part in parts)
-    full = {at.to_bytes(8, "big"): Served(1, 1) for at in range(rosters.CHANNELS_MAX)}
-    assert len(rosters.pack([Roster(b"abcd", 1, full)])[0]) <= ENTRIES_BYTES_MAX
+    full = {at.to_bytes(8, "big"): Served(1, 1) for at in range(tables.CHANNELS_MAX)}
+    assert len(tables.pack_rosters([Roster(b"abcd", 1, full)])[0]) <= ENTRIES_BYTES_MAX
     assert many[5].fingerprint != Entry(many[5].prefix, 5, 0, ()).fingerprint
     assert ITEMS.is_readable(Broker(0, 2**32 - 1))
 

@@ -7,9 +7,8 @@ import random
 import pytest
 
 from carrypost.journal import Journal, Key, Value
-from carrypost.overlay.processing import SeatRow
+from carrypost.overlay.processing import PART_BYTES, SeatRow, SeatRows
 from carrypost.overlay.rows import RevertingRows
-from carrypost.overlay.seat_rows import PART_BYTES, SeatRows
 
 NAME = b"S" + bytes(16)
 

@@ -17,9 +17,9 @@ from tests.wasm_modules import ABI, ALLOC, ENDLESS, LOAD, MEMORY, OPEN, PROCESS,
 from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay import programs
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event, Result
+from carrypost.overlay.modulators import programs, registry
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event, Result
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
 
@@ -290,7 +290,7 @@ def test_a_module_is_named_by_its_digest() -> None:
     assert first == again
     assert first.reference.module == b""
     assert first.reference != Modulator.wasm(GOOD + b"\0\1\0").reference
-    assert len(first.digest) == programs.DIGEST_BYTES
+    assert len(first.digest) == registry.DIGEST_BYTES
     assert named("selector", text="x").reference is not None
 
 
@@ -311,7 +311,7 @@ def test_misuse_of_modules_says_what_to_do(misuse: object, said: str) -> None:
 
 def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wasmtime", None)
-    monkeypatch.delitem(sys.modules, "carrypost.overlay.wasm")
+    monkeypatch.delitem(sys.modules, "carrypost.overlay.modulators.wasm")
     with pytest.raises(LocalError, match=r"pip install 'carrypost\[wasm\]'"):
         Modulator.wat(module())
     assert not programs.is_installed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 
 FOLDER = Path(__file__).parents[1] / "examples" / "modulators"
 

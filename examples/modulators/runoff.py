@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 
 import carrypost
-from carrypost.overlay.registry import Event
+from carrypost.overlay.modulators.registry import Event
 
 BLOCK = 4
 """Cells of one byte of the terrain, in each direction."""

@@ -84,8 +84,8 @@ if TYPE_CHECKING:
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.model.selector import Selector
     from carrypost.mom.placement import here, most_receiving
-    from carrypost.overlay.modulator import Modulator
-    from carrypost.overlay.registry import Result, modulator
+    from carrypost.overlay.modulators.modulator import Modulator
+    from carrypost.overlay.modulators.registry import Result, modulator
     from carrypost.version import __version__
 
 __all__ = [
@@ -191,8 +191,8 @@ _HOMES = {
     "jms.temporary": ("TemporaryQueue", "TemporaryTopic"),
     "model.selector": ("Selector",),
     "mom.placement": ("here", "most_receiving"),
-    "overlay.modulator": ("Modulator",),
-    "overlay.registry": ("Result", "modulator"),
+    "overlay.modulators.modulator": ("Modulator",),
+    "overlay.modulators.registry": ("Result", "modulator"),
     "version": ("__version__",),
 }  # fmt: skip
 """Public names that are no errors, by module. An `import` statement would make every layer depend on these modules."""

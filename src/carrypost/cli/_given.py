@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.properties import Properties
     from carrypost.model.properties import ValueType
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulators.modulator import Modulator
 
 _FIELD = re.compile(r"\{(n|time)\}")
 # Leading zeros and plus signs are those of telephone numbers and codes, which stay text.
@@ -177,7 +177,7 @@ def set_property(properties: Properties, text: str) -> None:
 
 def module(file: Path, parameters: bytes) -> Modulator:
     """Return the modulator of a WebAssembly module, or of its text, in a file."""
-    from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
+    from carrypost.overlay.modulators.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
 
     content = read_bytes(file, _MODULE_BYTES_MAX)
     if content.startswith(b"\0"):
@@ -226,7 +226,7 @@ def modulator(text: str | None, parameters: Sequence[str]) -> Modulator | None:
         return None
     if "." in text or "/" in text:
         return _module(Path(text), parameters)
-    from carrypost.overlay.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
+    from carrypost.overlay.modulators.modulator import Modulator  # noqa: PLC0415 - keeps --help quick
 
     name, colon, version = text.partition(":")
     if colon and not _WHOLE.fullmatch(version):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.jms.context import Context
     from carrypost.jms.messages import Message
     from carrypost.jms.openable import Openable
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulators.modulator import Modulator
 
 _ANSWER_S = 30.0
 """Time for which `browse` waits for another node, unless the user sets another."""

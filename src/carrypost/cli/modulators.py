@@ -17,7 +17,7 @@ from carrypost.files import read_bytes
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulators.modulator import Modulator
 
 modulators = Commands("modulators", shows_help=False)
 _SAMPLE_BYTES = 100
@@ -44,8 +44,8 @@ def show(
     if context.invoked_subcommand is not None:
         return
     from carrypost.node.plugins import load  # noqa: PLC0415 - keeps --help quick
-    from carrypost.overlay import library  # noqa: F401, PLC0415 - likewise; registers what every broker has
-    from carrypost.overlay.registry import registered  # noqa: PLC0415 - likewise
+    from carrypost.overlay.modulators import library  # noqa: F401, PLC0415 - likewise; registers what every broker has
+    from carrypost.overlay.modulators.registry import registered  # noqa: PLC0415 - likewise
 
     load(settings_of(config, None, changes).place.plugins)
     found = [
@@ -109,9 +109,9 @@ def _examined(modulator: Modulator, limits: Limits, payload: bytes) -> tuple[dic
     import asyncio  # noqa: PLC0415 - keeps --help quick
 
     from carrypost.node.compiler import Compiler  # noqa: PLC0415 - likewise
-    from carrypost.overlay import programs  # noqa: PLC0415 - likewise
-    from carrypost.overlay.modulator import Instance  # noqa: PLC0415 - likewise
-    from carrypost.overlay.registry import Event  # noqa: PLC0415 - likewise
+    from carrypost.overlay.modulators import programs  # noqa: PLC0415 - likewise
+    from carrypost.overlay.modulators.modulator import Instance  # noqa: PLC0415 - likewise
+    from carrypost.overlay.modulators.registry import Event  # noqa: PLC0415 - likewise
 
     size = len(modulator.module)
     found: dict[str, object] = {"sha256": modulator.digest.hex(), "size_bytes": size}

@@ -32,7 +32,7 @@ from carrypost.errors import RemoteError, RunawayError, StoreError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.times import NEVER
-from carrypost.overlay.programs import compiled
+from carrypost.overlay.modulators.programs import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from carrypost.host.host import Host
     from carrypost.journal import Batch
     from carrypost.model.descriptor import Descriptor
-    from carrypost.overlay.modules import CompileWanted
+    from carrypost.overlay.modulators.modules import CompileWanted
 
 ROUNDS_MAX = 100_000
 """Number of rounds in which a host may produce something new without any input."""

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Registry
-    from carrypost.overlay.modulator import Meter
+    from carrypost.overlay.modulators.modulator import Meter
     from carrypost.security.identity import Identity
 
 

@@ -25,8 +25,8 @@ from carrypost.journal import MOM
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
+from carrypost.overlay.commands import ChannelTopics
 from carrypost.overlay.overlay import Overlay
-from carrypost.overlay.topics import ChannelTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.model.privilege import Privilege
-    from carrypost.overlay.modulator import Meter
+    from carrypost.overlay.modulators.modulator import Meter
     from carrypost.security.identity import Identity
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from carrypost.jms.intake import Intake, Listener
     from carrypost.jms.messages import Message
     from carrypost.jms.session import Session
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulators.modulator import Modulator
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -13,7 +13,7 @@ from carrypost.jms.openable import Openable
 from carrypost.jms.topic_declaration import TopicDeclaration
 
 if TYPE_CHECKING:
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulators.modulator import Modulator
 
 Relocation = Literal["strict", "stateless", "lossy", "light"]
 

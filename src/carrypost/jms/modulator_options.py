@@ -9,8 +9,8 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.config.rules import nearest
 from carrypost.errors import IllegalArgumentException, LocalError
-from carrypost.overlay.modulator import Instance, Modulator
-from carrypost.overlay.registry import is_registered
+from carrypost.overlay.modulators.modulator import Instance, Modulator
+from carrypost.overlay.modulators.registry import is_registered
 from carrypost.overlay.relocation import VARIANTS
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import time
 from typing import NamedTuple
 
 from carrypost.config import Limits
-from carrypost.overlay import programs
+from carrypost.overlay.modulators import programs
 
 CPU_S = 2
 """Processor time for one module. Honest ones of the largest size that brokers accept need a quarter of a second."""

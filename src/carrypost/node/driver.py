@@ -33,7 +33,7 @@ from carrypost.node.compiler import Compiler
 from carrypost.node.store.disk_watch import DiskWatch
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
-from carrypost.overlay.modules import CompileWanted
+from carrypost.overlay.modulators.modules import CompileWanted
 
 _WAIT_S_MAX = 5.0
 """Longest wait: the system's clock may step while the node waits."""

@@ -8,7 +8,7 @@ from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.model.ids import is_node_id
 from carrypost.node.carrying import fruitless
-from carrypost.overlay import programs
+from carrypost.overlay.modulators import programs
 
 
 def oversights(settings: Settings) -> Iterator[str]:

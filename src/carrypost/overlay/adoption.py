@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.inbox import Reader
-    from carrypost.overlay.item_outbox import ItemOutbox
+    from carrypost.overlay.items import ItemOutbox
     from carrypost.overlay.lanes import Seat
-    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.seats import Seats
 
 
 class Adoptions:
     """States of seats that consumers send to one broker."""
 
-    def __init__(self, context: HostContext, clients: ClientManager, seats: MovableSeats, outbox: ItemOutbox) -> None:
+    def __init__(self, context: HostContext, clients: ClientManager, seats: Seats, outbox: ItemOutbox) -> None:
         self._limits, self._signed = context.limits, context.identity.signed
         self._clients, self._seats, self._outbox = clients, seats, outbox
 

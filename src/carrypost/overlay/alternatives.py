@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.overlay.lanes import Seat
-    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology
 
 
 class Alternatives:
     """The other homes that consumers of one broker could have."""
 
-    def __init__(self, context: HostContext, topology: Topology, seats: MovableSeats) -> None:
+    def __init__(self, context: HostContext, topology: Topology, seats: Seats) -> None:
         self._topology, self._seats = topology, seats
         self._valid_us = round((LOOKS + 1) * context.settings.overlay.discovery_s * 1e6)
         self._most = context.limits.seats_max * (OTHERS_MAX + 1)

@@ -15,8 +15,7 @@ from carrypost.errors import LocalError
 from carrypost.model.times import NEVER
 from carrypost.overlay.items import DETAIL_MAX, Role
 from carrypost.overlay.last_events import LastEvents
-from carrypost.overlay.rosters import Served
-from carrypost.overlay.tables import Client, Clients
+from carrypost.overlay.tables import Client, Clients, Served
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
-    from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.processing import Processing
+    from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology
 
 FAMILY = b"A"
@@ -55,7 +54,7 @@ NO_ROOM = frozenset({"broker", "channels", "clients", "seats"})
 class ClientManager:
     """The clients of one broker."""
 
-    def __init__(self, context: HostContext, topology: Topology, ledger: Ledger, seats: MovableSeats) -> None:
+    def __init__(self, context: HostContext, topology: Topology, ledger: Ledger, seats: Seats) -> None:
         self._broker, self._outputs = context.settings.overlay.broker, context.outputs
         self._in_reach, self._seats_max = context.links.in_reach, context.limits.seats_per_client_max
         self._node, self._topology, self._ledger, self._seats = context.node, topology, ledger, seats

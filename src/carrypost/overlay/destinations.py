@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.exchanges import Exchanges
-    from carrypost.overlay.item_outbox import ItemOutbox
-    from carrypost.overlay.items import MoveReason
-    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.items import ItemOutbox, MoveReason
     from carrypost.overlay.notices import NearestBroker
     from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.seats import Seats
     from carrypost.overlay.snapshot import Snapshot
     from carrypost.overlay.sources import Sources
 
@@ -66,7 +65,7 @@ class Destinations:
         self,
         context: HostContext,
         clients: ClientManager,
-        seats: MovableSeats,
+        seats: Seats,
         sources: Sources,
         outbox: ItemOutbox,
         *,

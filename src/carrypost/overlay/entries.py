@@ -2,7 +2,7 @@
 
 An entry with six neighbours has 40 bytes. Entries are not signed by their authors, because a signature of 64 bytes
 would make an entry 2.6 times as long. A broker that lies can make paths longer, and nothing else. Rosters
-(`overlay.rosters`) have versions of the same kind, and are packed in the same way.
+(`overlay.tables`) have versions of the same kind, and are packed in the same way.
 
 The one invariant: of two versions of one broker at most one is the later.
 """

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from carrypost.events import LayerEvent
 from carrypost.model.ids import NodeId
+from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.items import Role
+from carrypost.record import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from carrypost.events import Event
+    from carrypost.record import Append, Record
 
 FIRST: Final = "first"
 NEARER: Final = "nearer"
@@ -76,6 +84,19 @@ class ModulatorFault(LayerEvent, frozen=True):
     fault: str
 
 
+class EventsLost(LayerEvent, frozen=True):
+    """Events are missing before the result that follows.
+
+    Either the consumer did not get them, or the state of its modulator lacks them: another broker adopted the seat, and
+    no node had them any more, or they did not come within `gap_s`.
+    """
+
+    destination: str
+    """Destination of the subscription's results."""
+    producer: NodeId
+    events: int
+
+
 class SeatFailed(LayerEvent, frozen=True):
     """A seat of this broker raised an error, and was closed. Its consumer attaches elsewhere, or again."""
 
@@ -84,3 +105,42 @@ class SeatFailed(LayerEvent, frozen=True):
     subscription: int
     fault: str
     """The error and its place in the code, for people."""
+
+
+# --- log rows ----------------------------------------------------------------------------------------------
+
+# Rows of the event log that the overlay appends.
+
+
+EVENTS_LOST, SEAT_FAILED = "events-lost", "seat-failed"
+
+
+def _lost(record: Record, t_us: int, node: str, event: EventsLost) -> None:
+    """Append how many events of a producer a consumer did not get."""
+    attrs = {"destination": event.destination}
+    record.add(Kind.FAILURE, t_us, node, peer=event.producer, size=event.events, detail=EVENTS_LOST, attrs=attrs)
+
+
+def _homed(record: Record, t_us: int, node: str, event: Homed) -> None:
+    """Append the home broker of a client."""
+    attrs = {"channel": event.channel, "role": event.role.name.lower()}
+    if event.subscription:
+        attrs["subscription"] = str(event.subscription)
+    record.add(Kind.HOME, t_us, node, peer=event.broker, detail=event.reason, attrs=attrs)
+
+
+def _relocated(record: Record, t_us: int, node: str, event: Relocated) -> None:
+    """Append that a seat has moved."""
+    attrs = {"channel": event.channel, "consumer": event.consumer, "pause_s": repr(event.pause_us / MICROSECONDS)}
+    record.add(
+        Kind.RELOCATE, t_us, node, peer=event.broker, size=event.state_bytes, detail=event.operation, attrs=attrs
+    )
+
+
+def _failed(record: Record, t_us: int, node: str, event: SeatFailed) -> None:
+    """Append that a broker closed the seat of a consumer after an error."""
+    attrs = {"channel": event.channel, "subscription": str(event.subscription), "fault": event.fault}
+    record.add(Kind.FAILURE, t_us, node, peer=event.consumer, detail=SEAT_FAILED, attrs=attrs)
+
+
+ROWS: Mapping[type[Event], Append] = {EventsLost: _lost, Homed: _homed, Relocated: _relocated, SeatFailed: _failed}

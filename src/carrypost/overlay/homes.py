@@ -23,9 +23,8 @@ from carrypost.overlay.clients import NO_ROOM, STATE
 from carrypost.overlay.entries import HOPS_MAX
 from carrypost.overlay.home_choice import FAR, Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
-from carrypost.overlay.leases import REPEATS
 from carrypost.overlay.snapshot import packed
-from carrypost.overlay.tables import Client
+from carrypost.overlay.tables import REPEATS, Client
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

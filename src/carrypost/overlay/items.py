@@ -1,10 +1,11 @@
 """Items that overlays send each other, and the one table of the authors that may send each kind.
 
 Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`local.control`). What a broker knows
-of others is packed (`overlay.entries`, `overlay.rosters`), and so are the routes of legs (`overlay.routes`).
+of others is packed (`overlay.entries`, `overlay.tables`), and so are the routes of legs (`overlay.routes`).
 
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
+
 # Why one table of authors and items. Items come in messages that any node can address to a broker.
 # With the checks spread over their handlers, one that is forgotten lets a stranger move another
 # consumer's seat. Here every kind of item names the role that its author has to have, and handlers
@@ -18,21 +19,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from carrypost.gossip.layer import Draft
 from carrypost.local.control import ItemKinds
 from carrypost.model import address
-from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.headers import DESTINATION_MAX, Headers
 from carrypost.model.ids import PREFIX_BYTES, is_node_id
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.entries import DIGEST_BYTES, ENTRIES_BYTES_MAX, HOPS_MAX, STAMPS_BYTES_MAX
 from carrypost.overlay.home_choice import OTHERS_MAX
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.programs import DIGEST_BYTES as MODULE_DIGEST_BYTES
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import DIGEST_BYTES as MODULE_DIGEST_BYTES
 from carrypost.overlay.relocation import HandoffId
 from carrypost.overlay.routes import ROUTE_BROKERS_MAX, ROUTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
+    from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 
@@ -393,3 +396,55 @@ def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[Nod
     who, said_to_all = AUTHORS[type(item)]
     allowed = who in {Who.ANYBODY, Who.CLIENT} or author in (eligible if who is Who.ELIGIBLE else known)
     return said_to_all is to_all and allowed
+
+
+# --- item outbox -------------------------------------------------------------------------------------------
+
+# Items that parts of the overlay send to other nodes, until they are published.
+#
+# An item of momentary use goes to a connected node, lives `handoff_s`, and is never carried. Every
+# other one waits until its cause is durable. An item of a node to itself is processed at once,
+# without a message.
+
+
+_NOW = (Handoff, Ready, Detour, Detoured, Abort)
+_LIFE_US = 60_000_000
+"""Lifetime of all other items, which are repeated until they are answered."""
+_PRIORITY = 9
+
+
+class ItemOutbox:
+    """The drafts of one node that have not been published yet."""
+
+    def __init__(self, context: HostContext) -> None:
+        self._node, self._now_us = context.node, round(context.settings.overlay.handoff_s * 1e6)
+        self._drafts: list[Draft] = []
+        self._own: list[tuple[NodeId, Item]] = []
+
+    def add(self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"") -> None:
+        """Send an item to a node; `origin`: the message that it passes on, `payload`: content beside the item."""
+        if to == self._node:
+            self._own.append((to, item))
+            return
+        now = isinstance(item, _NOW)
+        headers = Headers(control=ITEMS.encode([item]), connected=now, origin=origin)
+        lifetime_us = self._now_us if now else _LIFE_US
+        draft = Draft(
+            address.overlay(to), payload, lifetime_us=lifetime_us, priority=_PRIORITY, headers=headers, withheld=not now
+        )
+        self._drafts.append(draft)
+
+    def broadcast(self, nodes: Iterable[NodeId], item: Item) -> None:
+        """Send an item to several nodes."""
+        for node in nodes:
+            self.add(node, item)
+
+    def pop_own(self) -> list[tuple[NodeId, Item]]:
+        """Return the items of this node to itself, once."""
+        own, self._own = self._own, []
+        return own
+
+    def drafts(self) -> list[Draft]:
+        """Return the messages to publish, once."""
+        drafts, self._drafts = self._drafts, []
+        return drafts

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.model.ids import node_prefix
 from carrypost.overlay.items import CURSORS_MAX, Item, Role, Sent
-from carrypost.overlay.rosters import channel_hash
+from carrypost.overlay.tables import channel_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

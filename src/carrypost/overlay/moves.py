@@ -12,8 +12,7 @@ from carrypost.overlay import destinations, sources
 from carrypost.overlay.adoption import Adoptions
 from carrypost.overlay.clients import ACCEPTED
 from carrypost.overlay.destinations import Destinations
-from carrypost.overlay.item_outbox import ItemOutbox
-from carrypost.overlay.items import Abort, Detour, Detoured, Homed, MoveReason, Ready, Role, Seated
+from carrypost.overlay.items import Abort, Detour, Detoured, Homed, ItemOutbox, MoveReason, Ready, Role, Seated
 from carrypost.overlay.sources import Sources
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from carrypost.overlay.clients import ClientManager, Refusal
     from carrypost.overlay.detours import Detours
     from carrypost.overlay.exchanges import Exchanges
-    from carrypost.overlay.movable import MovableSeats
     from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.seats import Seats
     from carrypost.overlay.tables import Client
     from carrypost.overlay.topology import Topology
 
@@ -44,7 +43,7 @@ class Moves:
         context: HostContext,
         topology: Topology,
         clients: ClientManager,
-        seats: MovableSeats,
+        seats: Seats,
         detours: Detours,
         *,
         exchanges: Exchanges,

@@ -26,13 +26,12 @@ from carrypost.model import address
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import clients, lanes, leg_arrivals, log_rows, modules, moves, seat_rows, subscription
+from carrypost.overlay import clients, consumers, events, lanes, leg_arrivals, moves, processing
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
 from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.candidates import Candidates
 from carrypost.overlay.clients import ClientManager, Refusal
-from carrypost.overlay.consumer_progress import ConsumerProgress
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.detours import Detours
 from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, event_of
@@ -67,15 +66,16 @@ from carrypost.overlay.items import (
 from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
 from carrypost.overlay.load import Load
-from carrypost.overlay.modules import OwnModules
-from carrypost.overlay.movable import MovableSeats
+from carrypost.overlay.modulators import modules
+from carrypost.overlay.modulators.modules import OwnModules
 from carrypost.overlay.moves import Moves
 from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Propagated, Timer
 from carrypost.overlay.placement import PlacementAdaptor
-from carrypost.overlay.producer import Producer
+from carrypost.overlay.producer import ConsumerProgress, Producer
 from carrypost.overlay.rehoming import Rehoming
 from carrypost.overlay.reports import Reports
 from carrypost.overlay.rows import RevertingRows
+from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
 
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
-    from carrypost.overlay.modulator import Meter, Modulator
+    from carrypost.overlay.modulators.modulator import Meter, Modulator
 
 _ITEM_US = 60_000_000
 """Lifetime of items about missing events. A broker that gets no answer asks again."""
@@ -107,7 +107,7 @@ class Overlay(Layer):
     @classmethod
     def register(cls) -> None:
         """Register the rows that homes, relocations and lost events add to the event log."""
-        record.register(log_rows.ROWS)
+        record.register(events.ROWS)
 
     def __init__(
         self, context: HostContext, deliveries: Deliveries, island: Island, rng: Random, meter: Meter | None = None
@@ -124,7 +124,7 @@ class Overlay(Layer):
         self._ledger = Ledger(context.outputs.journal, self.kind)
         self._rows = RevertingRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
-        self.seats = MovableSeats(context, self.legs, self._rows, self.load, meter)
+        self.seats = Seats(context, self.legs, self._rows, self.load, meter)
         self.reports = Reports(context, self.topology, self.seats)
         self.clients = ClientManager(context, self.topology, self._ledger, self.seats)
         candidates = Candidates(context, self.topology, self.clients, self.load)
@@ -187,13 +187,13 @@ class Overlay(Layer):
             if isinstance(row, bytes):
                 found.setdefault(name[:1], []).append((name, row))
         self.legs.restore(found.pop(leg_arrivals.FAMILY, []))
-        for name, row in [*found.pop(lanes.FAMILY, ()), *found.pop(seat_rows.PARTS, ())]:
+        for name, row in [*found.pop(lanes.FAMILY, ()), *found.pop(processing.PARTS, ())]:
             self._rows.restore(name, row)
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
         for family in moves.FAMILIES:
             self.moves.restore(found.pop(family, ()))
         for family, restore in (
-            (subscription.FAMILY, self.consumers.restore),
+            (consumers.FAMILY, self.consumers.restore),
             (modules.FAMILY, self.own_modules.restore),
         ):
             for name, row in found.pop(family, ()):
@@ -438,8 +438,8 @@ class Overlay(Layer):
 
     def _receive_events(self) -> None:
         """Give seats the events that arrived."""
-        events, self.legs.events = self.legs.events, []
-        for copy, channel in events:
+        arrived, self.legs.events = self.legs.events, []
+        for copy, channel in arrived:
             event = copy.descriptor.original
             self.clients.last_events.passed(event.node, channel, event_of(event))
             self.seats.arrived(copy, channel)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.config import Limits
-    from carrypost.overlay.modulator import Modulator
+    from carrypost.overlay.modulators.modulator import Modulator
 
 _DIGEST_BYTES = 8
 _HEAD_BYTES, _RUN_BYTES = 128, 32

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.overlay.clients import ClientManager
-    from carrypost.overlay.item_outbox import ItemOutbox
-    from carrypost.overlay.movable import MovableSeats
+    from carrypost.overlay.items import ItemOutbox
     from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology
 
 FAMILY, GONE = b"H", b"G"
@@ -101,7 +101,7 @@ class Sources:
         context: HostContext,
         topology: Topology,
         clients: ClientManager,
-        seats: MovableSeats,
+        seats: Seats,
         outbox: ItemOutbox,
         *,
         rows: RevertingRows,

@@ -12,7 +12,7 @@
 # costs a bounded number of messages, and paths that are one period old are only a little longer.
 #
 # Losses and partitions. The same message has a digest of all entries and rosters
-# (`overlay.rosters`). Brokers whose digests differ although nothing changes, or which differed for
+# (`overlay.tables`). Brokers whose digests differ although nothing changes, or which differed for
 # long, exchange the versions that they have, and send what the other lacks.
 #
 # Lies. Entries are not signed, because a signature of 64 bytes would make an entry of 40 bytes 2.6
@@ -32,7 +32,7 @@ from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay import items, rosters
+from carrypost.overlay import items
 from carrypost.overlay.broker_routes import Routes
 from carrypost.overlay.entries import (
     DIGEST_BYTES,
@@ -47,9 +47,16 @@ from carrypost.overlay.entries import (
     unpack_stamps,
 )
 from carrypost.overlay.items import ITEMS, Broker
-from carrypost.overlay.leases import REPEATS, lease_us
-from carrypost.overlay.rosters import Rosters
-from carrypost.overlay.tables import BrokerInfo, Brokers, TopologyTable
+from carrypost.overlay.tables import (
+    REPEATS,
+    BrokerInfo,
+    Brokers,
+    Rosters,
+    TopologyTable,
+    lease_us,
+    pack_rosters,
+    unpack_rosters,
+)
 from carrypost.overlay.vicinity import Vicinity
 
 if TYPE_CHECKING:
@@ -63,7 +70,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.overlay.load import Load
-    from carrypost.overlay.rosters import Roster, Served
+    from carrypost.overlay.tables import Roster, Served
 
 _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
@@ -401,7 +408,7 @@ class Topology:
         """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
         digest = self.digest.to_bytes(DIGEST_BYTES, "big")
         parts = [] if entries is None else [items.Topology(digest, part) for part in pack(entries)]
-        parts += [items.Topology(digest, rosters=part) for part in rosters.pack(changed)]
+        parts += [items.Topology(digest, rosters=part) for part in pack_rosters(changed)]
         if asking:
             known, known_rosters = pack_stamps(self.table), pack_stamps(self.rosters.table)
             parts[0] = msgspec.structs.replace(parts[0], known=known, known_rosters=known_rosters)
@@ -419,7 +426,7 @@ class Topology:
         try:
             entries = unpack(item.entries)
             asked = None if item.known is None else unpack_stamps(item.known)
-            sent_rosters = rosters.unpack(item.rosters)
+            sent_rosters = unpack_rosters(item.rosters)
             asked_rosters = None if item.known_rosters is None else unpack_stamps(item.known_rosters)
         except ValueError:
             self._outputs.refuse("topology", author)

@@ -29,7 +29,7 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
-from carrypost.overlay.modules import CompileWanted
+from carrypost.overlay.modulators.modules import CompileWanted
 from carrypost.security.identity import Identity
 
 

@@ -40,7 +40,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.privilege import Privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.record import Kind, Record
 from carrypost.version import __version__
 

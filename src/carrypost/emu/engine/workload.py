@@ -20,7 +20,7 @@ from carrypost.events import Delivered, Event
 from carrypost.local.publishing import PRIORITY_MAX
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 
 PRIORITY = 4
 """Priority of messages without a given one."""

@@ -31,7 +31,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
-from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 from carrypost.version import __version__

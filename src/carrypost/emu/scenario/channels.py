@@ -9,7 +9,7 @@ from carrypost.config import Limits, Settings
 from carrypost.config.rules import nearest
 from carrypost.emu.scenario.tables import WorkloadTable
 from carrypost.errors import ConfigError, LocalError
-from carrypost.overlay.modulator import Instance, Modulator
+from carrypost.overlay.modulators.modulator import Instance, Modulator
 
 CHANNEL = "channel"
 _GROUPS = ("producers", "consumers")

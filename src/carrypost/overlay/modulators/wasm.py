@@ -36,8 +36,7 @@ import wasmtime
 
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.overlay.programs import ABI
-from carrypost.overlay.registry import Event, Result
+from carrypost.overlay.modulators.registry import ABI, Event, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

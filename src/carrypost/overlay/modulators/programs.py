@@ -1,54 +1,31 @@
 """Programs of modulators, as the rest of the overlay sees them, with or without `carrypost[wasm]`.
 
-`overlay.wasm` alone imports wasmtime. It is loaded when the first module is compiled or run. Without it everything else
-works, and an attempt to compile or run a module raises an error that says what to install.
+`modulators.wasm` alone imports wasmtime. It is loaded when the first module is compiled or run. Without it everything
+else works, and an attempt to compile or run a module raises an error that says what to install.
 """
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from carrypost.errors import LocalError
-from carrypost.overlay.registry import Function
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
-
-ABI = 1
-"""Version of the interface between brokers and modules."""
-DIGEST_BYTES = 32
-FUEL_PER_US = 1_000
-"""Fuel that counts as a microsecond of work where nothing measures it."""
-
-
-class Metered(Function, Protocol):
-    """A function that counts its instructions."""
-
-    @property
-    def spent(self) -> int:
-        """Fuel that was spent since the last event began, or since the start."""
-
-
-class Program(Protocol):
-    """A compiled module."""
-
-    exports: tuple[str, ...]
-
-    def start(self, parameters: bytes, limits: Limits, state_bytes_max: int) -> Metered:
-        """Return an instance that has opened these parameters; raises if the module rejects them."""
+    from carrypost.overlay.modulators.registry import Program
 
 
 def _wasm() -> ModuleType:
-    """Return `overlay.wasm`; raises `LocalError` where wasmtime is not installed."""
+    """Return `modulators.wasm`; raises `LocalError` where wasmtime is not installed."""
     try:
-        return importlib.import_module("carrypost.overlay.wasm")
+        import carrypost.overlay.modulators.wasm as found  # noqa: PLC0415 - most nodes run without wasmtime
     except ImportError:
         raise LocalError(
             "WebAssembly modulators need wasmtime, which is not installed: pip install 'carrypost[wasm]'; "
             "in the source tree, '.[wasm]'"
         ) from None
+    return found
 
 
 def check_installed() -> None:

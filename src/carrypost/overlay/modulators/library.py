@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.selector import Selector
-from carrypost.overlay.registry import Event, Result, modulator
+from carrypost.overlay.modulators.registry import Event, Result, modulator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

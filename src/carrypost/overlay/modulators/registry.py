@@ -13,9 +13,15 @@ from carrypost.config.rules import nearest
 from carrypost.errors import IllegalArgumentException, LocalError
 
 if TYPE_CHECKING:
+    from carrypost.config import Limits
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.properties import AttributeValue
 
+ABI = 1
+"""Version of the interface between brokers and modules."""
+DIGEST_BYTES = 32
+FUEL_PER_US = 1_000
+"""Fuel that counts as a microsecond of work where nothing measures it."""
 NAME_MAX = 64
 VERSION_MAX = 65_535
 _Kind = TypeVar("_Kind", bound="type[Function]")
@@ -44,6 +50,23 @@ class Function(Protocol):
 
     def process(self, event: Event, /) -> list[Event | Result]:
         """Return the event itself, unchanged, results, or nothing."""
+
+
+class Metered(Function, Protocol):
+    """A function that counts its instructions."""
+
+    @property
+    def spent(self) -> int:
+        """Fuel that was spent since the last event began, or since the start."""
+
+
+class Program(Protocol):
+    """A compiled module."""
+
+    exports: tuple[str, ...]
+
+    def start(self, parameters: bytes, limits: Limits, state_bytes_max: int) -> Metered:
+        """Return an instance that has opened these parameters; raises if the module rejects them."""
 
 
 class Registered(NamedTuple):

@@ -24,8 +24,8 @@ from carrypost.events import LayerEvent, PayloadWanted
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
-from carrypost.overlay import programs
 from carrypost.overlay.items import Item, ModuleWanted
+from carrypost.overlay.modulators import programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.overlay.legs import Legs
-    from carrypost.overlay.modulator import Modulator
-    from carrypost.overlay.programs import Program
+    from carrypost.overlay.modulators.modulator import Modulator
+    from carrypost.overlay.modulators.registry import Program
 
 FAMILY = b"M"
 """First byte of the names of rows: a client's own modules, by digest."""
@@ -203,7 +203,7 @@ class Modules:
 
     def _compile_next(self) -> None:
         """Have one module compiled, of the node for which least was done so far."""
-        # One at a time, as a small module may take seconds to compile (`overlay.wasm.compiled`),
+        # One at a time, as a small module may take seconds to compile (`overlay.modulators.wasm.compiled`),
         # and a client with many of them must not occupy every processor.
         if any(entry.state is _State.COMPILING for entry in self._entries.values()):
             return
