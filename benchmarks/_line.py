@@ -157,7 +157,7 @@ def _migrate(source: Host, consumer: NodeId, destination: NodeId, now: int) -> N
     commands = source.overlay
     overlay = commands._overlay  # noqa: SLF001
     with commands._steps.step(now):  # noqa: SLF001
-        assert overlay.moves.migrate((consumer, CHANNEL, 1), destination, "nearer", now)
+        assert overlay.handoffs.migrate((consumer, CHANNEL, 1), destination, "nearer", now)
         overlay._look_ahead()  # noqa: SLF001
 
 

@@ -104,7 +104,7 @@ class Relocating(World):
         client = self.net.host(consumer).node, "flood", 1
         overlay = commands._overlay  # noqa: SLF001
         with commands._steps.step(now):  # noqa: SLF001
-            begun = overlay.moves.migrate(client, self.net.host(to).node, "nearer", now)
+            begun = overlay.handoffs.migrate(client, self.net.host(to).node, "nearer", now)
             overlay._look_ahead()  # noqa: SLF001 - as after everything that adaptors do in a step
         return begun
 

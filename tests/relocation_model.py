@@ -87,14 +87,6 @@ class State(NamedTuple):
     seat: Seat
 
 
-class Seated(NamedTuple):
-    h: HandoffId
-
-
-class Abort(NamedTuple):
-    h: HandoffId
-
-
 class Moving(NamedTuple):
     epoch: int
     to: str
@@ -303,8 +295,7 @@ class Broker:
                 Action.HANDOFF: [(to, h)],
                 Action.MOVING: [("consumer", Moving(h.epoch, to))],
                 Action.DETOUR: [(home, Detour(h, to)) for home in sorted(source.waiting)],
-                Action.DETOUR_BACK: [(home, Detour(h, self.name)) for home in sorted(source.homes)],
-                Action.ABORT: [(to, Abort(h))],
+                Action.DETOUR_BACK: [(each, Detour(h, self.name)) for each in sorted({*source.homes, to})],
             }
             for whom, item in items.get(action, ()):
                 self.send(whom, item)
@@ -315,7 +306,7 @@ class Broker:
 
     # --- the destination ---
 
-    def obey(self, actions: Actions | None, item: State | Adopt | None = None) -> None:
+    def obey(self, actions: Actions | None, item: State | None = None) -> None:
         """Do what the table of the destination says."""
         expected = self.expected
         assert expected is not None
@@ -325,34 +316,28 @@ class Broker:
         h = expected.handoff
         for action in actions:
             if action is Action.LOAD:
+                assert item is not None
                 self.load(item, h.epoch + 1)
-            elif action is Action.WORK:
-                self.work()
             elif action is Action.FORGET:
                 self.expected, self.seat, self.runs = None, None, []
             items: dict[Action, tuple[str, object]] = {
                 Action.READY: (h.source, Ready(h)),
                 Action.HOMED: ("consumer", Homed(h.epoch + 1)),
-                Action.SEATED: (h.source, Seated(h)),
             }
             if action in items:
                 self.send(*items[action])
+        if Action.LOAD in actions:
+            self.work()
         self.acted += bool(actions)
         self.crash_if_due()
 
-    def load(self, item: State | Adopt | None, epoch: int) -> None:
-        if isinstance(item, State):
-            self.moves += 1
-            variant = VARIANTS[item.seat.variant]
-            skips = frozenset() if variant.detours else frozenset(PRODUCERS)
-            self.seat = replace(item.seat, broker=self.name, epoch=epoch, skips=skips)
-            if not variant.state:
-                self.seat.state, self.seat.count = b"", 0
-        else:
-            assert item is not None
-            last = item.checkpoint
-            self.seat = Seat(self.name, epoch, "strict", last.number, last.state, cursors=dict(last.cursors))
-            self.runs = list(item.runs)
+    def load(self, item: State, epoch: int) -> None:
+        self.moves += 1
+        variant = VARIANTS[item.seat.variant]
+        skips = frozenset() if variant.detours else frozenset(PRODUCERS)
+        self.seat = replace(item.seat, broker=self.name, epoch=epoch, skips=skips)
+        if not variant.state:
+            self.seat.state, self.seat.count = b"", 0
 
     # --- both ---
 
@@ -429,7 +414,7 @@ class Broker:
             self.act(source, source.handle(SourceInput.RESTART, self.net.now))
         for source, _ in list(self.copies.values()):
             self.act(source, source.handle(SourceInput.RESTART, self.net.now))
-        if self.expected is not None:
+        if self.expected is not None and not self.expected.is_over:
             self.obey(self.expected.handle(DestinationInput.RESTART, self.net.now))
         self.work()
 
@@ -441,10 +426,10 @@ class Broker:
                 self.work()
         elif isinstance(message, HandoffId):
             self.offered(NodeId(author), message)
-        elif isinstance(message, Ready | Detoured | Seated):
+        elif isinstance(message, Ready | Detoured):
             self.answered(NodeId(author), message)
-        elif isinstance(message, State | Abort):
-            what = DestinationInput.STATE if isinstance(message, State) else DestinationInput.ABORT
+        elif isinstance(message, State | Detour):
+            what = DestinationInput.STATE if isinstance(message, State) else DestinationInput.DETOUR_BACK
             if self.expected is None or self.expected.handoff != message.h:
                 self.unlisted += 1
             else:
@@ -470,29 +455,31 @@ class Broker:
         if self.expected is not None and handoff == self.expected.handoff:
             self.obey(self.expected.handle_source(author, DestinationInput.HANDOFF, self.net.now))
 
-    def answered(self, author: NodeId, message: Ready | Detoured | Seated) -> None:
+    def answered(self, author: NodeId, message: Ready | Detoured) -> None:
         now, source = self.net.now, self.source
-        if isinstance(message, Seated) and message.h in self.copies:
-            source = self.copies[message.h][0]
-            self.act(source, source.answered(author, SourceInput.SEATED, now))
-        elif source is None or source.handoff != message.h:
+        if source is None or source.handoff != message.h:
             self.unlisted += not (self.expected is not None and self.expected.handoff == message.h)
         elif isinstance(message, Ready):
             self.act(source, source.ready(author, tuple(map(NodeId, HOMES)), now))
             self.work()
-        elif isinstance(message, Detoured):
+        else:
             self.act(source, source.detoured(author, message.last, now))
             self.work()
 
     def adopt(self, message: Adopt) -> None:
+        """Begin with the checkpoint, and repeat the runs without results."""
         if self.seat is not None and self.seat.epoch > message.epoch:
             self.unlisted += 1
             return
         handoff = HandoffId(NodeId("consumer"), message.epoch - 1, 0)
         if self.expected is None or self.expected.handoff != handoff:
-            self.seat, self.source, self.runs = None, None, []
-            self.expected = Destination(handoff, Settings(), self.net.now)
-        self.obey(self.expected.handle(DestinationInput.ADOPT, self.net.now), message)
+            self.expected, self.source = Destination(handoff, Settings(), self.net.now, seated=True), None
+            last, self.runs = message.checkpoint, list(message.runs)
+            self.seat = Seat(self.name, message.epoch, "strict", last.number, last.state, cursors=dict(last.cursors))
+        self.send("consumer", Homed(message.epoch))
+        self.work()
+        self.acted += 1
+        self.crash_if_due()
 
     def confirmed(self, message: Progress) -> None:
         now = self.net.now
@@ -502,7 +489,12 @@ class Broker:
                     self.act(source, source.handle(SourceInput.ELSEWHERE, now))
             if self.seat is not None and message.epoch > self.seat.epoch:
                 self.seat, self.source, self.expected, self.runs = None, None, None, []
-        if self.seat is not None and message == (self.seat.epoch, self.name, message.number) and self.expected:
+        if (
+            self.seat is not None
+            and message == (self.seat.epoch, self.name, message.number)
+            and not self.confirmed_here
+        ):
+            assert self.expected is not None
             self.obey(self.expected.handle(DestinationInput.CONFIRMED, now))
         if self.seat is not None and message.epoch <= self.seat.epoch:
             self.seat.results = {each: result for each, result in self.seat.results.items() if each > message.number}

@@ -12,7 +12,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.consumers import decode, encode
 from carrypost.overlay.events import HomeRefused
-from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Replay, Role, Sent, Start
+from carrypost.overlay.items import CURSORS_MAX, ITEMS, Attach, Item, Replay, Role, Sent
 from carrypost.overlay.lanes import LANES, Lane, Room
 from carrypost.overlay.modulators.modulator import Modulator
 
@@ -66,7 +66,7 @@ def test_producers_that_say_where_their_events_begin_fill_a_seat_and_no_more() -
         (seat,) = world.net.host("B").overlay._overlay.seats  # noqa: SLF001
         since_us = seat.client.item.since_us
         for each in "uvwst":
-            say(world, each, "B", Start("flood", since_us, 3))
+            say(world, each, "B", Sent("flood", since_us=since_us, before=3))
         assert lanes_of(world, "B") == 4
         assert refused(world, "B", "lanes") == 2
         for _ in range(3):

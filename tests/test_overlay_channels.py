@@ -13,7 +13,7 @@ from carrypost.errors import LocalError
 from carrypost.events import Event, Published
 from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import node_bytes
-from carrypost.overlay.items import ITEMS, Gone, Item, Replay, Sent, Start
+from carrypost.overlay.items import ITEMS, Item, Replay, Sent
 from carrypost.testing import network
 
 
@@ -167,8 +167,8 @@ def test_what_others_say_of_a_producers_events_changes_nothing() -> None:
         world.begin("AB pA By Bx", "y")
         world.emit("p")
         net.advance(3)
-        say(world, "x", "B", Start("flood", 20_000_000, 9), Gone("flood", ((1, 9),)), Sent("flood", (("p", 9),)))
-        say(world, "A", "B", Start("flood", 20_000_000, 9), Gone("flood", ((1, 9),)), Sent("flood", (("p", 9),)))
+        say(world, "x", "B", Sent("flood", (("p", 9),), 20_000_000, 9, ((1, 9),)))
+        say(world, "A", "B", Sent("flood", (("p", 9),), 20_000_000, 9, ((1, 9),)))
         for _ in range(4):
             world.emit("p")
             net.advance(1)

@@ -7,7 +7,7 @@ from tests.channels import OVERLAY
 from tests.histories import Histories
 from tests.test_overlay_bounds import refused, say
 
-from carrypost.overlay.items import Past, Progress
+from carrypost.overlay.items import Progress
 from carrypost.overlay.modulators.modulator import Modulator
 
 DAY = 86_400.0
@@ -70,11 +70,11 @@ def test_forged_progress_frees_nothing_and_is_counted() -> None:
             net.advance(1)
         net.advance(OVERLAY["gap_s"] + 5)
         ids = {name: net.host(name).node for name in "px"}
-        say(world, "x", "B", Progress("flood", 1, ((ids["p"], 5),)))
+        say(world, "x", "B", Progress("flood", ((ids["p"], 5),), 1))
         assert refused(world, "B", "overlay") == 1, "x has no seat there"
-        say(world, "x", "p", Past("flood", ((ids["p"], 5),)))
+        say(world, "x", "p", Progress("flood", ((ids["p"], 5),)))
         assert refused(world, "p", "overlay") == 1, "x is no broker"
-        say(world, "B", "p", Past("flood", ((ids["p"], 5),)))
+        say(world, "B", "p", Progress("flood", ((ids["p"], 5),)))
         assert refused(world, "p", "overlay") == 2, "B is not the home of p"
-        say(world, "x", "A", Past("flood", ((ids["p"], 5),)))
+        say(world, "x", "A", Progress("flood", ((ids["p"], 5),)))
         assert pinned(world, "p") == 5

@@ -13,7 +13,6 @@ from carrypost.overlay import items
 from carrypost.overlay.items import (
     AUTHORS,
     ITEMS,
-    Abort,
     Attach,
     Detour,
     Detoured,
@@ -21,10 +20,11 @@ from carrypost.overlay.items import (
     Homed,
     Item,
     Moving,
+    Progress,
     Ready,
     Report,
     Role,
-    Seated,
+    Sent,
     State,
     may_say,
 )
@@ -43,8 +43,8 @@ SAID: list[tuple[Item, list[object]]] = [
     (Detour(H, "flood", "B"), ["d", ["A", 4, 2**24 + 1], "flood", "B"]),
     (Detoured(H, (("p", 7), ("q", 0))), ["D", ["A", 4, 2**24 + 1], [["p", 7], ["q", 0]]]),
     (State(H), ["S", ["A", 4, 2**24 + 1]]),
-    (Seated(H), ["e", ["A", 4, 2**24 + 1]]),
-    (Abort(H), ["x", ["A", 4, 2**24 + 1]]),
+    (Sent("flood", (("p", 7),), 5, 3, ((3, 4),)), ["n", "flood", [["p", 7]], 5, 3, [[3, 4]]]),
+    (Progress("flood", (("p", 7),), 1), ["G", "flood", [["p", 7]], 1]),
 ]
 
 
@@ -80,7 +80,7 @@ def test_the_table_says_of_every_kind_who_may_say_it_to_one_node() -> None:
     for item, _ in SAID:
         known = may_say(item, broker, to_all=False, eligible=(), known=(broker,))
         stranger = may_say(item, other, to_all=False, eligible=(other,), known=(broker,))
-        assert (known, stranger) == (True, isinstance(item, Report))
+        assert (known, stranger) == (True, isinstance(item, Progress | Report | Sent))
         assert not may_say(item, broker, to_all=True, eligible=(broker,), known=(broker,))
 
 

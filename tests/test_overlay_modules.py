@@ -27,6 +27,7 @@ from carrypost.overlay.modulators.modules import CompileWanted, Modules
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.overlay.items import Item, Outbox
     from carrypost.overlay.legs import Legs
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
@@ -254,12 +255,15 @@ class Desk:
         self.limits, self.outputs = Limits(**limits), self
         self.refused: list[tuple[str, str]] = []
         self.held = 0
-        self.modules = Modules(cast("HostContext", self), cast("Legs", self))
+        self.modules = Modules(cast("HostContext", self), cast("Legs", self), cast("Outbox", self))
 
     def refuse(self, reason: str, node: str, _: str) -> None:
         self.refused.append((reason, node))
 
     def emit(self, _: Event) -> None:
+        pass
+
+    def add(self, _to: NodeId, _item: Item) -> None:
         pass
 
     def hold(self, _: Copy) -> None:

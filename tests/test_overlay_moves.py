@@ -51,7 +51,7 @@ def test_a_seat_moves_to_a_broker_with_another_seat_of_the_channel_without_a_wor
         assert [net.name(each.broker) for each in world.relocated] == ["C", "B"]
         assert world.wrong(results) == []
         assert world.lost == []
-        detours = [host.overlay._overlay.moves._detours for host in map(net.host, "ABCD")]  # noqa: SLF001
+        detours = [host.overlay._overlay.handoffs._detours for host in map(net.host, "ABCD")]  # noqa: SLF001
         assert {each.to for of in detours for each in of._answers.values()} == {net.host("B").node}  # noqa: SLF001
 
 
@@ -99,7 +99,7 @@ def test_a_home_of_producers_that_does_not_answer_does_not_keep_seats_from_movin
         world.begin("AB BC AC AD pA qD yB")
         results = world.chain("y")
         net.advance(5)
-        net.host("D").overlay._overlay.moves._detours._most = 0  # noqa: SLF001 - so it answers no `Detour`
+        net.host("D").overlay._overlay.handoffs._detours._most = 0  # noqa: SLF001 - so it answers no `Detour`
         for at in range(90):
             world.emit("pq"[at % 2])
             net.advance(0.5)

@@ -14,7 +14,6 @@ from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import NodeId
 from carrypost.overlay.items import (
     ITEMS,
-    Abort,
     Attach,
     Detour,
     Detoured,
@@ -22,12 +21,10 @@ from carrypost.overlay.items import (
     Homed,
     Item,
     Moving,
-    Past,
     Progress,
     Ready,
     Report,
     Role,
-    Seated,
     Sent,
     State,
 )
@@ -101,10 +98,9 @@ def forgeries(scene: Scene, author: str) -> list[tuple[str, Item]]:
         ("y", Homed(Role.CONSUMER, "flood", 1, epoch=2)),
         ("y", Homed(Role.CONSUMER, "flood", 1, "moved")),
         ("B", Ready(h)),
-        ("B", Seated(scene.h("B"))),
         ("B", Detoured(scene.h("B"), ((scene.node("p"), 2),))),
         ("B", State(h)),
-        ("B", Abort(scene.h("B"))),
+        ("B", Detour(scene.h("B"), "flood", scene.node(author))),
         ("B", Report("flood", 1, scene.node("D"), 0, 9)),
         ("A", Detour(h, "flood", scene.node(author))),
         ("A", Detour(scene.h("B"), "flood", y)),
@@ -170,8 +166,8 @@ def test_producers_that_are_named_by_what_is_no_id_are_refused_when_an_item_is_r
         bad: list[Item] = [
             Sent("flood", (("nobody", 5),)),
             Attach(Role.CONSUMER, "flood", 3, epoch=1, since_us=1, cursors=(("nobody", 5),)),
-            Progress("flood", 1, (("nobody", 5),)),
-            Past("flood", (("nobody", 5),)),
+            Progress("flood", (("nobody", 5),), 1),
+            Progress("flood", (("nobody", 5),)),
             Report("flood", 1, "nobody", 1, 2),
             Report("flood", 1, play.node("A"), 1, 2, others=(("nobody", 1),)),
             Ready(play.h("B"), last=(("nobody", 5),)),
@@ -191,13 +187,17 @@ def test_what_is_said_again_after_a_relocation_changes_nothing() -> None:
     with scene() as play:
         said: list[tuple[str, Item, bytes]] = []
         play.move("B", "C")
-        h = HandoffId(NodeId("B"), 1, play.net.host("B").overlay._overlay.moves.sources._counter)  # noqa: SLF001
+        h = HandoffId(NodeId("B"), 1, play.net.host("B").overlay._overlay.handoffs._counter)  # noqa: SLF001
         play.check("C", 2)
         attach = play.attach_of("C")
-        said = [("C", State(h), packed(Snapshot(1, 0, {}))), ("C", Abort(h), b""), ("C", Handoff(h), b"")]
+        said = [
+            ("C", State(h), packed(Snapshot(1, 0, {}))),
+            ("C", Detour(h, "flood", "B"), b""),
+            ("C", Handoff(h), b""),
+        ]
         for to, item, payload in said:
             play.say("B", to, item, payload=payload, origin=attach if isinstance(item, Handoff) else b"")
-        play.say("C", "B", Seated(h))
+        play.say("y", "B", Attach(Role.CONSUMER, "flood", 1, active=False, epoch=2))
         play.say("C", "B", Ready(h))
         play.say("B", "y", Moving("flood", 1, 1, NodeId("D")))
         play.say("C", "y", Homed(Role.CONSUMER, "flood", 1, epoch=2))

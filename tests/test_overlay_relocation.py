@@ -45,14 +45,13 @@ OFFERED    TIMEOUT           NOTE_REFUSAL               SEATED
 OFFERED    RESTART           -                          SEATED
 DETOURING  DETOURED          -                          DETOURING
 DETOURING  ALL_DETOURED      STOP_AT_LAST               DRAINING
-DETOURING  DESTINATION_LOST  DETOUR_BACK,ABORT          SEATED
+DETOURING  DESTINATION_LOST  DETOUR_BACK                SEATED
 DETOURING  TIMEOUT           STOP_AT_LAST               DRAINING
 DETOURING  RESTART           -                          SEATED
-DRAINING   DRAINED           STATE,PASS_ON,SUSPEND      MOVED
-DRAINING   TIMEOUT           STATE,PASS_ON,SUSPEND      MOVED
-DRAINING   DESTINATION_LOST  DETOUR_BACK,RESUME         SEATED
+DRAINING   DRAINED           STATE,SUSPEND              MOVED
+DRAINING   TIMEOUT           STATE,SUSPEND              MOVED
+DRAINING   DESTINATION_LOST  DETOUR_BACK                SEATED
 DRAINING   RESTART           -                          SEATED
-MOVED      SEATED            FORGET                     GONE
 MOVED      ELSEWHERE         FORGET                     GONE
 MOVED      TIMEOUT           FORGET                     GONE
 MOVED      RESTART           STATE                      MOVED
@@ -60,38 +59,27 @@ MOVED      RESTART           STATE                      MOVED
 SHORT = """
 SEATED     MIGRATE           HANDOFF                        OFFERED
 SEATED     RESTART           -                              SEATED
-OFFERED    READY             MOVING,STATE,PASS_ON,SUSPEND   MOVED
+OFFERED    READY             MOVING,STATE,SUSPEND           MOVED
 OFFERED    REFUSED           NOTE_REFUSAL                   SEATED
 OFFERED    DESTINATION_LOST  NOTE_REFUSAL                   SEATED
 OFFERED    TIMEOUT           NOTE_REFUSAL                   SEATED
 OFFERED    RESTART           -                              SEATED
-MOVED      SEATED            FORGET                         GONE
 MOVED      ELSEWHERE         FORGET                         GONE
 MOVED      TIMEOUT           FORGET                         GONE
 MOVED      RESTART           STATE                          MOVED
 """
 DESTINATION = """
-ABSENT     HANDOFF           ADMIT,READY                EXPECTING
-ABSENT     UNFIT_HANDOFF     REFUSE                     ABSENT
-ABSENT     ADOPT             LOAD,REPEAT,HOMED,WORK     SEATED
-ABSENT     RESTART           -                          ABSENT
+ABSENT     HANDOFF           READY                      EXPECTING
 EXPECTING  HANDOFF           READY                      EXPECTING
-EXPECTING  EVENT             BUFFER                     EXPECTING
-EXPECTING  STATE             LOAD,HOMED,SEATED,WORK     SEATED
-EXPECTING  ABORT             FORGET                     ABSENT
+EXPECTING  STATE             LOAD,HOMED                 SEATED
+EXPECTING  DETOUR_BACK       FORGET                     ABSENT
+EXPECTING  ELSEWHERE         FORGET                     ABSENT
 EXPECTING  TIMEOUT           FORGET                     ABSENT
-EXPECTING  ADOPT             LOAD,REPEAT,HOMED,WORK     SEATED
 EXPECTING  RESTART           FORGET                     ABSENT
-SEATED     STATE             SEATED                     SEATED
-SEATED     ADOPT             HOMED                      SEATED
+SEATED     STATE             -                          SEATED
 SEATED     CONFIRMED         -                          CONFIRMED
-SEATED     ELSEWHERE         FORGET                     ABSENT
-SEATED     RESTART           HOMED,WORK                 SEATED
-CONFIRMED  STATE             SEATED                     CONFIRMED
-CONFIRMED  ADOPT             HOMED                      CONFIRMED
-CONFIRMED  CONFIRMED         -                          CONFIRMED
-CONFIRMED  ELSEWHERE         FORGET                     ABSENT
-CONFIRMED  RESTART           WORK                       CONFIRMED
+SEATED     ELSEWHERE         -                          ABSENT
+SEATED     RESTART           HOMED                      SEATED
 """
 
 
@@ -168,10 +156,10 @@ def test_a_source_waits_for_all_homes_and_for_all_lanes() -> None:
     assert (at.last, at.waiting) == ({P: 7}, {H2})
     assert at.detoured(H2, {Q: 3}, 0) == (Action.STOP_AT_LAST,)
     assert at.worked({P: 7}, 0) == at.worked({P: 6, Q: 3}, 0) == ()
-    assert at.worked({P: 8, Q: 3}, 0) == (Action.STATE, Action.PASS_ON, Action.SUSPEND)
+    assert at.worked({P: 8, Q: 3}, 0) == (Action.STATE, Action.SUSPEND)
     assert at.worked({P: 9, Q: 9}, 0) == ()
     assert not at.is_over
-    assert at.answered(B, SourceInput.SEATED, 0) == (Action.FORGET,)
+    assert at.handle(SourceInput.ELSEWHERE, 0) == (Action.FORGET,)
     assert at.is_over
 
 
@@ -189,7 +177,7 @@ def test_a_lost_home_holds_up_nothing() -> None:
 def test_a_channel_without_producers_moves_at_once() -> None:
     at = brought(SourceState.OFFERED)
     assert at.ready(B, (), 0) == (Action.MOVING, Action.DETOUR, Action.STOP_AT_LAST)
-    assert at.worked({}, 0) == (Action.STATE, Action.PASS_ON, Action.SUSPEND)
+    assert at.worked({}, 0) == (Action.STATE, Action.SUSPEND)
 
 
 def test_homes_are_not_asked_if_the_destination_gets_events_already() -> None:
@@ -197,14 +185,14 @@ def test_homes_are_not_asked_if_the_destination_gets_events_already() -> None:
     assert at.ready(B, (H, H2), 0, {P: 4}) == (Action.MOVING, Action.DETOUR, Action.STOP_AT_LAST)
     assert (at.homes, at.waiting, at.last) == (frozenset(), set(), {P: 4})
     assert at.worked({P: 3}, 0) == ()
-    assert at.worked({P: 4}, 0) == (Action.STATE, Action.PASS_ON, Action.SUSPEND)
+    assert at.worked({P: 4}, 0) == (Action.STATE, Action.SUSPEND)
 
 
 def test_lighter_variants_go_along_the_short_way() -> None:
     for name in ("lossy", "light"):
         at = source(name)
         at.handle(SourceInput.MIGRATE, 0)
-        assert at.ready(B, (H,), 0) == (Action.MOVING, Action.STATE, Action.PASS_ON, Action.SUSPEND)
+        assert at.ready(B, (H,), 0) == (Action.MOVING, Action.STATE, Action.SUSPEND)
         assert (at.state, at.homes) == (SourceState.MOVED, frozenset())
         assert at.detoured(H, {P: 1}, 0) is None
     assert [name for name, each in VARIANTS.items() if each.state] == ["strict", "lossy"]
@@ -217,7 +205,6 @@ def test_a_source_heeds_nobody_that_has_no_part_in_it(state: SourceState) -> Non
     for author in (A, H, NodeId("stranger")):
         assert at.ready(author, (H,), 0) is None
         assert at.answered(author, SourceInput.REFUSED, 0) is None
-        assert at.answered(author, SourceInput.SEATED, 0) is None
     assert at.detoured(NodeId("stranger"), {P: 1}, 0) is None
     assert at.detoured(B, {P: 1}, 0) is None
     assert (at.state, at.last, at.waiting) == (state, last, waiting)
@@ -238,7 +225,7 @@ def test_a_source_that_moved_is_still_that_after_a_restart() -> None:
     [
         (SourceState.OFFERED, Action.HANDOFF, 10, (Action.NOTE_REFUSAL,)),
         (SourceState.DETOURING, Action.DETOUR, 10, (Action.STOP_AT_LAST,)),
-        (SourceState.DRAINING, None, 60, (Action.STATE, Action.PASS_ON, Action.SUSPEND)),
+        (SourceState.DRAINING, None, 60, (Action.STATE, Action.SUSPEND)),
         (SourceState.MOVED, Action.STATE, 20, (Action.FORGET,)),
     ],
 )
@@ -258,10 +245,10 @@ def test_a_destination_forgets_what_never_came() -> None:
     at = Destination(NAME, Settings(), 0)
     assert at.due_us == NEVER
     assert at.handle_source(B, DestinationInput.HANDOFF, 0) is None
-    assert at.handle_source(A, DestinationInput.HANDOFF, 3 * SECOND) == (Action.ADMIT, Action.READY)
+    assert at.handle_source(A, DestinationInput.HANDOFF, 3 * SECOND) == (Action.READY,)
     assert at.handle_source(A, DestinationInput.HANDOFF, 4 * SECOND) == (Action.READY,)
     assert at.handle_source(B, DestinationInput.STATE, 4 * SECOND) is None
-    assert at.handle_source(B, DestinationInput.ABORT, 4 * SECOND) is None
+    assert at.handle_source(B, DestinationInput.DETOUR_BACK, 4 * SECOND) is None
     assert at.due_us == 83 * SECOND
     assert at.expire(83 * SECOND) == (Action.FORGET,)
     assert (at.state, at.due_us) == (DestinationState.ABSENT, NEVER)
@@ -269,9 +256,11 @@ def test_a_destination_forgets_what_never_came() -> None:
 
 def test_a_destination_tells_the_consumer_until_that_confirms() -> None:
     at = Destination(NAME, Settings(), 0)
-    assert at.handle(DestinationInput.ADOPT, 0) == (Action.LOAD, Action.REPEAT, Action.HOMED, Action.WORK)
+    at.handle_source(A, DestinationInput.HANDOFF, 0)
+    assert at.handle_source(A, DestinationInput.STATE, 0) == (Action.LOAD, Action.HOMED)
+    assert not at.is_over
     for now_s in (1, 3, 7, 15, 31):
         assert at.due_us == now_s * SECOND
         assert at.expire(at.due_us) == (Action.HOMED,)
     assert at.handle(DestinationInput.CONFIRMED, 40 * SECOND) == ()
-    assert at.due_us == NEVER
+    assert (at.due_us, at.is_over) == (NEVER, True)

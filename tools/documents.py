@@ -242,7 +242,9 @@ def destination_machine() -> str:
 
 
 def _steps(
-    kind: type[Enum], table: Mapping[tuple[Any, Any], relocation.Step[Any]], repeats: Mapping[Any, relocation.Action]
+    kind: type[Enum],
+    table: Mapping[tuple[Any, Any], relocation.Transition[Any]],
+    repeats: Mapping[Any, relocation.Action],
 ) -> str:
     """Return a machine with outputs: its diagram, its actions, and the meanings of its states."""
     rows = [
@@ -272,7 +274,7 @@ def overlay_authors_table() -> str:
     lines = ["| item | meaning | sent to | accepted if its author is |", "| --- | --- | --- | --- |"]
     whose = {
         Who.ANYBODY: "anybody", Who.ELIGIBLE: "listed in `overlay.brokers`, if that is not empty",
-        Who.BROKER: "a known broker", Who.CLIENT: "the client",
+        Who.BROKER: "a known broker", Who.CLIENT: "the client", Who.LISTED: "the client, or a broker of the channel",
         Who.HOME: "a known broker that is the client's home, was asked to be, or was named by `Moving`",
         Who.PARTY: "a known broker with that part in the relocation",
     }  # fmt: skip

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.outputs import Outputs
+    from carrypost.overlay.handoffs import Handoffs
     from carrypost.overlay.legs import Legs
-    from carrypost.overlay.moves import Moves
     from carrypost.overlay.rehoming import Rehoming
     from carrypost.overlay.topology import Topology
 
@@ -102,7 +102,7 @@ class LegAdaptor:
 class HomeBrokerAdaptor:
     """An adaptor that lets seats follow their consumers: opportunistic home brokers (OVERLAY §2.4)."""
 
-    def __init__(self, rehoming: Rehoming, moves: Moves) -> None:
+    def __init__(self, rehoming: Rehoming, moves: Handoffs) -> None:
         self._rehoming, self._moves = rehoming, moves
 
     def subscribe(self) -> Collection[type[Notice]]:

@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import DETAIL_MAX, Role
+from carrypost.overlay.items import DETAIL_MAX, Homed, Role
 from carrypost.overlay.last_events import LastEvents
 from carrypost.overlay.tables import Client, Clients, Served
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.items import Outbox
     from carrypost.overlay.processing import Processing
     from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology
@@ -32,7 +33,7 @@ FAMILY = b"A"
 _AGAIN_US = 5_000_000
 """Interval at which clients that wait for their modules are checked, if nothing happens."""
 STATE = "state"
-"""Refusal of a consumer whose seat is not here any more: the consumer has to send its state (`Adopt`)."""
+"""Refusal of a consumer whose seat is not here any more: the consumer has to send its state along."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Client).decode
 
@@ -54,16 +55,15 @@ NO_ROOM = frozenset({"broker", "channels", "clients", "seats"})
 class ClientManager:
     """The clients of one broker."""
 
-    def __init__(self, context: HostContext, topology: Topology, ledger: Ledger, seats: Seats) -> None:
+    def __init__(self, context: HostContext, topology: Topology, ledger: Ledger, seats: Seats, outbox: Outbox) -> None:
         self._broker, self._outputs = context.settings.overlay.broker, context.outputs
         self._in_reach, self._seats_max = context.links.in_reach, context.limits.seats_per_client_max
         self._node, self._topology, self._ledger, self._seats = context.node, topology, ledger, seats
+        self._outbox = outbox
         self.table = Clients(context.limits.clients_max, context.limits.seats_max)
         self._waiting: dict[tuple[NodeId, Role, str, int], Client] = {}
         """Clients whose modules have to come, or to be compiled, first."""
         self._waiting_max, self.again_us = context.limits.clients_max, NEVER
-        self._displaced: list[tuple[Client, Refusal]] = []
-        """Clients that lost their place to others, and have to be told."""
         self.last_events = LastEvents(context.node, topology, self.table)
 
     @property
@@ -120,7 +120,7 @@ class ClientManager:
         if not client.active and self.table.get(client) is None:
             return ACCEPTED
         # A new seat would go on with the numbers, but with an empty state: results would be wrong
-        # without any sign of it. So the consumer sends its checkpoint first (`Adopt`).
+        # without any sign of it. So the consumer sends its checkpoint along.
         if client.seated and self._seats.lacks_state(client):
             return Refusal(STATE)
         refusal, processing = self._enter(client, now)
@@ -149,14 +149,15 @@ class ClientManager:
             self._outputs.refuse("modulator" if refusal.reason == "modulator" else "clients", client.node)
         if displaced is not None:
             self._forget(displaced)
-            if displaced.active:
-                self._displaced.append((displaced, Refusal("seats" if displaced.seated else "clients")))
+            self.answer(displaced, Refusal("seats" if displaced.seated else "clients"))  # It looks for another home.
         return refusal, processing
 
-    def pop_displaced(self) -> list[tuple[Client, Refusal]]:
-        """Return clients that lost their place to others, and the reason, once: they look for another home."""
-        displaced, self._displaced = self._displaced, []
-        return displaced
+    def answer(self, client: Client, refusal: Refusal) -> None:
+        """Inform a client whether this broker accepts it; one that sends its state is informed on its arrival."""
+        item = client.item
+        if item.active and (refusal.reason or not item.adopts):
+            answer = Homed(item.role, item.channel, item.subscription, refusal.reason, detail=refusal.detail)
+            self._outbox.add(client.node, answer)
 
     def expect(self, client: Client, now: int) -> Refusal | None:
         """List a client whose seat moves here; return the refusal (`ACCEPTED`: there is none).
@@ -195,17 +196,13 @@ class ClientManager:
                 refusal = ACCEPTED if processing is not None else _WAITS if waits else Refusal("clients")
         return refusal, processing
 
-    def attach_again(self, now: int) -> list[tuple[Client, Refusal]]:
-        """Return the answers to clients that waited for their modules, and complete restored seats."""
-        self.again_us = now + _AGAIN_US if self._lacks_modules(now) else NEVER
-        found = []
-        for row in list(self._waiting.values()):
-            refusal = self.attach(row, now)
-            if refusal is not None:
-                found.append((row, refusal))
-        if self._waiting:
-            self.again_us = now + _AGAIN_US
-        return found
+    def attach_again(self, now: int) -> None:
+        """Answer clients that waited for their modules, and complete restored seats."""
+        lacking = self._lacks_modules(now)
+        for client in list(self._waiting.values()):
+            if (refusal := self.attach(client, now)) is not None:
+                self.answer(client, refusal)
+        self.again_us = now + _AGAIN_US if lacking or self._waiting else NEVER
 
     def _lacks_modules(self, now: int) -> bool:
         """Give restored seats the modules that are here, and ask for others; return True if some are missing.

@@ -143,7 +143,7 @@ class OverlayCommands:
         Raises `LocalError` if there is no such subscription.
         """
         with self._step(now):
-            self._overlay.close(destination, now)
+            self._overlay.close(destination)
 
     def add(self, adaptor: Adaptor) -> None:
         """Add an adaptor to this node's overlay; raises `LocalError` for an object that is not an adaptor."""
@@ -191,9 +191,9 @@ class ChannelTopics:
         """Give a subscription another modulator, or none; raises `LocalError` if there is no such subscription."""
         self._overlay.change(destination, _modulator(None, modulator), now)
 
-    def close(self, destination: str, now: int) -> None:
+    def close(self, destination: str, now: int) -> None:  # noqa: ARG002 - other commands of messaging need it
         """End a subscription; raises `LocalError` if there is none."""
-        self._overlay.close(destination, now)
+        self._overlay.close(destination)
 
     def opened(self) -> Sequence[str]:
         """Return the destinations of all its subscriptions, those of an earlier life included."""

@@ -54,7 +54,7 @@ class HomeRefused(LayerEvent, frozen=True):
 
 
 class Relocated(LayerEvent, frozen=True):
-    """A seat of this broker has moved: the new one works, and this broker has forgotten its copy."""
+    """A seat of this broker has moved: the new one counts for its consumer, and this broker has forgotten its copy."""
 
     consumer: NodeId
     channel: str
@@ -67,7 +67,7 @@ class Relocated(LayerEvent, frozen=True):
     state_bytes: int
     """Bytes of the snapshot that moved."""
     pause_us: int
-    """Time from the last result of this broker until it heard that the new seat works."""
+    """Time from the last result of this broker until its consumer left it for the new seat."""
 
 
 class ModulatorFault(LayerEvent, frozen=True):

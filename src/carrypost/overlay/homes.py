@@ -22,20 +22,18 @@ from carrypost.overlay import events
 from carrypost.overlay.clients import NO_ROOM, STATE
 from carrypost.overlay.entries import HOPS_MAX
 from carrypost.overlay.home_choice import FAR, Distance, Monitor, nearest
-from carrypost.overlay.items import ITEMS, Adopt, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.items import ITEMS, Attach, Homed, Moving, Report, Role
 from carrypost.overlay.snapshot import packed
-from carrypost.overlay.tables import REPEATS, Client
+from carrypost.overlay.tables import REPEATS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
-    from carrypost.overlay.clients import Refusal
     from carrypost.overlay.consumers import Consumers
     from carrypost.overlay.event_numbers import EventNumbers
-    from carrypost.overlay.moves import Moves
+    from carrypost.overlay.items import Outbox
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 
@@ -92,7 +90,7 @@ class Homes:
         context: HostContext,
         island: Island,
         topology: Topology,
-        moves: Moves,
+        outbox: Outbox,
         *,
         consumers: Consumers,
         numbers: EventNumbers,
@@ -106,32 +104,25 @@ class Homes:
             context.holdings,
         )
         self._lease_us = topology.lease_us
-        self._outputs, self._now_us = context.outputs, round(settings.handoff_s * 1e6)
-        self._island, self._topology, self._moves = island, topology, moves
+        self._outputs, self._island, self._topology, self._outbox = context.outputs, island, topology, outbox
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
         self._watch_us = NEVER
         """Time of the next check of how far the homes of producers are; NEVER if there are no producers."""
         self._full: dict[tuple[Role, NodeId], int] = {}
         """Brokers that had no room for clients of a role, and until when they are not asked again; two for each one."""
-        self._drafts: list[Draft] = []
-        self._incarnation = 0
+        self._started = False
 
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
-        if not self._incarnation:
+        if not self._started:
             return NEVER
         return min([min(each.due_us, each.monitor.due_us) for each in self._clients.values()], default=NEVER)
 
-    def start(self, incarnation: int) -> None:
+    def start(self) -> None:
         """Begin to ask brokers."""
-        self._incarnation = incarnation
-
-    def drafts(self) -> list[Draft]:
-        """Return the messages to publish, once."""
-        drafts, self._drafts = self._drafts, []
-        return drafts
+        self._started = True
 
     def home(self, role: Role, channel: str, subscription: int = 0) -> NodeId | None:
         """Return the home of a client; None while it has none."""
@@ -183,11 +174,11 @@ class Homes:
                 "(limits.clients_max): end some, or raise it"
             )
 
-    def detach(self, role: Role, channel: str, subscription: int, now: int) -> None:
+    def detach(self, role: Role, channel: str, subscription: int) -> None:
         """Let a client leave its home; idempotent."""
         found = self._clients.pop((role, channel, subscription), None)
         if found is not None and found.broker is not None:
-            self._leave(found, found.broker, now)
+            self._leave(found, found.broker)
 
     def attach_again(self, key: Key, now: int) -> None:
         """Send the home of a client something new at once."""
@@ -235,22 +226,20 @@ class Homes:
         self._report_home(client, broker)
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
-        """Change the home to the broker that a seat moved to, and confirm it. A seat that does not count may end.
+        """Change the home to the broker that a seat moved to, or that adopted it; leave the old one, and confirm.
 
-        That broker repeats `Homed` until it gets the confirmation, and does not answer it.
+        A broker that a seat moved to repeats `Homed` until it gets the confirmation, and does not answer it. A seat
+        that does not count may end.
         """
         if not self._consumers.moved(item.subscription, author, item.epoch):
             if self._consumers.disowns(item.subscription, item.epoch):
-                self._leave(client, author, now)
+                self._leave(client, author)
             return False
-        if client.broker == author and self._consumers.is_adopting(item.subscription):
-            self._consumers.adopted(item.subscription, item.epoch)
-        else:
-            if client.broker != author:
-                client.broker = None  # That home knows: it moved the seat.
-                self._move(client, author, now, client.moves_for)
-            client.homed, client.epoch = True, item.epoch
-            self._ask(client, now)
+        self._consumers.adopted(item.subscription, item.epoch)
+        if client.broker != author:
+            self._move(client, author, now, client.moves_for)
+        client.homed, client.epoch = True, item.epoch
+        self._ask(client, now)
         self._settle(client, author, now)
         return True
 
@@ -343,14 +332,13 @@ class Homes:
         if found is not None and home != self._node:
             hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
             others = () if placed else tuple((node, min(far, HOPS_MAX)) for node, far in found.others)
-            item = Report(*client.key[1:], found.candidate, hops, home_hops, placed, others)
-            self._drafts.append(ITEMS.draft(home, [item], self._now_us, connected=True))
+            self._outbox.add(home, Report(*client.key[1:], found.candidate, hops, home_hops, placed, others))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:
         """Let a client ask another broker, and leave the one that it asked before."""
         before, client.broker = client.broker, broker
         if before is not None and before != broker:
-            self._leave(client, before, now)
+            self._leave(client, before)
         client.homed, client.delay_us, client.lost_us = False, _FIRST_US, NEVER
         client.due_us = NEVER if broker is None else now
         client.reason = events.FIRST if client.reported is None else reason
@@ -371,40 +359,14 @@ class Homes:
         else:
             nearer = client.reason == events.NEARER and client.reported != client.broker
             item = Attach(role, channel, number=self._numbers.written(channel), passed_on=nearer)
-        self._send_attach(item, client.broker, now)
-        if item.adopts:
-            self._bring(client.key, client.broker, now, client.delay_us)
+        if (snapshot := self._consumers.adoption(subscription) if item.adopts else None) is None:
+            self._outbox.add(client.broker, item)
+        else:  # It is sent again after about half of this time.
+            lifetime_us = client.delay_us + _BROUGHT_US
+            self._outbox.add(client.broker, item, payload=packed(snapshot), lifetime_us=lifetime_us)
 
-    def _bring(self, key: Key, broker: NodeId, now: int, delay_us: int) -> None:
-        """Send a new home the state of the seat that it adopts; it is sent again after about half of that delay."""
-        _, channel, subscription = key
-        snapshot = self._consumers.adoption(subscription)
-        assert snapshot is not None  # It would not adopt.
-        item = Adopt(channel, subscription, snapshot.epoch)
-        if broker != self._node:
-            lifetime_us = delay_us + _BROUGHT_US
-            self._drafts.append(ITEMS.draft(broker, [item], lifetime_us, withheld=True, payload=packed(snapshot)))
-        elif self._moves.adoptions.adopt(item, self._node, snapshot):
-            self.homed(Homed(*key, epoch=snapshot.epoch), self._node, now)
-
-    def _leave(self, client: _Client, broker: NodeId, now: int) -> None:
-        epoch = self._consumers.epoch(client.key[2])
-        self._send_attach(Attach(*client.key, active=False, epoch=epoch), broker, now)
-
-    def _send_attach(self, item: Attach, broker: NodeId, now: int) -> None:
-        if broker != self._node:
-            # The home that it names has to be on disk first: after a crash its seat counts, and no other.
-            self._drafts.append(ITEMS.draft(broker, [item], self._lease_us, withheld=True))
-            return
-        client = Client(self._node, item, (self._incarnation, now), now + self._lease_us)
-        refusal = self._moves.attach(client, now)
-        if item.active and refusal is not None:
-            self.answered(item, refusal, now)
-
-    def answered(self, item: Attach, refusal: Refusal, now: int) -> None:
-        """Process the answer of this node itself, which is a broker."""
-        reason, detail = refusal
-        self.homed(Homed(item.role, item.channel, item.subscription, reason, detail=detail), self._node, now)
+    def _leave(self, client: _Client, broker: NodeId) -> None:
+        self._outbox.add(broker, Attach(*client.key, active=False, epoch=self._consumers.epoch(client.key[2])))
 
     def _distances(self) -> dict[NodeId, Distance]:
         """Return the distances of the brokers that are known, this node itself included."""

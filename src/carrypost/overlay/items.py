@@ -128,7 +128,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     relocation: Relocation = "strict"
     """Variant by which the seat of the consumer moves."""
     adopts: bool = False
-    """True: the seat must not work before it has the state that `Adopt` of the same epoch brings."""
+    """True: the payload is the state that the seat begins with; all earlier epochs are closed."""
     passed_on: bool = False
     """True: the home that the producer leaves passes on all earlier events, so no seat needs the number of the last
     one."""
@@ -148,29 +148,18 @@ class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """Details of the refusal, for people."""
 
 
-class Adopt(msgspec.Struct, frozen=True, array_like=True, tag="A", gc=False):
-    """The payload is the state of a seat of the author, for the addressee, its new home; it closes earlier epochs."""
-
-    channel: _Channel
-    subscription: _Count
-    epoch: _Count
-
-
 class Progress(msgspec.Struct, frozen=True, array_like=True, tag="G", gc=False):
-    """A consumer of the author has a checkpoint after these events, and its home, the addressee, may forget them."""
+    """Consumers have checkpoints after these events, which need not be kept for them any longer.
+
+    One consumer of the author, whose home is the addressee; or all consumers at the author, which has seats; or, if the
+    author is the addressee's home, all consumers of the channel.
+    """
 
     channel: _Channel
-    subscription: _Count
     cursors: Cursors
     """Producers, and the last event of each; those that are not listed are as before."""
-
-
-class Past(msgspec.Struct, frozen=True, array_like=True, tag="q", gc=False):
-    """All consumers at the author (if it is a producer's home: of the channel) are past these events."""
-
-    channel: _Channel
-    cursors: Cursors
-    """As in `Progress`."""
+    subscription: _Count = 0
+    """Number of the consumer's subscription; 0: all consumers."""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
@@ -225,7 +214,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
 
 
 class Detour(msgspec.Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """Events of a channel are also wanted at another broker or, if `to` is the author, no longer wanted there."""
+    """Events of a channel are also wanted at another broker. If `to` is the author: the seat stays there after all."""
 
     h: HandoffId
     channel: _Channel
@@ -245,18 +234,6 @@ class State(msgspec.Struct, frozen=True, array_like=True, tag="S", gc=False):
     h: HandoffId
 
 
-class Seated(msgspec.Struct, frozen=True, array_like=True, tag="e", gc=False):
-    """The seat that the addressee sent works at the author."""
-
-    h: HandoffId
-
-
-class Abort(msgspec.Struct, frozen=True, array_like=True, tag="x", gc=False):
-    """The seat that was offered stays at the author."""
-
-    h: HandoffId
-
-
 class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     """The author lacks events of the addressee, a producer, for seats that it has."""
 
@@ -268,27 +245,18 @@ class Replay(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     """Not 0: it does not know where to begin, and wants those that were sent since this time."""
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
-    """Events of the author, a producer, up to this number were sent before a time; those after it may be missing."""
-
-    channel: _Channel
-    since_us: _Count
-    number: _Count
-
-
-class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
-    """The author, a producer, does not have these events any more."""
-
-    channel: _Channel
-    runs: Annotated[tuple[tuple[_Count, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)]
-    """Runs of events: the number before the first one, and that of the last."""
-
-
 class Sent(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
-    """The last events of producers that are attached to the author, or of the author itself, have these numbers."""
+    """Events that the author, a producer, sent or does not have any more; or that producers attached to it sent."""
 
     channel: _Channel
-    last: Cursors
+    last: Cursors = ()
+    """Producers, and the number of the last event of each."""
+    since_us: _Count = 0
+    """Not 0: a time, as the addressee asked by `Replay`."""
+    before: _Count = 0
+    """Number of the author's last event before that time. Those after it may be missing."""
+    gone: Annotated[tuple[tuple[_Count, _Count], ...], msgspec.Meta(max_length=CURSORS_MAX)] = ()
+    """Runs of the author's events that it does not have any more: the number before the first one, and the last one."""
 
 
 class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=False):
@@ -298,11 +266,11 @@ class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=Fal
     """SHA-256 of the module."""
 
 
-OfRelocation = Handoff | Ready | Detour | Detoured | State | Seated | Abort
+OfRelocation = Handoff | Ready | Detour | Detoured | State
 """Items of a relocation, by which brokers move a seat."""
-OfClients = Attach | Adopt | Homed | Progress | Past | Report | Moving | ModuleWanted
+OfClients = Attach | Homed | Progress | Report | Moving | ModuleWanted
 """Items of clients and their homes."""
-Item = Broker | Topology | Pass | Replay | Start | Gone | Sent | OfClients | OfRelocation
+Item = Broker | Topology | Pass | Replay | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
 
 
@@ -336,7 +304,7 @@ def _nodes(item: Item) -> Iterator[str]:
         yield item.to
     elif isinstance(item, Report):
         yield from (item.candidate, *(node for node, _ in item.others))
-    elif isinstance(item, Attach | Progress | Past):
+    elif isinstance(item, Attach | Progress):
         yield from (node for node, _ in item.cursors)
     elif isinstance(item, Sent | Detoured | Ready):
         yield from (node for node, _ in item.last or ())
@@ -355,6 +323,8 @@ class Who(enum.Enum):
     """Brokers that are known here."""
     CLIENT = enum.auto()
     """Clients of the addressee, which looks for them in its table."""
+    LISTED = enum.auto()
+    """Clients of the addressee, and brokers, which it looks for in its tables."""
     HOME = enum.auto()
     """Brokers that are known here; of a client it is about, the home, or the broker that was asked to be."""
     PARTY = enum.auto()
@@ -366,13 +336,9 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Topology: (Who.BROKER, False),
     Pass: (Who.ANYBODY, False),
     Attach: (Who.ANYBODY, False),
-    Adopt: (Who.CLIENT, False),
-    Progress: (Who.CLIENT, False),
-    Past: (Who.BROKER, False),
+    Progress: (Who.LISTED, False),
     Homed: (Who.HOME, False),
     Replay: (Who.BROKER, False),
-    Start: (Who.ANYBODY, False),
-    Gone: (Who.ANYBODY, False),
     Sent: (Who.ANYBODY, False),
     ModuleWanted: (Who.BROKER, False),
     Report: (Who.CLIENT, False),
@@ -382,8 +348,6 @@ AUTHORS: dict[type, tuple[Who, bool]] = {
     Detour: (Who.BROKER, False),
     Detoured: (Who.PARTY, False),
     State: (Who.PARTY, False),
-    Seated: (Who.PARTY, False),
-    Abort: (Who.PARTY, False),
 }
 """By kind: the authors whose items count, and True if they are for all nodes, False if for one.
 
@@ -394,57 +358,61 @@ Authors whose role only the receiver's tables show are checked again by the part
 def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[NodeId], known: Container[NodeId]) -> bool:
     """Return True if an item counts; `eligible`: nodes that may be brokers, `known`: brokers that are known."""
     who, said_to_all = AUTHORS[type(item)]
-    allowed = who in {Who.ANYBODY, Who.CLIENT} or author in (eligible if who is Who.ELIGIBLE else known)
+    allowed = who in {Who.ANYBODY, Who.CLIENT, Who.LISTED} or author in (eligible if who is Who.ELIGIBLE else known)
     return said_to_all is to_all and allowed
 
 
-# --- item outbox -------------------------------------------------------------------------------------------
+# --- outbox ------------------------------------------------------------------------------------------------
 
-# Items that parts of the overlay send to other nodes, until they are published.
-#
-# An item of momentary use goes to a connected node, lives `handoff_s`, and is never carried. Every
-# other one waits until its cause is durable. An item of a node to itself is processed at once,
-# without a message.
-
-
-_NOW = (Handoff, Ready, Detour, Detoured, Abort)
+_NOW = Handoff | Ready | Detour | Detoured | Report
+"""Items of momentary use. They go to connected nodes, live `handoff_s`, and are never carried."""
+_LEASED = Attach | Homed | Moving
+"""Items that are of use as long as a lease."""
+_FREE = Replay | Sent | ModuleWanted
+"""Items that follow from what is durable. Every other one waits until its cause is, unless it is of momentary use."""
 _LIFE_US = 60_000_000
-"""Lifetime of all other items, which are repeated until they are answered."""
+"""Lifetime of items that are repeated until they are answered."""
 _PRIORITY = 9
 
 
-class ItemOutbox:
-    """The drafts of one node that have not been published yet."""
+class Outbox:
+    """Items of one node that have not been published yet. Those to itself are processed without a message."""
 
-    def __init__(self, context: HostContext) -> None:
+    def __init__(self, context: HostContext, lease_us: int) -> None:
         self._node, self._now_us = context.node, round(context.settings.overlay.handoff_s * 1e6)
-        self._drafts: list[Draft] = []
-        self._own: list[tuple[NodeId, Item]] = []
+        self._lease_us = lease_us
+        self._drafts: dict[tuple[NodeId, Item], Draft] = {}
+        self._own: list[tuple[Item, bytes]] = []
 
-    def add(self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"") -> None:
-        """Send an item to a node; `origin`: the message that it passes on, `payload`: content beside the item."""
+    def add(
+        self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"", lifetime_us: int | None = None
+    ) -> None:
+        """Send an item to a node, once in a step; `origin`: a message that it passes on, `payload`: content beside it.
+
+        `lifetime_us`: that of the message, unless it is the usual one.
+        """
         if to == self._node:
-            self._own.append((to, item))
+            self._own.append((item, payload))
             return
         now = isinstance(item, _NOW)
+        usual_us = self._now_us if now else self._lease_us if isinstance(item, _LEASED) else _LIFE_US
         headers = Headers(control=ITEMS.encode([item]), connected=now, origin=origin)
-        lifetime_us = self._now_us if now else _LIFE_US
-        draft = Draft(
-            address.overlay(to), payload, lifetime_us=lifetime_us, priority=_PRIORITY, headers=headers, withheld=not now
-        )
-        self._drafts.append(draft)
+        self._drafts[to, item] = Draft(
+            address.overlay(to), payload, lifetime_us=lifetime_us or usual_us, priority=_PRIORITY, headers=headers,
+            withheld=not now and not isinstance(item, _FREE),
+        )  # fmt: skip
 
     def broadcast(self, nodes: Iterable[NodeId], item: Item) -> None:
         """Send an item to several nodes."""
         for node in nodes:
             self.add(node, item)
 
-    def pop_own(self) -> list[tuple[NodeId, Item]]:
-        """Return the items of this node to itself, once."""
+    def pop_own(self) -> list[tuple[Item, bytes]]:
+        """Return the items of this node to itself, with their payloads, once."""
         own, self._own = self._own, []
         return own
 
     def drafts(self) -> list[Draft]:
         """Return the messages to publish, once."""
-        drafts, self._drafts = self._drafts, []
-        return drafts
+        drafts, self._drafts = self._drafts, {}
+        return list(drafts.values())

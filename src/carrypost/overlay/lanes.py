@@ -17,7 +17,7 @@ from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.event_numbers import event_of
-from carrypost.overlay.items import Gone, Item, Replay, Sent, Start
+from carrypost.overlay.items import Replay
 from carrypost.overlay.processing import advanced, moved
 from carrypost.overlay.snapshot import Snapshot, digest
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
+    from carrypost.overlay.items import Outbox, Sent
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.processing import Processing, SeatRow
     from carrypost.overlay.tables import Client
@@ -174,7 +175,7 @@ class Seat:
 
     @property
     def awaits_state(self) -> bool:
-        """True if it must not work before its state comes, from another broker or (`Adopt`) from the consumer."""
+        """True if it must not work before its state comes, from another broker or from the consumer."""
         item = self.client.item
         return not self.row.epoch or (item.adopts and item.epoch > self.row.epoch)
 
@@ -366,23 +367,16 @@ def name_of(client: Client) -> bytes:
 class Gaps:
     """The lanes of one broker's seats, and requests for the events missing in them."""
 
-    def __init__(self, context: HostContext, legs: Legs) -> None:
-        self._holdings, self._outputs = context.holdings, context.outputs
+    def __init__(self, context: HostContext, legs: Legs, outbox: Outbox) -> None:
+        self._holdings, self._outputs, self._outbox = context.holdings, context.outputs, outbox
         self._clients_max, self._gap_us = context.limits.clients_max, round(context.settings.overlay.gap_s * 1e6)
         self._replay_max = context.limits.replay_events_max
         self.room = Room(legs, context.limits)
-        self._items: list[tuple[NodeId, Item]] = []
         self._started = False
 
     def start(self) -> None:
         """Begin to look for missing events: before that, the time is not known."""
         self._started = True
-
-    def pop_items(self) -> list[tuple[NodeId, Item]]:
-        """Return the items for producers, each once, and forget them: several seats may ask for the same events."""
-        items, self._items = self._items, []
-        # A dict and not a set: the order of messages must not differ between two runs of one seed.
-        return list(dict.fromkeys(items))
 
     # --- lanes ---------------------------------------------------------------------------------------------
 
@@ -454,20 +448,18 @@ class Gaps:
 
     # --- answers -------------------------------------------------------------------------------------------
 
-    def handle_item(self, seat: Seat, item: Start | Gone | Sent, author: NodeId, *, listed: int) -> None:
+    def handle_item(self, seat: Seat, item: Sent, author: NodeId, *, listed: int) -> None:
         """Process the answer of a producer about missing events, or a report of producers' homes.
 
         `listed`: the author is a broker with so many producers. What it reports of these counts until they report
         something else themselves.
         """
-        if isinstance(item, Start):
+        for producer, number in item.last:
+            if producer == author or self._may_report(seat, producer, author, listed):
+                self._sent(seat, NodeId(producer), number, author)
+        if item.since_us:
             self._start(seat, item, author)
-        elif isinstance(item, Gone):
-            self._skip(seat, item, author)
-        else:
-            for producer, number in item.last:
-                if producer == author or self._may_report(seat, producer, author, listed):
-                    self._sent(seat, NodeId(producer), number, author)
+        self._skip(seat, item, author)
 
     def _may_report(self, seat: Seat, producer: str, author: NodeId, listed: int) -> bool:
         """Return True if a broker may report of a producer: it does not report of more unknown ones than it lists."""
@@ -487,16 +479,16 @@ class Gaps:
             lane.last = number if final else max(lane.last, number)
             self.look(seat, producer)
 
-    def _start(self, seat: Seat, item: Start, producer: NodeId) -> None:
+    def _start(self, seat: Seat, item: Sent, producer: NodeId) -> None:
         """Process the number from which on a producer's events are for a seat, as the producer reports."""
         unknown = producer not in seat.row.cursors and item.since_us == seat.since_us
         if unknown and self._lane(seat, producer) is not None:
-            seat.row.cursors[producer] = item.number
+            seat.row.cursors[producer] = item.before
             self._advanced(seat, producer)
 
-    def _skip(self, seat: Seat, item: Gone, producer: NodeId) -> None:
+    def _skip(self, seat: Seat, item: Sent, producer: NodeId) -> None:
         """Skip events that their producer does not have any more."""
-        for after, upto in item.runs:
+        for after, upto in item.gone:
             gap, cursor = None, seat.row.cursors.get(producer)
             if producer in seat.lanes:
                 gap = seat.gap(producer)
@@ -586,8 +578,7 @@ class Gaps:
             self._pass_over(seat, producer, gap[1])
             return
         known = producer in seat.row.cursors
-        asked = Replay(seat.client.item.channel, *gap, 0 if known else seat.since_us)
-        self._items.append((producer, asked))
+        self._outbox.add(producer, Replay(seat.client.item.channel, *gap, 0 if known else seat.since_us))
         last = gap[0] + self._replay_max
         lane.more_after, lane.more_us = last if known and last < gap[1] else -1, now + ASK_ON_US
         lane.ask_us = now + lane.delay_us

@@ -23,52 +23,25 @@ from carrypost.errors import StateError
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.local.ledger import Ledger
 from carrypost.model import address
-from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import clients, consumers, events, lanes, leg_arrivals, moves, processing
+from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, leg_arrivals, processing
 from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
 from carrypost.overlay.alternatives import Alternatives
 from carrypost.overlay.balancing import LoadAdaptor
 from carrypost.overlay.candidates import Candidates
-from carrypost.overlay.clients import ClientManager, Refusal
+from carrypost.overlay.clients import ClientManager
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.detours import Detours
 from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, event_of
 from carrypost.overlay.exchanges import Exchanges
+from carrypost.overlay.handoffs import Handoffs
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.inbox import Inbox
-from carrypost.overlay.items import (
-    ITEMS,
-    Abort,
-    Adopt,
-    Attach,
-    Broker,
-    Detour,
-    Detoured,
-    Gone,
-    Handoff,
-    Homed,
-    Item,
-    ModuleWanted,
-    Moving,
-    Past,
-    Progress,
-    Ready,
-    Replay,
-    Report,
-    Role,
-    Seated,
-    Sent,
-    Start,
-    State,
-)
-from carrypost.overlay.items import Topology as TopologyItem
 from carrypost.overlay.legs import Legs
 from carrypost.overlay.load import Load
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
-from carrypost.overlay.moves import Moves
 from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Propagated, Timer
 from carrypost.overlay.placement import PlacementAdaptor
 from carrypost.overlay.producer import ConsumerProgress, Producer
@@ -76,7 +49,6 @@ from carrypost.overlay.rehoming import Rehoming
 from carrypost.overlay.reports import Reports
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.seats import Seats
-from carrypost.overlay.tables import Client
 from carrypost.overlay.topology import Topology
 
 if TYPE_CHECKING:
@@ -94,9 +66,6 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.modulators.modulator import Meter, Modulator
-
-_ITEM_US = 60_000_000
-"""Lifetime of items about missing events. A broker that gets no answer asks again."""
 
 
 class Overlay(Layer):
@@ -116,6 +85,7 @@ class Overlay(Layer):
         self._holdings, self._outputs, self._deliveries = context.holdings, context.outputs, deliveries
         self.load = Load(context.settings.overlay)
         self.topology = Topology(context, island, rng, self.load)
+        outbox = self._outbox = items.Outbox(context, self.topology.lease_us)
         detours = Detours(context, self.topology)
         self.legs = Legs(context, self.topology, detours)
         self.channel = SystemChannel(context.outputs)
@@ -124,49 +94,47 @@ class Overlay(Layer):
         self._ledger = Ledger(context.outputs.journal, self.kind)
         self._rows = RevertingRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
-        self.seats = Seats(context, self.legs, self._rows, self.load, meter)
+        self.seats = Seats(context, self.legs, self._rows, self.load, outbox=outbox, meter=meter)
         self.reports = Reports(context, self.topology, self.seats)
-        self.clients = ClientManager(context, self.topology, self._ledger, self.seats)
+        self.clients = ClientManager(context, self.topology, self._ledger, self.seats, outbox)
         candidates = Candidates(context, self.topology, self.clients, self.load)
         alternatives = Alternatives(context, self.topology, self.seats)
         exchanges = Exchanges(context, self.load, candidates, alternatives)
-        self.moves = Moves(
-            context, self.topology, self.clients, self.seats, detours, exchanges=exchanges,
+        self.handoffs = Handoffs(
+            context, self.topology, self.clients, self.seats, detours, outbox=outbox, exchanges=exchanges,
             rows=self._rows, ledger=self._ledger,
         )  # fmt: skip
-        rehoming = Rehoming(self.topology, self.load, candidates, self.moves)
-        self.channel.add(HomeBrokerAdaptor(rehoming, self.moves))
+        rehoming = Rehoming(self.topology, self.load, candidates, self.handoffs)
+        self.channel.add(HomeBrokerAdaptor(rehoming, self.handoffs))
         settings = context.settings.overlay
         if settings.homing == "adaptive":
             self.channel.add(LoadAdaptor(self.load, candidates, alternatives, rehoming))
         self._share_max = settings.placement_ratio if settings.placement and settings.homing == "adaptive" else None
         if self._share_max is not None:
-            self.channel.add(PlacementAdaptor(self.topology, self.moves, self.seats, settings))
+            self.channel.add(PlacementAdaptor(self.topology, self.handoffs, self.seats, settings))
         self.consumers = Consumers(context, self._rows, self.topology.brokers)
         numbers = EventNumbers(self._rows)
-        self.homes = Homes(context, island, self.topology, self.moves, consumers=self.consumers, numbers=numbers)
-        self.producer = Producer(context, self.legs, self.homes, numbers, self._ledger)
+        self.homes = Homes(context, island, self.topology, outbox, consumers=self.consumers, numbers=numbers)
+        self.producer = Producer(context, self.legs, self.homes, numbers=numbers, ledger=self._ledger, outbox=outbox)
         self.progress = ConsumerProgress(
-            context, self.topology, self.clients, self.moves.outbox, consumers=self.consumers, producer=self.producer
+            context, self.topology, self.clients, outbox, consumers=self.consumers, producer=self.producer
         )
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
         self._stirred = True
         """True if something happened since the last call of `finish` that it has to process."""
-        self._answers: list[Draft] = []
-        """Answers to clients that are to be published."""
         self._inbox = Inbox(
             context, self.topology, self.legs,
             copy_handlers={
-                Broker: self._announced, TopologyItem: self._receive_topology, Attach: self._attach,
-                Adopt: self.moves.adoptions.receive,
-                Handoff: self.moves.destinations.offered, State: self.moves.destinations.state,
+                items.Broker: self._announced, items.Topology: self._receive_topology,
+                items.Attach: self.handoffs.attach, items.Handoff: self.handoffs.offered,
+                items.State: self.handoffs.state,
             },
             item_handlers={
-                Progress: self.progress.progress, Past: self.progress.past, Homed: self.homes.homed,
-                Moving: self.homes.moving, Report: self._report, ModuleWanted: self.own_modules.wanted,
-                Replay: self.producer.replay, **dict.fromkeys((Start, Gone, Sent), self.reports.handle_item),
-                Detour: self._detour, **dict.fromkeys((Ready, Detoured, Seated, Abort), self.moves.handle_item),
+                items.Progress: self.progress.receive, items.Homed: self.homes.homed, items.Moving: self.homes.moving,
+                items.Report: self._report, items.ModuleWanted: self.own_modules.wanted,
+                items.Replay: self.producer.replay, items.Sent: self.reports.handle_item, items.Detour: self._detour,
+                **dict.fromkeys((items.Ready, items.Detoured), self.handoffs.answered),
             },
         )  # fmt: skip
 
@@ -190,9 +158,8 @@ class Overlay(Layer):
         for name, row in [*found.pop(lanes.FAMILY, ()), *found.pop(processing.PARTS, ())]:
             self._rows.restore(name, row)
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
-        for family in moves.FAMILIES:
-            self.moves.restore(found.pop(family, ()))
         for family, restore in (
+            *((each, self.handoffs.restore) for each in handoffs.FAMILIES),
             (consumers.FAMILY, self.consumers.restore),
             (modules.FAMILY, self.own_modules.restore),
         ):
@@ -234,16 +201,16 @@ class Overlay(Layer):
         self.homes.attach_again(found.key, now)
         self._look_ahead()
 
-    def close(self, destination: str, now: int) -> None:
+    def close(self, destination: str) -> None:
         """End a subscription, or this node's part as a producer of a channel."""
         channel = address.channel_of(destination)
         if channel is not None:
-            self.homes.detach(Role.PRODUCER, channel, 0, now)
+            self.homes.detach(items.Role.PRODUCER, channel, 0)
         else:
             found = self.consumers.close(destination)
             self._forget_modules()
             self._deliveries.unsubscribe([self._interests.pop(destination)])
-            self.homes.detach(*found.key, now)
+            self.homes.detach(*found.key)
         self._look_ahead()
 
     def _forget_modules(self) -> None:
@@ -256,8 +223,8 @@ class Overlay(Layer):
         """Begin to announce this node, and to look for brokers."""
         self.topology.start(incarnation, now)
         self.clients.start(now)
-        self.homes.start(incarnation)
-        self.moves.start(incarnation, now)
+        self.homes.start()
+        self.handoffs.start(incarnation, now)
         self._look_ahead()
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
@@ -274,17 +241,17 @@ class Overlay(Layer):
                     self._inbox.receive(copy, to_all=to_all)
         return self.consumers.receive(copies)
 
-    def _announced(self, item: Broker, copy: Copy, now: int) -> None:
+    def _announced(self, item: items.Broker, copy: Copy, now: int) -> None:
         self.topology.announced(item, copy.descriptor, copy.hops, now)
         if (info := self.topology.brokers.get(copy.descriptor.node)) is not None:
             self.homes.announced(info, now)
 
-    def _receive_topology(self, item: TopologyItem, copy: Copy, now: int) -> None:
+    def _receive_topology(self, item: items.Topology, copy: Copy, now: int) -> None:
         if self.topology.receive(item, copy.descriptor.node, now):
             self.channel.publish(Propagated(copy.descriptor.node, now))
 
-    def _report(self, item: Report, author: NodeId, now: int) -> bool:
-        found = self.clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
+    def _report(self, item: items.Report, author: NodeId, now: int) -> bool:
+        found = self.clients.table.at(author, items.Role.CONSUMER, item.channel, item.subscription)
         if found is None or not found.seated:
             return False
         near = NodeId(item.candidate), item.hops, item.home_hops
@@ -295,26 +262,9 @@ class Overlay(Layer):
         self.channel.publish(NearestBroker(*consumer, *near, now, item.placed, share, others))
         return True
 
-    def _detour(self, item: Detour, author: NodeId, now: int) -> bool:
+    def _detour(self, item: items.Detour, author: NodeId, now: int) -> bool:
         self._receive_events()  # Those that were passed on already are among the last ones.
-        return self.moves.handle_item(item, author, now)
-
-    def _attach(self, item: Attach, copy: Copy, now: int) -> None:
-        """Add a client, and answer it once that is durable."""
-        descriptor = copy.descriptor
-        order, until_us = (descriptor.incarnation, descriptor.sequence), self._holdings.own_time(descriptor.ends_us)
-        origin = descriptor.wire if descriptor.wire_bytes <= ORIGIN_BYTES_MAX else b""
-        refusal = self.moves.attach(Client(descriptor.node, item, order, until_us, origin), now)
-        if item.active and refusal is not None:
-            self._answer(item, descriptor.node, refusal, now)
-
-    def _answer(self, item: Attach, client: NodeId, refusal: Refusal, now: int) -> None:
-        """Inform a client whether this broker accepts it; a client that sends its state is informed on its arrival."""
-        if client == self._node:
-            self.homes.answered(item, refusal, now)
-        elif refusal.reason or not item.adopts:
-            answer = Homed(item.role, item.channel, item.subscription, refusal.reason, detail=refusal.detail)
-            self._answers.append(ITEMS.draft(client, [answer], self.topology.lease_us, withheld=True))
+        return self.handoffs.detour(item, author, now)
 
     def compiled(self, digest: bytes, code: bytes, refusal: str, took_us: int) -> None:
         """Handle a module that the driver compiled, or the reason why that failed."""
@@ -332,8 +282,8 @@ class Overlay(Layer):
             self.homes.expire(now)
         if self.seats.due_us <= now:
             self.seats.expire(now)
-        if self.moves.due_us <= now:
-            self.moves.expire(now)
+        if self.handoffs.due_us <= now:
+            self.handoffs.expire(now)
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
         if self.load.due_us <= now and self.load.expire(now, self.seats.cut_off(self.topology)):
@@ -358,7 +308,7 @@ class Overlay(Layer):
         self.legs.published(copies)
         self.own_modules.published(copies)
         self.seats.published(copies)
-        self.moves.sources.published(copies)
+        self.handoffs.published(copies)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Handle the payload of an event, a checkpoint, or a message with the state of a seat."""
@@ -384,6 +334,7 @@ class Overlay(Layer):
             self.seats.left(copies)
             self.consumers.left(copies)
             self._inbox.left(copies)
+            self.handoffs.left(copies, reason)
             self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
@@ -393,24 +344,16 @@ class Overlay(Layer):
         if not self._stirred and self.due_us > now:
             return ()
         self._inbox.finish()
-        answers, self._answers = self._answers, []
         self.producer.work()
         self._receive_events()
         self._receive_modules(now)
         self.reports.work(now)
-        self.moves.sources.work(now)
-        self.moves.forget_failed()
+        self.handoffs.work(now)
+        self.handoffs.forget_failed()
         self.progress.work()
-        # One part's answer may be another part's question, on the same node.
-        while items := [
-            *self.clients.last_events.pop_items(), *self.seats.pop_items(), *self.producer.pop_items(),
-            *self.moves.outbox.pop_own(),
-        ]:  # fmt: skip
-            answers += self._drafts_of(items)
-        answers += [*self._answers, *self.moves.outbox.drafts()]
-        self._answers = []
+        self._pass_own(now)
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
-        drafts = [*self.topology.drafts(), *self.homes.drafts(), *answers, *results, *self.legs.drafts(now)]
+        drafts = [*self.topology.drafts(), *self._outbox.drafts(), *results, *self.legs.drafts(now)]
         settled, self.legs.settled = self.legs.settled, []
         for copy in settled:
             self.producer.passed(copy)
@@ -431,10 +374,7 @@ class Overlay(Layer):
         self.seats.modules.arrived(arrived)
         if self.seats.modules.settled or self.clients.again_us <= now:
             self.seats.modules.settled = False
-            for client, refusal in self.clients.attach_again(now):
-                self._answer(client.item, client.node, refusal, now)
-        for client, refusal in self.clients.pop_displaced():
-            self._answer(client.item, client.node, refusal, now)
+            self.clients.attach_again(now)
 
     def _receive_events(self) -> None:
         """Give seats the events that arrived."""
@@ -444,16 +384,19 @@ class Overlay(Layer):
             self.clients.last_events.passed(event.node, channel, event_of(event))
             self.seats.arrived(copy, channel)
 
-    def _drafts_of(self, items: Iterable[tuple[NodeId, Item]]) -> list[Draft]:
-        """Return messages to other nodes; items for this node are handled at once."""
-        drafts = []
-        for to, item in items:
-            if to != self._node:
-                drafts.append(ITEMS.draft(to, [item], _ITEM_US))
-            else:
-                self._inbox.handle_own(item, to)
-        self._receive_events()
-        return drafts
+    def _pass_own(self, now: int) -> None:
+        """Process items of this node to itself. The answer of one part may be the question of another."""
+        while True:
+            for to, item in self.clients.last_events.pop_items():
+                self._outbox.add(to, item)
+            if not (own := self._outbox.pop_own()):
+                return
+            for item, payload in own:
+                if isinstance(item, items.Attach):
+                    self.handoffs.attach_own(item, payload, now)
+                else:
+                    self._inbox.handle_own(item, self._node)
+            self._receive_events()
 
     def rows(self, serial: int) -> Rows:
         """Note that rows that were put are in the batch of this number; there are no others."""
@@ -478,7 +421,7 @@ class Overlay(Layer):
             if name.startswith(NUMBERS):
                 self.producer.numbers.reverted(name)
         self.seats.reverted(names)
-        self.moves.sources.reverted(names)
+        self.handoffs.reverted(names)
         copies = [self._holdings.cache.get(each.id) for each in messages if each.node != self._node]
         self.consumers.reverted(names, [copy for copy in copies if copy is not None])
         self._look_ahead()
@@ -488,7 +431,7 @@ class Overlay(Layer):
         self._stirred = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
-            self.consumers.due_us, self.moves.due_us, self.load.due_us, self._ledger.due_us,
+            self.consumers.due_us, self.handoffs.due_us, self.load.due_us, self._ledger.due_us,
         )  # fmt: skip
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from carrypost.config.settings import Overlay
+    from carrypost.overlay.handoffs import Handoffs
     from carrypost.overlay.lanes import Seat
-    from carrypost.overlay.moves import Moves
     from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology
 
@@ -37,7 +37,7 @@ Consumer = tuple[NodeId, str, int]
 class PlacementAdaptor:
     """An adaptor that moves seats upstream, to where the paths of their producers meet, and downstream."""
 
-    def __init__(self, topology: Topology, moves: Moves, seats: Seats, settings: Overlay) -> None:
+    def __init__(self, topology: Topology, moves: Handoffs, seats: Seats, settings: Overlay) -> None:
         self._topology, self._moves, self._seats = topology, moves, seats
         self._load_max = settings.load_max
         self._upstream_ratio = settings.placement_ratio

@@ -25,7 +25,7 @@ from carrypost.model.address import channel_of
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.event_numbers import NUMBERS, event_of, packed
 from carrypost.overlay.event_times import EventTime, before
-from carrypost.overlay.items import CURSORS_MAX, Gone, Item, Past, Progress, Replay, Role, Sent, Start
+from carrypost.overlay.items import CURSORS_MAX, Progress, Replay, Role, Sent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from carrypost.overlay.consumers import Consumers
     from carrypost.overlay.event_numbers import EventNumbers
     from carrypost.overlay.homes import Homes
-    from carrypost.overlay.items import ItemOutbox
+    from carrypost.overlay.items import Outbox
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.topology import Topology
 
@@ -52,10 +52,19 @@ _PAUSE_US = 500_000
 class Producer:
     """The events of one node."""
 
-    def __init__(self, context: HostContext, legs: Legs, homes: Homes, numbers: EventNumbers, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        context: HostContext,
+        legs: Legs,
+        homes: Homes,
+        *,
+        numbers: EventNumbers,
+        ledger: Ledger,
+        outbox: Outbox,
+    ) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._cache = context.holdings.cache
-        self._legs, self._homes, self._ledger = legs, homes, ledger
+        self._legs, self._homes, self._ledger, self._outbox = legs, homes, ledger, outbox
         limits, settings = context.limits, context.settings
         self._replay_max, self._askers_max = limits.replay_events_max, limits.overlay_brokers_max
         self._most = round(settings.cache_messages_max * limits.share_log)
@@ -75,7 +84,6 @@ class Producer:
         self._answered: dict[tuple[NodeId, str], int] = {}
         """Brokers that were answered, by channel, and when they may ask again. Channels without events of this node
         count as one, so that a broker that invents channels is answered no more often, and needs no more room."""
-        self._items: list[tuple[NodeId, Item]] = []
 
     # --- an earlier life -----------------------------------------------------------------------------------
 
@@ -174,7 +182,7 @@ class Producer:
             self._passed[channel] = upto
             self._ledger.put(PASSED + channel.encode(), packed(upto))
 
-    def past(self, item: Past, author: NodeId, now: int) -> bool:
+    def release(self, item: Progress, author: NodeId, now: int) -> bool:
         """Release events that all consumers are past; return False if the author is not this producer's home.
 
         Young events may have consumers that brokers have not heard of yet.
@@ -189,11 +197,6 @@ class Producer:
         return True
 
     # --- replays -------------------------------------------------------------------------------------------
-
-    def pop_items(self) -> list[tuple[NodeId, Item]]:
-        """Return the items for brokers, once."""
-        items, self._items = self._items, []
-        return items
 
     def replay(self, item: Replay, broker: NodeId, now: int) -> None:
         """Send missing events to a broker again, as many as it may get at a time; report which are gone.
@@ -210,25 +213,21 @@ class Producer:
             self._answered = {each: until_us for each, until_us in self._answered.items() if until_us > now}
         self._answered[asker] = now + _PAUSE_US
         after, upto = item.after, min(item.upto, last)
-        if item.upto > last:
-            self._send(broker, Sent(item.channel, ((self._node, last),)))
+        known = ((self._node, last),) if item.upto > last else ()
         if item.since_us:
             here = [EventTime(number, copy.descriptor.created_us) for number, copy in log.items()]
-            after = before([*here, *self.numbers.times(item.channel)], item.since_us, last)
-            upto = last
-            self._send(broker, Start(item.channel, item.since_us, after))
+            after, upto = before([*here, *self.numbers.times(item.channel)], item.since_us, last), last
         wanted = sorted(number for number in log if after < number <= upto)[: self._replay_max]
-        if gone := _between([after, *wanted] if wanted else [after, upto + 1]):
-            self._send(broker, Gone(item.channel, tuple(gone[:CURSORS_MAX])))
+        gone = _between([after, *wanted] if wanted else [after, upto + 1])[:CURSORS_MAX]
+        if known or item.since_us or gone:
+            start = (item.since_us, after) if item.since_us else (0, 0)
+            self._outbox.add(broker, Sent(item.channel, known, *start, tuple(gone)))
         on_way = self._legs.on_way(broker) if wanted else set()
         for number in [each for each in wanted if log[each].descriptor.wire not in on_way]:
             try:
                 self._legs.send(log[number], [broker], item.channel)
             except LocalError:
                 return  # It is not known as a broker any more.
-
-    def _send(self, broker: NodeId, item: Start | Gone | Sent) -> None:
-        self._items.append((broker, item))
 
 
 def _between(numbers: Sequence[int]) -> list[tuple[int, int]]:
@@ -244,7 +243,7 @@ def _between(numbers: Sequence[int]) -> list[tuple[int, int]]:
 # state, those after the last result that it accepted. So a consumer reports its progress to its
 # home (`Progress`), every `EVERY` results: to a new home, or one that was restarted, that of all
 # producers, else of those whose events came since. The home reports the least of all its seats to
-# the homes of producers (`Past`). These report to each producer the least of all brokers that have
+# the homes of producers. These report to each producer the least of all brokers that have
 # seats of the channel, by their rosters. A broker that has not reported holds up the rest. Nothing
 # of this is stored: after a restart less is known, and events are kept longer.
 
@@ -277,7 +276,7 @@ class ConsumerProgress:
         context: HostContext,
         topology: Topology,
         clients: ClientManager,
-        outbox: ItemOutbox,
+        outbox: Outbox,
         *,
         consumers: Consumers,
         producer: Producer,
@@ -307,9 +306,13 @@ class ConsumerProgress:
                 now = self._reports[each.destination] = _Report(number, home, 0 if info is None else info.boot, cursors)
                 known = report.cursors if (report.home, report.boot) == (now.home, now.boot) else {}
                 for page in _pages({to: last for to, last in cursors.items() if known.get(to) != last}):
-                    self._outbox.add(home, Progress(each.row.channel, each.number, page))
+                    self._outbox.add(home, Progress(each.row.channel, page, each.number))
 
-    def progress(self, item: Progress, author: NodeId, _now: int) -> bool:
+    def receive(self, item: Progress, author: NodeId, now: int) -> bool:
+        """Process the progress of consumers; return False if the author may not report it."""
+        return self._of_one(item, author) if item.subscription else self._of_all(item, author, now)
+
+    def _of_one(self, item: Progress, author: NodeId) -> bool:
         """Process the progress of a consumer; return False if it has no seat here."""
         client = self._clients.table.at(author, Role.CONSUMER, item.channel, item.subscription)
         if client is None or not client.seated:
@@ -323,12 +326,12 @@ class ConsumerProgress:
             homes = [prefix for prefix, served in self._rosters.serving(item.channel).items() if served.producers]
             for home in filter(None, map(self._broker, homes)):
                 for page in _pages(news):
-                    self._outbox.add(home, Past(item.channel, page))
+                    self._outbox.add(home, Progress(item.channel, page))
         return True
 
-    def past(self, item: Past, author: NodeId, now: int) -> bool:
+    def _of_all(self, item: Progress, author: NodeId, now: int) -> bool:
         """Process the least progress of a broker's seats, or of all; return False if the author may not report it."""
-        freed = self._producer.past(item, author, now)
+        freed = self._producer.release(item, author, now)
         serving = self._rosters.serving(item.channel)
         served = serving.get(node_prefix(author))
         producers = [
@@ -345,7 +348,7 @@ class ConsumerProgress:
         least = _least([of.get(prefix, {}) for prefix in with_seats])
         own = {str(producer): least[producer] for producer in producers if producer in least}
         for producer, number in self._news(self._freed, item.channel, own).items():
-            self._outbox.add(NodeId(producer), Past(item.channel, ((producer, number),)))
+            self._outbox.add(NodeId(producer), Progress(item.channel, ((producer, number),)))
         return True
 
     def _news(self, reported: dict[str, Cursors], channel: str, now: Mapping[str, int]) -> Cursors:

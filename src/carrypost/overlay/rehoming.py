@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.overlay.candidates import Candidates
+    from carrypost.overlay.handoffs import Handoffs
     from carrypost.overlay.load import Load
-    from carrypost.overlay.moves import Moves
     from carrypost.overlay.notices import NearestBroker
     from carrypost.overlay.topology import Topology
 
 
 class Rehoming:
-    """Moves of seats from this broker to those that the rules prefer (`choose_home`)."""
+    """Handoffs of seats from this broker to those that the rules prefer (`choose_home`)."""
 
-    def __init__(self, topology: Topology, load: Load, candidates: Candidates, moves: Moves) -> None:
+    def __init__(self, topology: Topology, load: Load, candidates: Candidates, moves: Handoffs) -> None:
         self._topology, self._load, self._candidates, self._moves = topology, load, candidates, moves
 
     def try_moves(self, notices: Sequence[NearestBroker]) -> None:

@@ -11,7 +11,7 @@
 #     5  source                         processes events up to those numbers
 #     6  destination                    keeps the events that come
 #     7  source -> destination          State: the modulator's state, the cursors, the last result
-#     8  destination                    processes what it kept; Homed to the consumer, Seated to the source
+#     8  destination                    processes what it kept; Homed to the consumer, which leaves the source
 #
 # A destination that has other seats of the channel gets its events in any case. Then `Ready` has
 # the numbers of step 4: those of the last events that came before the destination kept them for the
@@ -42,8 +42,8 @@
 #    left behind has at most one epoch more than the consumer knew, and an adoption, which adds two,
 #    is above all of them.
 #
-# Read on in `sources` and `destinations` (the actions), `detours` (the homes' part), `consumer`
-# (epochs) and `adoption`.
+# Read on in `handoffs` (the actions of both sides), `detours` (the homes' part) and `consumers`
+# (epochs).
 
 from __future__ import annotations
 
@@ -69,43 +69,25 @@ class Action(enum.Enum):
     HANDOFF = "Handoff"
     """To the destination."""
     READY = "Ready"
-    """To the source."""
-    REFUSE = "refusal"
-    """`Ready` with a refusal, to the source."""
+    """To the source: the client is listed, and events for its seat are kept."""
     MOVING = "Moving"
     """To the consumer."""
     DETOUR = "Detour"
     """To the homes of producers that have not answered."""
     DETOUR_BACK = "Detour back"
-    """To all homes of producers: the source stays."""
+    """To all homes of producers that were asked, and to the destination: the seat stays."""
     STATE = "State"
     """To the destination."""
     HOMED = "Homed"
     """To the consumer."""
-    SEATED = "Seated"
-    """To the source."""
-    ABORT = "Abort"
-    """To the destination."""
     NOTE_REFUSAL = "note the refusal"
     """The broker is not offered seats for a while."""
     STOP_AT_LAST = "stop at the last events"
     """Process the events of each producer up to the number that its home named; for a lost home up to those here."""
-    RESUME = "resume"
-    """Process all events again, also those after the last ones."""
-    PASS_ON = "pass on results"  # noqa: S105 - no password
-    """Leave results that the consumer has not confirmed to travel by themselves."""
     SUSPEND = "work no more"
-    """Keep a copy of the seat, and process nothing."""
-    ADMIT = "list the client"
-    """Enter the client, and open lanes for its events."""
-    BUFFER = "keep events"
-    """Keep events in lanes, within their bounds; those without room are replayed later."""
+    """Keep a copy of the seat, and process nothing. Results are messages, and travel by themselves."""
     LOAD = "load the state"
-    """Make the modulator, with state and cursors."""
-    REPEAT = "repeat the runs mutely"
-    """Have the events that the consumer accepted since its checkpoint replayed, and process them in that order."""
-    WORK = "work"
-    """Process events in lanes by number, and ask for those that are missing."""
+    """Make the modulator, with state and cursors, and process the events that were kept."""
     FORGET = "forget"
     """Drop the seat, or what was kept for it."""
 
@@ -141,9 +123,8 @@ class SourceInput(enum.Enum):
     """From the last home; or the last one that had not answered is lost."""
     DRAINED = "drained"
     """Every lane is at its last event."""
-    SEATED = "Seated"
     ELSEWHERE = "elsewhere"
-    """The consumer confirms results to another seat."""
+    """The consumer leaves, because another seat counts for it."""
     DESTINATION_LOST = "destination lost"
     TIMEOUT = "timeout"
     """The state lasted too long (`SOURCE_STAYS`)."""
@@ -167,13 +148,9 @@ class DestinationInput(enum.Enum):
     """Inputs of the destination of a relocation."""
 
     HANDOFF = "Handoff"
-    """A `Handoff` that passed all checks: origin, trust, limits, load, modulator."""
-    UNFIT_HANDOFF = "unfit Handoff"
-    """A `Handoff` that failed a check."""
-    EVENT = "event"
+    """A `Handoff` that passed all checks: origin, trust, limits, load, modulator. Others are refused by `Ready`."""
     STATE = "State"
-    ABORT = "Abort"
-    ADOPT = "Adopt"
+    DETOUR_BACK = "Detour back"
     CONFIRMED = "confirmed"
     """The consumer names this seat."""
     ELSEWHERE = "elsewhere"
@@ -188,7 +165,7 @@ _Input = TypeVar("_Input", SourceInput, DestinationInput)
 Actions = tuple[Action, ...]
 
 
-class Step(NamedTuple, Generic[_State]):
+class Transition(NamedTuple, Generic[_State]):
     """A row of a table: the actions, and the state that follows."""
 
     actions: Actions
@@ -196,84 +173,70 @@ class Step(NamedTuple, Generic[_State]):
 
 
 _S, _M, _A = SourceState, SourceInput, Action
-_LEAVE = (_A.STATE, _A.PASS_ON, _A.SUSPEND)
-SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
+_LEAVE = (_A.STATE, _A.SUSPEND)
+SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Transition[SourceState]] = {
     # A seat that has nothing under way ignores everything except the wish to move: late answers to
     # an earlier relocation must not start a new one.
-    (_S.SEATED, _M.MIGRATE): Step((_A.HANDOFF,), _S.OFFERED),
-    (_S.SEATED, _M.RESTART): Step((), _S.SEATED),
-    (_S.OFFERED, _M.READY): Step((_A.MOVING, _A.DETOUR), _S.DETOURING),
-    (_S.OFFERED, _M.REFUSED): Step((_A.NOTE_REFUSAL,), _S.SEATED),
-    (_S.OFFERED, _M.DESTINATION_LOST): Step((_A.NOTE_REFUSAL,), _S.SEATED),
-    (_S.OFFERED, _M.TIMEOUT): Step((_A.NOTE_REFUSAL,), _S.SEATED),
-    (_S.OFFERED, _M.RESTART): Step((), _S.SEATED),
+    (_S.SEATED, _M.MIGRATE): Transition((_A.HANDOFF,), _S.OFFERED),
+    (_S.SEATED, _M.RESTART): Transition((), _S.SEATED),
+    (_S.OFFERED, _M.READY): Transition((_A.MOVING, _A.DETOUR), _S.DETOURING),
+    (_S.OFFERED, _M.REFUSED): Transition((_A.NOTE_REFUSAL,), _S.SEATED),
+    (_S.OFFERED, _M.DESTINATION_LOST): Transition((_A.NOTE_REFUSAL,), _S.SEATED),
+    (_S.OFFERED, _M.TIMEOUT): Transition((_A.NOTE_REFUSAL,), _S.SEATED),
+    (_S.OFFERED, _M.RESTART): Transition((), _S.SEATED),
     # A repeated answer of one home is no progress, and no fault.
-    (_S.DETOURING, _M.DETOURED): Step((), _S.DETOURING),
+    (_S.DETOURING, _M.DETOURED): Transition((), _S.DETOURING),
     # The order matters: the homes detour new events first, so that none falls between the last
     # event of the source and the first of the destination.
-    (_S.DETOURING, _M.ALL_DETOURED): Step((_A.STOP_AT_LAST,), _S.DRAINING),
+    (_S.DETOURING, _M.ALL_DETOURED): Transition((_A.STOP_AT_LAST,), _S.DRAINING),
     # Nothing was sent that could not be taken back. The homes are asked to send everything to the
     # source alone again.
-    (_S.DETOURING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.ABORT), _S.SEATED),
+    (_S.DETOURING, _M.DESTINATION_LOST): Transition((_A.DETOUR_BACK,), _S.SEATED),
     # Homes that do not answer count as lost: the new seat asks their producers for the rest. If the
     # seat stayed, one of them would keep all seats of its channel where they are.
-    (_S.DETOURING, _M.TIMEOUT): Step((_A.STOP_AT_LAST,), _S.DRAINING),
-    (_S.DETOURING, _M.RESTART): Step((), _S.SEATED),
-    (_S.DRAINING, _M.DRAINED): Step(_LEAVE, _S.MOVED),
+    (_S.DETOURING, _M.TIMEOUT): Transition((_A.STOP_AT_LAST,), _S.DRAINING),
+    (_S.DETOURING, _M.RESTART): Transition((), _S.SEATED),
+    (_S.DRAINING, _M.DRAINED): Transition(_LEAVE, _S.MOVED),
     # With the cursors as they are: the new seat asks for the rest.
-    (_S.DRAINING, _M.TIMEOUT): Step(_LEAVE, _S.MOVED),
-    (_S.DRAINING, _M.DESTINATION_LOST): Step((_A.DETOUR_BACK, _A.RESUME), _S.SEATED),
-    (_S.DRAINING, _M.RESTART): Step((), _S.SEATED),
-    # Three ways to learn that the move is over: the destination says so, the consumer names another
-    # seat, or neither reports anything for so long that the consumer has had another broker adopt
-    # the seat.
-    (_S.MOVED, _M.SEATED): Step((_A.FORGET,), _S.GONE),
-    (_S.MOVED, _M.ELSEWHERE): Step((_A.FORGET,), _S.GONE),
-    (_S.MOVED, _M.TIMEOUT): Step((_A.FORGET,), _S.GONE),
+    (_S.DRAINING, _M.TIMEOUT): Transition(_LEAVE, _S.MOVED),
+    (_S.DRAINING, _M.DESTINATION_LOST): Transition((_A.DETOUR_BACK,), _S.SEATED),
+    (_S.DRAINING, _M.RESTART): Transition((), _S.SEATED),
+    # Two ways to learn that the move is over: the consumer leaves, or it reports nothing for so long
+    # that it has had another broker adopt the seat, or is out of reach.
+    (_S.MOVED, _M.ELSEWHERE): Transition((_A.FORGET,), _S.GONE),
+    (_S.MOVED, _M.TIMEOUT): Transition((_A.FORGET,), _S.GONE),
     # One that worked again would give results of the same numbers as the new seat, of other events.
-    (_S.MOVED, _M.RESTART): Step((_A.STATE,), _S.MOVED),
+    (_S.MOVED, _M.RESTART): Transition((_A.STATE,), _S.MOVED),
 }
 """The source of a relocation that detours events."""
-SHORT_SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Step[SourceState]] = {
+SHORT_SOURCE_TABLE: Mapping[tuple[SourceState, SourceInput], Transition[SourceState]] = {
     **{key: step for key, step in SOURCE_TABLE.items() if key[0] not in {_S.DETOURING, _S.DRAINING}},
-    (_S.OFFERED, _M.READY): Step((_A.MOVING, *_LEAVE), _S.MOVED),
+    (_S.OFFERED, _M.READY): Transition((_A.MOVING, *_LEAVE), _S.MOVED),
 }
 """The source of a relocation that leaves out steps 3 to 6."""
 SOURCE_REPEATS = {_S.OFFERED: _A.HANDOFF, _S.DETOURING: _A.DETOUR, _S.MOVED: _A.STATE}
 """Action that is repeated as long as a state lasts."""
 
 _D, _N = DestinationState, DestinationInput
-DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Step[DestinationState]] = {
-    (_D.ABSENT, _N.HANDOFF): Step((_A.ADMIT, _A.READY), _D.EXPECTING),
-    # Checked before admission, and answered: a source without an answer would wait for its whole
-    # patience.
-    (_D.ABSENT, _N.UNFIT_HANDOFF): Step((_A.REFUSE,), _D.ABSENT),
-    (_D.ABSENT, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
-    (_D.ABSENT, _N.RESTART): Step((), _D.ABSENT),
-    (_D.EXPECTING, _N.HANDOFF): Step((_A.READY,), _D.EXPECTING),
-    (_D.EXPECTING, _N.EVENT): Step((_A.BUFFER,), _D.EXPECTING),
-    (_D.EXPECTING, _N.STATE): Step((_A.LOAD, _A.HOMED, _A.SEATED, _A.WORK), _D.SEATED),
-    (_D.EXPECTING, _N.ABORT): Step((_A.FORGET,), _D.ABSENT),
-    (_D.EXPECTING, _N.TIMEOUT): Step((_A.FORGET,), _D.ABSENT),
-    (_D.EXPECTING, _N.ADOPT): Step((_A.LOAD, _A.REPEAT, _A.HOMED, _A.WORK), _D.SEATED),
+DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Transition[DestinationState]] = {
+    (_D.ABSENT, _N.HANDOFF): Transition((_A.READY,), _D.EXPECTING),
+    (_D.EXPECTING, _N.HANDOFF): Transition((_A.READY,), _D.EXPECTING),
+    (_D.EXPECTING, _N.STATE): Transition((_A.LOAD, _A.HOMED), _D.SEATED),
+    (_D.EXPECTING, _N.DETOUR_BACK): Transition((_A.FORGET,), _D.ABSENT),
+    (_D.EXPECTING, _N.ELSEWHERE): Transition((_A.FORGET,), _D.ABSENT),
+    (_D.EXPECTING, _N.TIMEOUT): Transition((_A.FORGET,), _D.ABSENT),
     # Events that were kept are gone with the memory of the process. The source repeats its offer,
     # or gives up.
-    (_D.EXPECTING, _N.RESTART): Step((_A.FORGET,), _D.ABSENT),
-    # `Seated` was lost: say it again. The state itself is not loaded twice.
-    (_D.SEATED, _N.STATE): Step((_A.SEATED,), _D.SEATED),
-    (_D.SEATED, _N.ADOPT): Step((_A.HOMED,), _D.SEATED),
-    (_D.SEATED, _N.CONFIRMED): Step((), _D.CONFIRMED),
-    (_D.SEATED, _N.ELSEWHERE): Step((_A.FORGET,), _D.ABSENT),
+    (_D.EXPECTING, _N.RESTART): Transition((_A.FORGET,), _D.ABSENT),
+    # The source was restarted. The state is not loaded twice.
+    (_D.SEATED, _N.STATE): Transition((), _D.SEATED),
+    (_D.SEATED, _N.CONFIRMED): Transition((), _D.CONFIRMED),
+    (_D.SEATED, _N.ELSEWHERE): Transition((), _D.ABSENT),
     # The consumer may have missed `Homed`, and waits for results of a home that it does not know
     # yet.
-    (_D.SEATED, _N.RESTART): Step((_A.HOMED, _A.WORK), _D.SEATED),
-    (_D.CONFIRMED, _N.STATE): Step((_A.SEATED,), _D.CONFIRMED),
-    (_D.CONFIRMED, _N.ADOPT): Step((_A.HOMED,), _D.CONFIRMED),
-    (_D.CONFIRMED, _N.CONFIRMED): Step((), _D.CONFIRMED),
-    (_D.CONFIRMED, _N.ELSEWHERE): Step((_A.FORGET,), _D.ABSENT),
-    (_D.CONFIRMED, _N.RESTART): Step((_A.WORK,), _D.CONFIRMED),
+    (_D.SEATED, _N.RESTART): Transition((_A.HOMED,), _D.SEATED),
 }
-"""The destination of a relocation, or of an adoption."""
+"""The destination of a relocation."""
 DESTINATION_REPEATS = {_D.SEATED: _A.HOMED}
 """As `SOURCE_REPEATS`. The consumer accepts `Homed` only after `Moving`, which may arrive later."""
 
@@ -287,7 +250,7 @@ class Variant(NamedTuple):
     """True: no event is lost. False: steps 3 to 6 are left out, and the new seat asks for nothing that it missed."""
 
     @property
-    def source_table(self) -> Mapping[tuple[SourceState, SourceInput], Step[SourceState]]:
+    def source_table(self) -> Mapping[tuple[SourceState, SourceInput], Transition[SourceState]]:
         """The table of its source."""
         return SOURCE_TABLE if self.detours else SHORT_SOURCE_TABLE
 
@@ -344,7 +307,7 @@ class _Side(Generic[_State, _Input]):
     """One side of a relocation: its state, the time at which that ends, and the action repeated until then."""
 
     _timeout: _Input
-    _table: Mapping[tuple[_State, _Input], Step[_State]]
+    _table: Mapping[tuple[_State, _Input], Transition[_State]]
     _stays: Mapping[_State, Stay]
     _repeats: Mapping[_State, Action]
 
@@ -409,7 +372,7 @@ class Source(_Side[SourceState, SourceInput]):
         return self.state in {SourceState.SEATED, SourceState.GONE}
 
     def answered(self, author: NodeId, what: SourceInput, now: int) -> Actions | None:
-        """Process the destination's answer: READY by way of `ready`, REFUSED or SEATED."""
+        """Process the destination's answer: READY by way of `ready`, or REFUSED."""
         return self.handle(what, now) if author == self.to else None
 
     def ready(
@@ -456,7 +419,7 @@ class Source(_Side[SourceState, SourceInput]):
 
 
 class Destination(_Side[DestinationState, DestinationInput]):
-    """The destination of one relocation, or of an adoption."""
+    """The destination of one relocation."""
 
     _timeout, _table = DestinationInput.TIMEOUT, DESTINATION_TABLE
     _stays, _repeats = DESTINATION_STAYS, DESTINATION_REPEATS
@@ -465,6 +428,11 @@ class Destination(_Side[DestinationState, DestinationInput]):
         """Begin without a seat; `seated`: with one that the consumer had not confirmed before a restart."""
         super().__init__(handoff, DestinationState.SEATED if seated else DestinationState.ABSENT, patience, now)
 
+    @property
+    def is_over(self) -> bool:
+        """True if the consumer has confirmed the seat, or it is not here."""
+        return self.state in {DestinationState.ABSENT, DestinationState.CONFIRMED}
+
     def handle_source(self, author: NodeId, what: DestinationInput, now: int) -> Actions | None:
-        """Process an item of the source: HANDOFF, UNFIT_HANDOFF, STATE or ABORT."""
+        """Process an item of the source: HANDOFF, STATE or DETOUR_BACK."""
         return self.handle(what, now) if author == self.handoff.source else None

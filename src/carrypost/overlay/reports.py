@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.model.ids import node_prefix
-from carrypost.overlay.items import Gone, Sent, Start
+from carrypost.overlay.items import Sent
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
@@ -33,12 +33,12 @@ class Reports:
         self._version = 0
         """Version of all rosters when they were last compared with the reports that wait."""
 
-    def handle_item(self, item: Start | Gone | Sent, author: NodeId, now: int) -> None:
+    def handle_item(self, item: Sent, author: NodeId, now: int) -> None:
         """Process what producers, and homes of producers, report about their events."""
         listed = self._listed(item.channel, author)
         self._seats.handle_item(item, author, listed=listed)
-        others = isinstance(item, Sent) and sum(producer != author for producer, _ in item.last)
-        if isinstance(item, Sent) and others > listed and author in self._topology.brokers:
+        others = sum(producer != author for producer, _ in item.last)
+        if others > listed and author in self._topology.brokers:
             waiting = sum(each == author for each, _ in self._waiting)
             if waiting < _WAITING_MAX:
                 self._waiting[author, item] = now + self._gap_us

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId
-    from carrypost.overlay.items import Gone, Item, Sent, Start
+    from carrypost.overlay.items import Outbox, Sent
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.load import Load
     from carrypost.overlay.modulators.modulator import Instance, Meter
@@ -90,7 +90,14 @@ class Seats:
     """The seats of one broker, those that come and those that leave included."""
 
     def __init__(
-        self, context: HostContext, legs: Legs, rows: RevertingRows, load: Load, meter: Meter | None = None
+        self,
+        context: HostContext,
+        legs: Legs,
+        rows: RevertingRows,
+        load: Load,
+        *,
+        outbox: Outbox,
+        meter: Meter | None = None,
     ) -> None:
         self._outputs = context.outputs
         self._seats: dict[bytes, Seat] = {}
@@ -103,11 +110,11 @@ class Seats:
         self.last_fault = ""
         """Error of the last seat that failed, for people; empty if none did."""
         self._rows, self.monitor, self._meter = SeatRows(rows), load, meter
-        self.modules = Modules(context, legs)
+        self.modules = Modules(context, legs, outbox)
         self._budget = ComputeBudget(context.limits, context.settings.overlay.capacity, meter)
         self._holdings = context.holdings
         self._node, self._in_reach = context.node, context.links.in_reach
-        self._gaps = Gaps(context, legs)
+        self._gaps = Gaps(context, legs, outbox)
         self._leaving: dict[tuple[str, int], Seat] = {}
         """Seats whose results were passed to the host to publish, by destination and number."""
         self._speed = context.settings.overlay.speed
@@ -223,7 +230,7 @@ class Seats:
         if self._gaps.enter(seat, copy):
             self.monitor.arrived(name_of(seat.client), seat.processing.event_us, self._holdings.now_us)
 
-    def handle_item(self, item: Start | Gone | Sent, author: NodeId, *, listed: int) -> None:
+    def handle_item(self, item: Sent, author: NodeId, *, listed: int) -> None:
         """Process what producers, and homes of producers, report about events; `listed`: producers of such a home."""
         for seat in self._of(item.channel):
             self._run(seat, self._gaps.handle_item, seat, item, author, listed=listed)
@@ -248,10 +255,6 @@ class Seats:
         for copy in self._gaps.here(seat, waiting, now):
             self._enter(seat, copy)
         self._gaps.expire(seat, now)
-
-    def pop_items(self) -> list[tuple[NodeId, Item]]:
-        """Return the items for producers, once."""
-        return self._gaps.pop_items() + self.modules.pop_items()
 
     # --- processing ----------------------------------------------------------------------------------------
 
@@ -358,8 +361,7 @@ class Seats:
 
     def _asks(self, seat: Seat) -> bool:
         """Return True if the modulator decides which results wait, because the consumer cannot be reached."""
-        client = seat.client.node
-        return seat.processing.has_keep and client != self._node and client not in self._in_reach
+        return seat.processing.has_keep and seat.client.node not in {self._node, *self._in_reach}
 
     def _process(self, seat: Seat, copy: Copy, now: int) -> list[Draft]:
         payload = self._payloads.get(copy.id) if seat.processing.reads_payload else b""
@@ -379,9 +381,8 @@ class Seats:
             step = processing.step(seat.row, copy, payload, seat.destination, self._holdings.date_us, age_us=age_us)
         seat.reading = None
         if step.fault:
-            client = seat.client
-            channel = client.item.channel
-            self._outputs.emit(ModulatorFault(client.node, channel, event.node, event_of(event), step.fault))
+            to = seat.client.node, seat.client.item.channel
+            self._outputs.emit(ModulatorFault(*to, event.node, event_of(event), step.fault))
         if step.waits:
             processing.revert(seat.row)
             seat.keep_us, seat.after_us = now + max((age_us or 0) // _AGING, _LOOK_US), now + _LOOK_US

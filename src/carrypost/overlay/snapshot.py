@@ -1,6 +1,6 @@
 """Snapshots: the state of a seat as it travels, as the payload of a message.
 
-A checkpoint of a seat has one for its consumer, `State` one for the broker that the seat moves to, and `Adopt` one for
+A checkpoint of a seat has one for its consumer, `State` one for the broker that the seat moves to, and `Attach` one for
 the broker that takes over a seat whose home is lost. The last one also names the events that the consumer accepted
 since its checkpoint, in their order, for the new home to process again without results.
 

@@ -24,7 +24,7 @@ from carrypost.events import LayerEvent, PayloadWanted
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
-from carrypost.overlay.items import Item, ModuleWanted
+from carrypost.overlay.items import ModuleWanted, Outbox
 from carrypost.overlay.modulators import programs
 
 if TYPE_CHECKING:
@@ -85,17 +85,16 @@ class _Entry(msgspec.Struct, eq=False):
 class Modules:
     """The modules of one broker."""
 
-    def __init__(self, context: HostContext, legs: Legs) -> None:
+    def __init__(self, context: HostContext, legs: Legs, outbox: Outbox) -> None:
         overlay, self._limits = context.settings.overlay, context.limits
         self._allowed, self._authors = overlay.modulators, frozenset(overlay.authors)
         if overlay.broker and self._allowed != "named":
             programs.is_installed()  # Importing wasmtime takes 80 ms: too long for when the first client comes.
-        self._outputs, self._legs = context.outputs, legs
+        self._outputs, self._legs, self._outbox = context.outputs, legs, outbox
         self._entries: dict[bytes, _Entry] = {}
         """Modules by digest, in the order of their last use."""
         self._spent_us: dict[NodeId, int] = {}
         """Time that was spent on compiling modules of a node; the node with the least is next."""
-        self._items: list[tuple[NodeId, Item]] = []
         self.settled = False
         """True if a program became ready or was refused since this was last set to False."""
 
@@ -117,7 +116,7 @@ class Modules:
             raise LocalError(entry.refusal)
         if entry.state is _State.WANTED and entry.ask_us <= now:
             entry.client, entry.ask_us = client, now + _ASK_US
-            self._items.append((client, ModuleWanted(modulator.digest)))
+            self._outbox.add(client, ModuleWanted(modulator.digest))
         return entry.program
 
     def _check(self, client: NodeId) -> None:
@@ -150,11 +149,6 @@ class Modules:
             raise LocalError(f"this broker has {self._limits.modules_max} modules at work (limits.modules_max)")
         if (copy := self._entries.pop(idle[0]).copy) is not None:
             self._legs.release(copy)
-
-    def pop_items(self) -> list[tuple[NodeId, Item]]:
-        """Return the items for clients, once."""
-        items, self._items = self._items, []
-        return items
 
     # --- arrival -------------------------------------------------------------------------------------------
 
