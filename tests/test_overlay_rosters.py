@@ -224,7 +224,7 @@ def test_a_broker_that_missed_a_roster_asks_the_one_that_announced_it() -> None:
         play.attach("x", CONSUMER)
         play.net.advance(3)
         rows = host.overlay._overlay.topology.rosters  # noqa: SLF001
-        rows.forget(node_prefix(play.net.host("A").node))
+        rows.table.remove(node_prefix(play.net.host("A").node))
         assert play.serving("C") == {}
         play.net.advance(90)
         assert play.serving("C") == {"A": (0, 1)}, "nobody looks, and nothing changes"

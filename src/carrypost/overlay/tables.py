@@ -20,7 +20,7 @@ from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Versioned, first_versio
 from carrypost.overlay.items import Attach, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from carrypost.config import Settings
@@ -115,11 +115,18 @@ class Brokers:
 
 
 class TopologyTable(Generic[Row]):
-    """The BTT: the latest entry, or the latest roster, of every broker, this one included."""
+    """The BTT: the latest entry, or the latest roster, of every broker, this one included.
+
+    Each broker writes its own, alone, with versions that rise. It travels from broker to broker. A broker outbids what
+    others say in its name.
+    """
 
     def __init__(self, own: bytes, most: int) -> None:
         self._own, self._most = own, most
         self._entries: dict[bytes, Row] = {}
+        self._own_version = 0
+        self._changed: dict[bytes, set[NodeId]] = {}
+        """What neighbours have to get, and the brokers that sent it and need not."""
         self.version = 0
         """Counter that grows with every change."""
         self.digest = 0
@@ -157,9 +164,51 @@ class TopologyTable(Generic[Row]):
         return True
 
     def remove(self, prefix: bytes) -> None:
-        """Forget the entry of a broker."""
-        self.digest ^= self._entries.pop(prefix).fingerprint
-        self.version += 1
+        """Forget the entry of a broker; idempotent."""
+        if (entry := self._entries.pop(prefix, None)) is not None:
+            self.digest ^= entry.fingerprint
+            self.version += 1
+            self._changed.pop(prefix, None)
+
+    def start(self, incarnation: int) -> None:
+        """Begin the versions of this incarnation."""
+        self._own_version = first_version(incarnation)
+
+    def write(self, make: Callable[[int], Row], brokers: Brokers) -> None:
+        """Write the own entry; `make` returns it with a version."""
+        self._own_version = next_version(self._own_version)
+        self.put(make(self._own_version), brokers)
+        self._changed[self._own] = set()
+
+    def outbid(self, entry: Row) -> bool:
+        """Return True if the own entry has to be written again: this one is of an earlier life, or forged."""
+        own = self._entries.get(self._own)
+        later = is_later(entry.version, self._own_version)
+        if later:
+            self._own_version = entry.version
+        return later or (own is not None and entry.version == own.version and entry != own)
+
+    def enter(self, entry: Row, author: NodeId, brokers: Brokers) -> str | None:
+        """Enter what a broker sent about another one; return None if it is news, else why it is refused, or nothing."""
+        if self.put(entry, brokers):
+            self._changed[entry.prefix] = {author}
+            return None
+        known = self._entries.get(entry.prefix)
+        if known is not None and known.version == entry.version and entry.prefix in self._changed:
+            self._changed[entry.prefix].add(author)
+        return "brokers" if known is None else "" if known.version == entry.version else "overlay-old"
+
+    def changed_for(self, knowing: Collection[NodeId]) -> list[Row]:
+        """Return what changed since it was sent, except what one of these brokers sent."""
+        return [self._entries[prefix] for prefix, sent_by in self._changed.items() if sent_by.isdisjoint(knowing)]
+
+    def mark_sent(self) -> None:
+        """Note that all neighbours were informed."""
+        self._changed = {}
+
+    def later(self, known: Mapping[bytes, int]) -> list[Row]:
+        """Return what a broker with these versions lacks."""
+        return [each for each in self if each.prefix not in known or is_later(each.version, known[each.prefix])]
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):
@@ -382,9 +431,6 @@ class Rosters:
         self._own, self._brokers, self._outputs = own, brokers, outputs
         self._channels_max = min(channels_max, CHANNELS_MAX)
         self.table = TopologyTable[Roster](own, brokers_max)
-        self._version = 0
-        self._changed: dict[bytes, set[NodeId]] = {}
-        """Rosters for neighbours, and the brokers that sent each and need not get it."""
         self._news: set[bytes] = set()
         """Brokers that may have new seats since the last `pop_news`."""
         self._wanted: dict[NodeId, int] = {}
@@ -409,10 +455,6 @@ class Rosters:
         """Time at which `asking` has something."""
         return min(self._wanted.values(), default=NEVER)
 
-    def start(self, incarnation: int) -> None:
-        """Begin the versions of this incarnation."""
-        self._version = first_version(incarnation)
-
     def serving(self, channel: str) -> dict[bytes, Served]:
         """Return the brokers that have clients of a channel, by four bytes each."""
         name = channel_hash(channel)
@@ -433,16 +475,14 @@ class Rosters:
         return True
 
     def _put(self, channels: Mapping[bytes, Served]) -> None:
-        self._version = next_version(self._version)
-        roster, before = Roster(self._own, self._version, channels), self.table.get(self._own)
-        self.table.put(roster, self._brokers)
-        self._note(roster, before, set())
+        before = self.table.get(self._own)
+        self.table.write(lambda version: Roster(self._own, version, channels), self._brokers)
+        self._note(self.table.get(self._own), before)
 
-    def _note(self, roster: Roster, before: Roster | None, sent_by: set[NodeId]) -> None:
-        """Note a roster that was entered for neighbours; `before`: the one that was here."""
-        self._changed[roster.prefix] = sent_by
+    def _note(self, roster: Roster | None, before: Roster | None) -> None:
+        """Note a roster that was entered; `before`: the one that was here."""
         # Seats may also have come and gone in versions that were not seen here.
-        if (
+        if roster is not None and (
             before is None
             or roster.version != next_version(before.version)
             or not roster.seated <= before.seated
@@ -454,51 +494,24 @@ class Rosters:
         news, self._news = self._news, set()
         return news
 
-    # --- sending -------------------------------------------------------------------------------------------
-
-    def changed_for(self, knowing: Collection[NodeId]) -> list[Roster]:
-        """Return the rosters that changed since they were sent, except those that one of these brokers sent."""
-        found = [self.table.get(prefix) for prefix, sent_by in self._changed.items() if sent_by.isdisjoint(knowing)]
-        return [each for each in found if each is not None]
-
-    def mark_sent(self) -> None:
-        """Note that all neighbours were informed."""
-        self._changed = {}
-
-    def later(self, known: Mapping[bytes, int]) -> list[Roster]:
-        """Return the rosters that a broker with these versions lacks."""
-        return [
-            each for each in self.table
-            if each.prefix not in known or is_later(each.version, known[each.prefix])
-        ]  # fmt: skip
-
     # --- hearing -------------------------------------------------------------------------------------------
 
     def enter(self, roster: Roster, author: NodeId) -> bool:
         """Process a roster that a broker sent, its own or another's; return True if neighbours have to be informed."""
         known = self.table.get(roster.prefix)
         if roster.prefix == self._own:
-            forged = known is not None and roster.version == known.version and roster != known
-            if known is not None and not forged and not is_later(roster.version, self._version):
+            if not self.table.outbid(roster) and known is not None:
                 return False
-            if is_later(roster.version, self._version):
-                self._version = roster.version  # It is of an earlier life, or a lie: outbid it.
             self._put({} if known is None else known.channels)
             return True
         # Bounded here, too: the broker that wrote it may have a higher limit, or obey none.
-        if len(roster.channels) > self._channels_max:
-            self._outputs.refuse("rosters", author)
-            return False
-        if self.table.put(roster, self._brokers):
-            self._note(roster, known, {author})
-            return True
-        if known is None:
-            self._outputs.refuse("rosters", author)
-        elif known.version == roster.version and roster.prefix in self._changed:
-            self._changed[roster.prefix].add(author)
-        elif known.version != roster.version:
-            self._outputs.refuse("overlay-old", author)
-        return False
+        too_long = len(roster.channels) > self._channels_max
+        refusal = "brokers" if too_long else self.table.enter(roster, author, self._brokers)
+        if refusal:
+            self._outputs.refuse("rosters" if refusal == "brokers" else refusal, author)
+        elif refusal is None:
+            self._note(roster, known)
+        return refusal is None
 
     def announced(self, info: BrokerInfo, ask_us: int) -> None:
         """Note the version that a broker announced. If it does not come by itself, the broker is asked for it."""
@@ -517,12 +530,6 @@ class Rosters:
                     found.append(node)
         return found
 
-    def forget(self, prefix: bytes) -> None:
-        """Drop the roster of a broker that is gone."""
-        if self.table.get(prefix) is not None:
-            self.table.remove(prefix)
-            self._changed.pop(prefix, None)
-
     def drop_strangers(self) -> None:
         """Drop the rosters of brokers that had not announced themselves here at the last call either."""
         strange = {each.prefix for each in self.table if each.prefix != self._own} - {
@@ -531,7 +538,7 @@ class Rosters:
         # At the second call only. A roster often arrives before the announcement of its broker, as
         # it is passed on at once.
         for prefix in sorted(strange & self._strange):
-            self.forget(prefix)
+            self.table.remove(prefix)
         self._strange = strange
 
 

@@ -157,7 +157,7 @@ class Topology:
         """Begin to announce this node and to look for others, if it is a broker."""
         if self._settings.broker:
             self._version = first_version(incarnation)
-            self.rosters.start(incarnation)
+            self.rosters.table.start(incarnation)
             self._announce_us, self.look_us = now, now + _FIRST_US
             self._learning_us = now + self._update_us
 
@@ -194,7 +194,7 @@ class Topology:
     def _forget(self, prefix: bytes, node: NodeId) -> None:
         if self.table.get(prefix) is not None:
             self.table.remove(prefix)
-        self.rosters.forget(prefix)
+        self.rosters.table.remove(prefix)
         self._changed.pop(prefix, None)
         self._differing.pop(node, None)
         self._answered.pop(node, None)
@@ -392,9 +392,9 @@ class Topology:
         """Send neighbours changed rosters, except those that they got from the same broker as this one."""
         self._rosters_us = NEVER
         for node in self.hearers:
-            if changed := self.rosters.changed_for({node, *self._sources(node)}):
+            if changed := self.rosters.table.changed_for({node, *self._sources(node)}):
                 self._send(node, None, changed)
-        self.rosters.mark_sent()
+        self.rosters.table.mark_sent()
 
     def _sources(self, node: NodeId) -> list[NodeId]:
         """Return the brokers that list one as their neighbour, and so send it what they send to this one."""
@@ -445,7 +445,7 @@ class Topology:
                 each for each in self.table
                 if each.prefix not in asked or is_later(each.version, asked[each.prefix])
             ]  # fmt: skip
-            lacking = [] if asked_rosters is None else self.rosters.later(asked_rosters)
+            lacking = [] if asked_rosters is None else self.rosters.table.later(asked_rosters)
             if later or lacking:
                 self._send(author, later or None, lacking)
             elif self._lacks(asked):
