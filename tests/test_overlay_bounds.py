@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.channels import World
+from tests.channels import OVERLAY, World
 
 from carrypost.config import Limits
 from carrypost.events import Event, Published
@@ -340,7 +340,30 @@ def test_the_sums_of_what_a_home_reports_can_always_be_stored() -> None:
             producers = tuple(f"m{page}-{at}" for at in range(RUNS_MAX))
             runs = tuple((at, 0, TIME_US_MAX) for at in range(RUNS_MAX))
             covers = Covers(1, page + 1, producers, runs, TIME_US_MAX, faults=TIME_US_MAX, busy_us=TIME_US_MAX)
-            assert consumers.coverage.count(found, covers)
+            assert consumers.coverage.count(found, covers, 1)
             consumers.coverage.lose(found, NodeId("p"), TIME_US_MAX)
         row = decode(encode(found.row))
         assert {row.events, row.faults, row.busy_us, row.discarded, row.lost} == {TIME_US_MAX}
+
+
+# --- cursors that consumers forget -------------------------------------------------------------------------
+
+
+def test_events_of_a_producer_that_a_consumer_forgot_do_not_come_again_from_another_home() -> None:
+    world = World("ABpqrs")
+    with world.net as net:
+        net.add("y", overlay=OVERLAY | {"broker": False}, limits={"clients_max": 3})
+        world.begin("AB pA qA rA sA pB qB rB sB yA yB", "y")
+        for node in "pqrs":
+            world.emit(node)
+            net.advance(2)
+        (found,) = net.host("y").overlay._overlay.consumers  # noqa: SLF001
+        assert list(found.row.cursors) == [net.host(each).node for each in "qrs"]
+        (home,) = net.overlay("y").homes.values()
+        net.kill(home)
+        net.advance(30)
+        for node in "ps":
+            world.emit(node)
+            net.advance(5)
+        net.advance(60)
+        assert world.seen("results/y/1") == {"p": [1, 2], "q": [1], "r": [1], "s": [1, 2]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.histories import Histories
 
 from carrypost.journal import Journal, Key, Value
 from carrypost.overlay.processing import PART_BYTES, SeatRow, SeatRows
@@ -87,3 +88,26 @@ def test_of_a_large_state_only_the_parts_that_changed_are_written() -> None:
     found = disk.restarted()
     assert found is not None
     assert found.state == state
+
+
+def test_a_row_that_cannot_be_read_closes_its_seat_and_no_other_when_the_broker_starts() -> None:
+    world = Histories("ABpyz")
+    world.failed = []
+    with world.net as net:
+        world.begin("AB pA pB yA zA yB zB", "yz")
+        world.emit("p")
+        net.advance(5)
+        net.kill("A")
+        disk = net._driver("A").store._disk  # noqa: SLF001 - a disk that has lost bits
+        (key, *_) = [key for key in sorted(disk) if key[0] == "overlay" and key[1].startswith(b"S")]
+        disk[key] = b"\xc1"
+        net.restart("A")
+        net.advance(20)
+        assert [node for node, _ in world.failed] == ["A"]
+        assert net.host("A").overlay.view().failed == 1
+        for _ in range(4):
+            world.emit("p")
+            net.advance(5)
+        world.settle()
+        assert world.wrong() == []
+        assert world.lost == []

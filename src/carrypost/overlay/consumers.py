@@ -72,7 +72,8 @@ class SubscriptionRow(msgspec.Struct, array_like=True):
 
     channel: str
     since_us: int
-    """Time of the subscription."""
+    """Time from which on events of producers without a cursor count: that of the subscription, or of the last result of
+    a producer whose cursor was forgotten."""
     epoch: int
     number: int = 0
     """Number of the last result that was accepted."""
@@ -134,6 +135,8 @@ class Subscription:
         """Time before which nothing is accepted."""
         self.unwritten = False
         """True if its row was in no batch that could be written."""
+        self.sent_us: dict[str, int] = {}
+        """By producer with a cursor: time of the last result of its events in this life, by the clock of its author."""
 
     @property
     def key(self) -> tuple[Role, str, int]:
@@ -149,6 +152,21 @@ class Subscription:
     def checkpoint_name(self) -> bytes:
         """Name of the row with the last checkpoint."""
         return self.name + _CHECKPOINT
+
+    def attach(self, *, renews: bool) -> Attach:
+        """Return the request to its home; `renews`: to one that has its seat, and so the cursors."""
+        row = self.row
+        # A list of all producers with every renewal would grow with consumers times producers.
+        cursors = () if renews else tuple(list(row.cursors.items())[-CURSORS_MAX:])
+        item = Attach(
+            *self.key, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
+            modulator=row.modulator, relocation=row.relocation, adopts=row.adopting,
+        )  # fmt: skip
+        return shortened(item)
+
+    def disowns(self, epoch: int) -> bool:
+        """Return True if a seat of this epoch does not count, and cannot: only the next one may begin unannounced."""
+        return epoch not in self.row.holders and epoch != self.row.epoch + 1
 
 
 # --- kept checkpoints --------------------------------------------------------------------------------------
@@ -240,13 +258,14 @@ class Coverage:
     """Events that the accepted results of one node cover, and those that are missing."""
 
     def __init__(self, context: HostContext) -> None:
-        self._limits, self._outputs = context.limits, context.outputs
+        self._limits, self._outputs, self._holdings = context.limits, context.outputs, context.holdings
         self.missed = 0
         """Events that were missing, since the start."""
 
-    def count(self, found: Subscription, covers: Covers) -> bool:
-        """Advance the cursors by the events of a result. Returns False if the consumer has all of them already."""
+    def count(self, found: Subscription, covers: Covers, sent_us: int) -> bool:
+        """Advance the cursors by the events of a result of this time; return False if the consumer has all of them."""
         named, row = nodes(covers.producers), found.row
+        found.sent_us |= dict.fromkeys(named, sent_us)
         new = not covers.runs
         for at, after, upto in covers.runs:
             cursor = row.cursors.setdefault(named[at], after)
@@ -276,7 +295,12 @@ class Coverage:
         """Enforce the bounds: a home could send results that name ever more producers, or events."""
         row = found.row
         while len(row.cursors) > self._limits.clients_max:
-            del row.cursors[next(iter(row.cursors))]
+            forgotten = next(iter(row.cursors))
+            del row.cursors[forgotten]
+            # A new home would ask that producer for all events since then, which the program has.
+            # Not later than now: the clock of another node may be wrong, or lie.
+            sent_us = found.sent_us.pop(forgotten, None) or min(found.sent_us.values())
+            row.since_us = max(row.since_us, min(sent_us + 1, self._holdings.date_us))
             self._outputs.refuse("lanes", row.home or "")
         if len(row.repeats) > self._limits.runs_max:
             row.keeps, row.repeats = False, []
@@ -376,51 +400,26 @@ class Consumers:
             )
         return found
 
-    def attach(self, channel: str, number: int, *, renews: bool = False) -> Attach:
-        """Return the request to the home of a subscription; `renews`: to one that has its seat, and so the cursors."""
-        row = self._open[address.results(self._node, str(number))].row
-        # A list of all producers with every renewal would grow with consumers times producers.
-        cursors = () if renews else tuple(list(row.cursors.items())[-CURSORS_MAX:])
-        item = Attach(
-            Role.CONSUMER, channel, number, epoch=row.epoch, number=row.number, since_us=row.since_us, cursors=cursors,
-            modulator=row.modulator, relocation=row.relocation, adopts=row.adopting,
-        )  # fmt: skip
-        return shortened(item)
+    def at(self, number: int) -> Subscription | None:
+        """Return a subscription by its number."""
+        return self._open.get(address.results(self._node, str(number)))
 
-    def adoption(self, number: int) -> Snapshot | None:
-        """Return the state with which a new home of a subscription begins; None if the home needs none."""
-        found = self._open[address.results(self._node, str(number))]
-        return self.kept.adoption(found) if found.row.adopting else None
-
-    def adopted(self, number: int, epoch: int) -> None:
+    def adopted(self, found: Subscription, epoch: int) -> None:
         """Note that the home has the state."""
-        found = self._open.get(address.results(self._node, str(number)))
-        if found is not None and found.row.adopting and found.row.epoch == epoch:
+        if found.row.adopting and found.row.epoch == epoch:
             found.row.adopting = False
             self._rows.put(found.name, encode(found.row))
 
-    def is_adopting(self, number: int) -> bool:
-        """Return True until the home has the state."""
-        found = self._open.get(address.results(self._node, str(number)))
-        return found is not None and found.row.adopting
-
-    def asks(self, number: int, broker: NodeId) -> None:
+    def ask(self, found: Subscription, broker: NodeId) -> None:
         """Accept only results of this broker from now on; in a new epoch, if it was another one."""
-        found = self._open.get(address.results(self._node, str(number)))
-        if found is not None and found.row.home != broker:
+        if found.row.home != broker:
             before, found.row.home = found.row.home, broker
             self._begin_epoch(found, change=before is not None)
 
-    def begin_epoch(self, number: int) -> None:
+    def begin_epoch(self, found: Subscription) -> None:
         """Begin a new epoch, because the home does not have the seat any more: the home needs its state."""
-        found = self._open.get(address.results(self._node, str(number)))
-        if found is not None and not found.row.adopting:
+        if not found.row.adopting:
             self._begin_epoch(found, adopting=True)
-
-    def heard_us(self, number: int) -> int:
-        """Return the time of the last result of the home of a subscription."""
-        found = self._open.get(address.results(self._node, str(number)))
-        return 0 if found is None else found.heard_us
 
     def _begin_epoch(self, found: Subscription, *, change: bool = True, adopting: bool = False) -> None:
         """Close all epochs, and begin one that no seat has yet; `adopting`: with a state in any case."""
@@ -441,7 +440,7 @@ class Consumers:
 
     def moving(self, item: Moving, author: NodeId) -> bool:
         """Note the broker that will hold the next epoch; return False if the author is not the present home."""
-        found = self._open.get(address.results(self._node, str(item.subscription)))
+        found = self.at(item.subscription)
         if found is None or found.row.home != author or found.row.epoch != item.epoch:
             return False
         found.row.hold(item.epoch + 1, NodeId(item.to))
@@ -453,25 +452,14 @@ class Consumers:
             self._enter(found, copy)
         return True
 
-    def moved(self, number: int, broker: NodeId, epoch: int) -> bool:
+    def moved(self, found: Subscription, broker: NodeId, epoch: int) -> bool:
         """Change the home to the broker that the seat moved to; return False if it does not hold its epoch."""
-        found = self._open.get(address.results(self._node, str(number)))
-        if found is None or found.row.holders.get(epoch) != broker or epoch < found.row.epoch:
+        if found.row.holders.get(epoch) != broker or epoch < found.row.epoch:
             return False
         if epoch > found.row.epoch:
             found.row.epoch, found.row.home = epoch, broker
             self._rows.put(found.name, encode(found.row))
         return True
-
-    def epoch(self, number: int) -> int:
-        """Return the present epoch of a subscription; 0 if there is none."""
-        found = self._open.get(address.results(self._node, str(number)))
-        return 0 if found is None else found.row.epoch
-
-    def disowns(self, number: int, epoch: int) -> bool:
-        """Return True if a seat of this epoch does not count, and cannot: only the next one may begin unannounced."""
-        found = self._open.get(address.results(self._node, str(number)))
-        return found is not None and epoch not in found.row.holders and epoch != found.row.epoch + 1
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -544,7 +532,7 @@ class Consumers:
             if covers.mute and last.descriptor.size and not self.kept.has_read(last):
                 found.after_us = now + _AGAIN_US
                 break
-            new = self.coverage.count(found, covers)
+            new = self.coverage.count(found, covers, last.descriptor.original.created_us)
             found.row.adopting = found.row.adopting and covers.epoch < found.row.epoch
             for producer, events in self.kept.keep(found, last, covers).items():
                 self.coverage.lose(found, NodeId(producer), events)

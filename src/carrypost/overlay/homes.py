@@ -192,13 +192,14 @@ class Homes:
             return self._relocated(found, item, author, now)
         if found is None or found.broker != author:
             return False
-        if item.refusal == STATE:
-            self._consumers.begin_epoch(item.subscription)
+        subscription = self._consumers.at(item.subscription)
+        if item.refusal == STATE and subscription is not None:
+            self._consumers.begin_epoch(subscription)
             self.attach_again(found.key, now)
             return True
         found.refusal, found.detail = item.refusal, item.detail
         if not item.refusal:
-            if not self._consumers.is_adopting(item.subscription):
+            if subscription is None or not subscription.row.adopting:
                 self._settle(found, author, now)
         else:
             # Only this client waits, unless the broker has no room for more of its kind. A program
@@ -222,7 +223,7 @@ class Homes:
 
     def _settle(self, client: _Client, broker: NodeId, now: int) -> None:
         client.homed, client.delay_us, client.due_us = True, _FIRST_US, now + self._lease_us // 2
-        client.epoch = self._consumers.epoch(client.key[2])
+        client.epoch = self._epoch(client)
         self._report_home(client, broker)
 
     def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
@@ -231,11 +232,12 @@ class Homes:
         A broker that a seat moved to repeats `Homed` until it gets the confirmation, and does not answer it. A seat
         that does not count may end.
         """
-        if not self._consumers.moved(item.subscription, author, item.epoch):
-            if self._consumers.disowns(item.subscription, item.epoch):
+        found = self._consumers.at(item.subscription)
+        if found is None or not self._consumers.moved(found, author, item.epoch):
+            if found is not None and found.disowns(item.epoch):
                 self._leave(client, author)
             return False
-        self._consumers.adopted(item.subscription, item.epoch)
+        self._consumers.adopted(found, item.epoch)
         if client.broker != author:
             self._move(client, author, now, client.moves_for)
         client.homed, client.epoch = True, item.epoch
@@ -318,8 +320,8 @@ class Homes:
             if nearer is not None and client.homed:
                 self._move(client, nearer, now, events.NEARER)
         else:
-            heard_us = self._consumers.heard_us(client.key[2]) if role is Role.CONSUMER else 0
-            client.lost_us = max(min(client.lost_us, now), heard_us)
+            found = self._consumers.at(client.key[2])
+            client.lost_us = max(min(client.lost_us, now), 0 if found is None else found.heard_us)
             orphaned = now - client.lost_us >= self._orphan_us or not client.homed
             if orphaned and best is not None and not distances[best].unreachable and not self._static:
                 self._move(client, best, now, events.ORPHAN)
@@ -351,22 +353,27 @@ class Homes:
         client.delay_us = min(2 * client.delay_us, self._lease_us // REPEATS)
         info = self._topology.brokers.get(client.broker)
         client.boot = 0 if info is None else info.boot
-        role, channel, subscription = client.key
-        if role is Role.CONSUMER and subscription:
-            self._consumers.asks(subscription, client.broker)
-            renews = client.homed and client.epoch == self._consumers.epoch(subscription)
-            item = self._consumers.attach(channel, subscription, renews=renews)
-        else:
+        role, channel, number = client.key
+        if (found := self._consumers.at(number)) is None:
             nearer = client.reason == events.NEARER and client.reported != client.broker
-            item = Attach(role, channel, number=self._numbers.written(channel), passed_on=nearer)
-        if (snapshot := self._consumers.adoption(subscription) if item.adopts else None) is None:
+            last = self._numbers.written(channel)
+            self._outbox.add(client.broker, Attach(role, channel, number=last, passed_on=nearer))
+            return
+        self._consumers.ask(found, client.broker)
+        item = found.attach(renews=client.homed and client.epoch == found.row.epoch)
+        if item.adopts:  # It is sent again after about half of this time.
+            payload, lifetime_us = packed(self._consumers.kept.adoption(found)), client.delay_us + _BROUGHT_US
+            self._outbox.add(client.broker, item, payload=payload, lifetime_us=lifetime_us)
+        else:
             self._outbox.add(client.broker, item)
-        else:  # It is sent again after about half of this time.
-            lifetime_us = client.delay_us + _BROUGHT_US
-            self._outbox.add(client.broker, item, payload=packed(snapshot), lifetime_us=lifetime_us)
 
     def _leave(self, client: _Client, broker: NodeId) -> None:
-        self._outbox.add(broker, Attach(*client.key, active=False, epoch=self._consumers.epoch(client.key[2])))
+        self._outbox.add(broker, Attach(*client.key, active=False, epoch=self._epoch(client)))
+
+    def _epoch(self, client: _Client) -> int:
+        """Return the epoch of the seat of a consumer; 0 for a producer, and if it is closed."""
+        found = self._consumers.at(client.key[2])
+        return 0 if found is None else found.row.epoch
 
     def _distances(self) -> dict[NodeId, Distance]:
         """Return the distances of the brokers that are known, this node itself included."""

@@ -534,24 +534,25 @@ class Seats:
 
     def open(self, client: Client, processing: Processing) -> None:
         """Open the seat of a consumer with the result of `prepare`, or let it continue where the consumer says."""
-        name, item = name_of(client), client.item
-        seat = self.find(client)
-        is_new = seat is None
-        if seat is None:
-            stored = self._rows.written(name)
-            row = stored or fresh(item)
-            # Later requests do not repeat the cursors, so that a restart would lose them.
-            if stored is None and row.epoch and row.cursors:
-                self._rows.put(name, row)
-            seat = self._add(client, row, processing)
-        self._run(seat, self._resume, seat, client, processing, is_new=is_new)
+        if (seat := self.find(client)) is None:
+            seat = self._add(client, fresh(client.item), processing)
+            self._run(seat, self._restore, seat, name_of(client))
+        if self.find(client) is seat:
+            self._run(seat, self._resume, seat, client, processing)
 
-    def _resume(self, seat: Seat, client: Client, processing: Processing, *, is_new: bool) -> None:
+    def _restore(self, seat: Seat, name: bytes) -> None:
+        """Let a seat continue with what is on disk."""
+        if (stored := self._rows.written(name)) is not None:
+            seat.row = seat.begin = stored
+        elif seat.row.epoch and seat.row.cursors:
+            # Later requests do not repeat the cursors, so that a restart would lose them.
+            self._rows.put(name, seat.row)
+        seat.processing.restore(seat.row.state)
+        self._gaps.expect(seat)
+
+    def _resume(self, seat: Seat, client: Client, processing: Processing) -> None:
         """Let a seat continue as its consumer says."""
         item = client.item
-        if is_new:
-            processing.restore(seat.row.state)
-            self._gaps.expect(seat)
         seat.client = client
         if seat.processing.is_absent and item.modulator == seat.processing.modulator:
             seat.processing = processing
