@@ -59,7 +59,7 @@ class Covers(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, g
     and the number of the last. A run without events means that no event up to its number is missing."""
     discarded: _Count = 0
     """Number of results of these events that the modulator refused to keep."""
-    mute: bool = False
+    empty: bool = False
     """True if the message only covers events that gave no result; it is not delivered to the program."""
     faults: _Count = 0
     """Number of these events for which the modulator failed."""

@@ -529,7 +529,7 @@ class Consumers:
         passed = []
         while found.after_us <= now and (event := self._next(found)):
             last, covers = event[-1]
-            if covers.mute and last.descriptor.size and not self.kept.has_read(last):
+            if covers.empty and last.descriptor.size and not self.kept.has_read(last):
                 found.after_us = now + _AGAIN_US
                 break
             new = self.coverage.count(found, covers, last.descriptor.original.created_us)
@@ -537,7 +537,7 @@ class Consumers:
             for producer, events in self.kept.keep(found, last, covers).items():
                 self.coverage.lose(found, NodeId(producer), events)
             for copy, of in event:
-                if self._accept(found, copy, passes=new and not of.mute):
+                if self._accept(found, copy, passes=new and not of.empty):
                     passed.append(copy)
         if found.row.number > before or not found.held:
             found.missing_us = now if found.held else NEVER
@@ -571,7 +571,7 @@ class Consumers:
             assert headers is not None
             assert headers.covers is not None
             event.append((copy, headers.covers))
-            if headers.covers.runs or headers.covers.mute:
+            if headers.covers.runs or headers.covers.empty:
                 return event
         return []
 

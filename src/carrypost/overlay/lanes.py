@@ -18,7 +18,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.items import Replay
-from carrypost.overlay.processing import advanced, moved
+from carrypost.overlay.processing import with_cursor, without_repeated
 from carrypost.overlay.snapshot import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Seat:
         """The event that is processed next, whose payload is being read."""
         self.booked: Copy | None = None
         """The event that is at work until `after_us`, where nothing measures how long it takes."""
-        self.mute_us = NEVER
+        self.cover_us = NEVER
         """Time at which the consumer is informed of events that gave no result."""
         self.after_us = 0
         """Time before which nothing is processed."""
@@ -224,7 +224,7 @@ class Seat:
         ask_us = min((lane.ask_us for lane in self.lanes.values()), default=NEVER)
         if self.is_idle:
             return ask_us
-        return min(ask_us, max(self.after_us, 0 if self.heads() else min(self.mute_us, self.checkpoint_us)))
+        return min(ask_us, max(self.after_us, 0 if self.heads() else min(self.cover_us, self.checkpoint_us)))
 
     def heads(self) -> list[Copy]:
         """Return the events that can be processed next: one of each producer, or the one that has to be repeated."""
@@ -257,14 +257,14 @@ class Seat:
         if not any(each == producer for each, _, _ in (*reported, *row.repeats)):
             # One run is left for the next event, which a result has to cover, too.
             if len(reported) >= RUNS_MAX - 1:
-                self.mute_us = 0
+                self.cover_us = 0
                 return 0
             reported = [*reported, (producer, before, before)]
         runs = [(max(after, before), min(last, upto)) for each, after, last in row.repeats if each == producer]
         lacking = sum(max(last - after, 0) for after, last in runs)
         lacks = row.lacks | {producer: row.lacks.get(producer, 0) + lacking} if lacking else row.lacks
-        cursors = moved(row.cursors, producer, upto)
-        self.row = advanced(msgspec.structs.replace(row, cursors=cursors, runs=reported, lacks=lacks))
+        cursors = with_cursor(row.cursors, producer, upto)
+        self.row = without_repeated(msgspec.structs.replace(row, cursors=cursors, runs=reported, lacks=lacks))
         return lacking
 
     def is_unsure(self, producer: NodeId, before_us: int) -> bool:
@@ -484,7 +484,7 @@ class Gaps:
         unknown = producer not in seat.row.cursors and item.since_us == seat.since_us
         if unknown and self._lane(seat, producer) is not None:
             seat.row.cursors[producer] = item.before
-            self._advanced(seat, producer)
+            self._cursor_moved(seat, producer)
 
     def _skip(self, seat: Seat, item: Sent, producer: NodeId) -> None:
         """Skip events that their producer does not have any more."""
@@ -501,9 +501,9 @@ class Gaps:
         """Skip events that no node has. Those to repeat are missing in the state: count and report them."""
         if repeated := seat.pass_over(producer, upto):
             self._outputs.refuse("repeats", producer, count=repeated)
-        self._advanced(seat, producer)
+        self._cursor_moved(seat, producer)
 
-    def _advanced(self, seat: Seat, producer: NodeId) -> None:
+    def _cursor_moved(self, seat: Seat, producer: NodeId) -> None:
         """Release events that a cursor passed without processing them."""
         lane = seat.lanes[producer]
         self.room.release_upto(lane, seat.row.cursors[producer])
@@ -541,7 +541,7 @@ class Gaps:
             else:
                 lane.ask_us = now + lane.delay_us
 
-    def here(self, seat: Seat, waiting: WaitingEvents, now: int) -> list[Copy]:
+    def held_by_others(self, seat: Seat, waiting: WaitingEvents, now: int) -> list[Copy]:
         """Return events that a seat would ask producers for now, though other seats of the channel have them.
 
         A producer does not send an event again to a broker that has not acknowledged it, and the broker does that when

@@ -8,7 +8,7 @@ Programs use it by `host.overlay`. A host whose settings do not enable it has no
 # other by ordinary messages, so that an overlay works over partitions without a protocol of its own
 # below.
 #
-# Why `finish` does nearly everything. What arrives only stirs the overlay (`_stirred`). At the end
+# Why `finish` does nearly everything. What arrives is only noted (`_has_work`). At the end
 # of the step parts run in one order, and what one part sends to this same node is received at once,
 # until no part sends anything more. Otherwise a broker that is its own client would need a step,
 # and a batch, for each item that it sends to itself.
@@ -121,7 +121,7 @@ class Overlay(Layer):
         )
         self._interests: dict[str, int] = {}
         """Numbers of the interests in results, by their destinations."""
-        self._stirred = True
+        self._has_work = True
         """True if something happened since the last call of `finish` that it has to process."""
         self._inbox = Inbox(
             context, self.topology, self.legs,
@@ -143,7 +143,7 @@ class Overlay(Layer):
         copy = self._holdings.cache.get(message)
         if copy is None or not copy.here or not copy.whole:
             raise StateError(f"the message {shown(message)} is not here, or not whole: publish it, or wait for it")
-        self._stirred = True
+        self._has_work = True
         self.legs.send(copy, brokers, channel)
 
     # --- a layer -------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Overlay(Layer):
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read messages for overlays. Results pass when it is their turn, all other copies at once."""
-        self._stirred = self._stirred or bool(copies)
+        self._has_work = self._has_work or bool(copies)
         for copy in copies:
             destination = copy.descriptor.destination
             if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
@@ -303,7 +303,7 @@ class Overlay(Layer):
         self.topology.published(copies)
         if not (copies := _lasting(copies)):
             return
-        self._stirred = True
+        self._has_work = True
         self.producer.published(copies)
         self.legs.published(copies)
         self.own_modules.published(copies)
@@ -312,7 +312,7 @@ class Overlay(Layer):
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Handle the payload of an event, a checkpoint, or a message with the state of a seat."""
-        self._stirred = True
+        self._has_work = True
         self.seats.payload_read(copy, payload)
         self.consumers.payload_read(copy, payload)
         self._inbox.payload_read(copy, payload)
@@ -341,7 +341,7 @@ class Overlay(Layer):
         """Return messages to publish, and drop those that were read. Most steps do not concern the overlay."""
         if self.homes.watch(now):
             self._look_ahead()
-        if not self._stirred and self.due_us > now:
+        if not self._has_work and self.due_us > now:
             return ()
         self._inbox.finish()
         self.producer.work()
@@ -358,13 +358,13 @@ class Overlay(Layer):
         for copy in settled:
             self.producer.passed(copy)
         self._look_ahead()
-        self._stirred = False
+        self._has_work = False
         return drafts
 
     def follow_up(self, now: int) -> Sequence[Draft]:
         """Process further events of seats whose results were just published."""
         results = self.seats.work_on(now)
-        if results or self._stirred:
+        if results or self._has_work:
             self._look_ahead()
         return results
 
@@ -405,7 +405,7 @@ class Overlay(Layer):
 
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
-        self._stirred = True
+        self._has_work = True
         self._ledger.durable(serial)
         names, messages = self._rows.durable(serial)
         self.producer.durable(messages)
@@ -428,7 +428,7 @@ class Overlay(Layer):
         return messages
 
     def _look_ahead(self) -> None:
-        self._stirred = True
+        self._has_work = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self.handoffs.due_us, self.load.due_us, self._ledger.due_us,

@@ -2,7 +2,7 @@
 
 A seat without a modulator passes on every event. One with a modulator passes on what that returns: the event itself,
 results instead of it, or nothing. A result covers all events since the result before it, as runs; of several results of
-one event the last one has the runs. Events without a result are covered by a result without content (`Covers.mute`),
+one event the last one has the runs. Events without a result are covered by a result without content (`Covers.empty`),
 before there are too many runs, and if no other result comes for a while. A checkpoint is such a result whose payload is
 a snapshot of the seat.
 
@@ -199,7 +199,7 @@ class Processing:
             discarded, results = len(results), ()
         runs = extended(row.runs, (event.node, number - 1, number))
         after = SeatRow(
-            row.epoch, row.number, moved(row.cursors, event.node, number), state, runs,
+            row.epoch, row.number, with_cursor(row.cursors, event.node, number), state, runs,
             row.faults + bool(fault), row.busy_us + self._busy_us - busy_us, row.begun,
             discarded=row.discarded + discarded, lacks=row.lacks, since_us=row.since_us,
         )  # fmt: skip
@@ -217,7 +217,7 @@ class Processing:
         # A result can name `RUNS_MAX` runs at most. So events that give no results are reported by
         # a result without content before there are too many.
         elif len(runs) >= RUNS_MAX:
-            after, drafts, *_ = self.mute(after, to, lifetime_us, signed=event.signed)
+            after, drafts, *_ = self.empty_result(after, to, lifetime_us, signed=event.signed)
         return Step(after, drafts, fault)
 
     def _keeps(
@@ -239,8 +239,8 @@ class Processing:
         """Process an event whose results the consumer has. Returns the seat after it."""
         event = copy.descriptor.original
         _, state, _ = self._run(event, payload, row.state)
-        cursors = moved(row.cursors, event.node, event_of(event))
-        return advanced(msgspec.structs.replace(row, cursors=cursors, state=state))
+        cursors = with_cursor(row.cursors, event.node, event_of(event))
+        return without_repeated(msgspec.structs.replace(row, cursors=cursors, state=state))
 
     def _run(
         self, event: Descriptor, payload: bytes | Blank, state: bytes
@@ -259,10 +259,10 @@ class Processing:
             return (), state, self.instance.fault
         return tuple(each if isinstance(each, Result) else None for each in found), after, ""
 
-    def mute(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
+    def empty_result(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
         """Return a result that has no content, and covers all events since the last one."""
         after = msgspec.structs.replace(row, number=row.number + 1)
-        headers = Headers(covers=_covers(after, signed=signed, mute=True))
+        headers = Headers(covers=_covers(after, signed=signed, empty=True))
         _next_result(after)
         return Step(after, [self._told(Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True))])
 
@@ -275,7 +275,7 @@ class Processing:
 
     def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
         """Return a result without content whose payload is a snapshot of the seat."""
-        after, (draft,), *_ = self.mute(row, to, lifetime_us, signed=signed)
+        after, (draft,), *_ = self.empty_result(row, to, lifetime_us, signed=signed)
         after.begun, after.lacks = True, {}
         of = digest(self.modulator) if self.has_state else b""
         snapshot = Snapshot(
@@ -284,7 +284,7 @@ class Processing:
         return Step(after, [msgspec.structs.replace(draft, payload=packed(snapshot))])
 
 
-def moved(cursors: Mapping[str, int], producer: str, number: int) -> dict[str, int]:
+def with_cursor(cursors: Mapping[str, int], producer: str, number: int) -> dict[str, int]:
     """Return cursors with one of them moved, which is the last one then."""
     after = dict(cursors)
     after.pop(producer, None)
@@ -306,10 +306,10 @@ def adopted(item: Attach, snapshot: Snapshot) -> SeatRow:
         # Events are not repeated in the order in which producers can be reached, so that each one has a cursor.
         for producer, after, _ in row.repeats:
             row.cursors.setdefault(producer, after)
-    return advanced(row)
+    return without_repeated(row)
 
 
-def advanced(row: SeatRow) -> SeatRow:
+def without_repeated(row: SeatRow) -> SeatRow:
     """Return a seat without those repetitions that its cursors are past, or which the next one begins after."""
     cursors, repeats = row.cursors, row.repeats
     while repeats and repeats[0][2] <= cursors.get(repeats[0][0], 0):
@@ -319,11 +319,11 @@ def advanced(row: SeatRow) -> SeatRow:
     return msgspec.structs.replace(row, cursors=cursors, repeats=repeats)
 
 
-def _covers(row: SeatRow, *, signed: bool, mute: bool = False) -> Covers:
+def _covers(row: SeatRow, *, signed: bool, empty: bool = False) -> Covers:
     names = list(dict.fromkeys(producer for producer, _, _ in row.runs))
     runs = tuple((names.index(producer), after, upto) for producer, after, upto in row.runs)
     nodes = tuple(ids.node_bytes(ids.NodeId(each)) if signed else each for each in names)
-    return Covers(row.epoch, row.number, nodes, runs, row.discarded, mute, row.faults, row.busy_us)
+    return Covers(row.epoch, row.number, nodes, runs, row.discarded, empty, row.faults, row.busy_us)
 
 
 def _next_result(row: SeatRow) -> None:

@@ -254,7 +254,7 @@ Cursors = dict[str, int]
 """Number of the last event that is not needed any more, by producer."""
 
 
-class _Report(NamedTuple):
+class _LastReport(NamedTuple):
     """The last report of a subscription."""
 
     number: int = 0
@@ -265,7 +265,7 @@ class _Report(NamedTuple):
     cursors: Mapping[str, int] = MappingProxyType({})
 
 
-_NOTHING = _Report()
+_NOTHING = _LastReport()
 
 
 class ConsumerProgress:
@@ -284,7 +284,7 @@ class ConsumerProgress:
         self._rosters, self._brokers = topology.rosters, topology.brokers
         self._node, self._most = context.node, context.limits.clients_max
         self._clients, self._outbox, self._consumers, self._producer = clients, outbox, consumers, producer
-        self._reports: dict[str, _Report] = {}
+        self._reports: dict[str, _LastReport] = {}
         """Last reports of this node's subscriptions, by destination."""
         self._of_clients: dict[bytes, Cursors] = {}
         """Progress of consumers that have seats here, by their digests."""
@@ -303,7 +303,9 @@ class ConsumerProgress:
                 open_now = {other.destination for other in self._consumers}
                 self._reports = {to: last for to, last in self._reports.items() if to in open_now}
                 info, cursors = self._brokers.get(home), dict(self._consumers.kept.needed_after(each))
-                now = self._reports[each.destination] = _Report(number, home, 0 if info is None else info.boot, cursors)
+                now = self._reports[each.destination] = _LastReport(
+                    number, home, 0 if info is None else info.boot, cursors
+                )
                 known = report.cursors if (report.home, report.boot) == (now.home, now.boot) else {}
                 for page in _pages({to: last for to, last in cursors.items() if known.get(to) != last}):
                     self._outbox.add(home, Progress(each.row.channel, page, each.number))

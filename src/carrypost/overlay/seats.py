@@ -15,7 +15,7 @@
 # same results come out.
 #
 # What must hold.
-# 1. The row of a seat is replaced only when all results of an event are published (`_took`). Until
+# 1. The row of a seat is replaced only when all results of an event are published (`_advance`). Until
 #    then the event can be processed again.
 # 2. Events leave a lane only when the row that covers them is durable (`durable`).
 # 3. One step processes at most `_STEP_EVENTS_MAX` events. A seat with ten thousand waiting events
@@ -119,7 +119,7 @@ class Seats:
         """Seats whose results were passed to the host to publish, by destination and number."""
         self._speed = context.settings.overlay.speed
         self._settings, self._limits, self._signed = context.settings, context.limits, context.identity.signed
-        self._mute_us = round(context.settings.overlay.checkpoint_s * 1e6)
+        self._cover_us = round(context.settings.overlay.checkpoint_s * 1e6)
         self._event_us = round(context.settings.overlay.event_lifetime_s * 1e6)
         self._payloads: dict[MessageId, bytes | Blank] = {}
         """Payloads that were read in this step."""
@@ -252,7 +252,7 @@ class Seats:
 
     def _expire(self, seat: Seat, waiting: WaitingEvents, now: int) -> None:
         seat.next_us = 0
-        for copy in self._gaps.here(seat, waiting, now):
+        for copy in self._gaps.held_by_others(seat, waiting, now):
             self._enter(seat, copy)
         self._gaps.expire(seat, now)
 
@@ -297,8 +297,8 @@ class Seats:
                 programs.append((seat, copy, len(heads) > 1 or seat.has_next(copy)))
             elif not self._budget.is_over:
                 return self._process(seat, copy, now)
-        elif checkpoint or seat.mute_us <= now:
-            result_of = seat.processing.checkpoint if checkpoint else seat.processing.mute
+        elif checkpoint or seat.cover_us <= now:
+            result_of = seat.processing.checkpoint if checkpoint else seat.processing.empty_result
             step = result_of(seat.row, seat.destination, self._event_us, signed=self._signed)
             return self._leave(seat, step, now)
         return []
@@ -412,8 +412,8 @@ class Seats:
     def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:
         """Publish results, and note the state of the seat after them. Without results it has that state at once."""
         if not step.drafts:
-            seat.mute_us = min(seat.mute_us, now + self._mute_us) if step.row.runs else NEVER
-            self._took(seat, step.row, None)
+            seat.cover_us = min(seat.cover_us, now + self._cover_us) if step.row.runs else NEVER
+            self._advance(seat, step.row, None)
             return []
         seat.after_us = now + _AGAIN_US  # Unless they are published now.
         numbers = range(seat.row.number + 1, step.row.number + 1)
@@ -421,7 +421,7 @@ class Seats:
         self._leaving.update({(seat.destination, number): seat for number in numbers})
         return step.drafts
 
-    def _took(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
+    def _advance(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
         before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
         seat.next_us = 0
         self._rows.put(name_of(seat.client), row, message)
@@ -455,13 +455,13 @@ class Seats:
         leaving.numbers.discard(covers.number)
         nbytes = copy.descriptor.length + copy.descriptor.wire_bytes
         seat.checkpoints.sent(nbytes)
-        if not covers.mute:
+        if not covers.empty:
             seat.flow.sent(nbytes)
         if not leaving.numbers:
-            seat.mute_us, seat.spoke_us = NEVER, self._holdings.now_us
-            if covers.mute and copy.descriptor.size:
+            seat.cover_us, seat.spoke_us = NEVER, self._holdings.now_us
+            if covers.empty and copy.descriptor.size:
                 seat.checkpoints.begin(self._holdings.now_us)
-            self._took(seat, leaving.row, copy.descriptor)
+            self._advance(seat, leaving.row, copy.descriptor)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -612,7 +612,7 @@ class Seats:
         )  # fmt: skip
         seat.row = seat.begin = row
         seat.processing.restore(state)
-        seat.mute_us = self._holdings.now_us + self._mute_us if row.runs else NEVER
+        seat.cover_us = self._holdings.now_us + self._cover_us if row.runs else NEVER
         seat.skips = set() if variant.detours else set(map(NodeId, row.cursors))
         for producer, lane in seat.lanes.items():
             later = [number for number in lane.events if number > row.cursors.get(producer, 0)]
