@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 from benchmarks._direct import Direct
+from carrypost.overlay.modulator import Modulator
+from carrypost.overlay.registry import Event as ChannelEvent
+from carrypost.overlay.registry import Result, modulator
 from tests.loopback import apart
 from tests.nodes import scene
 
@@ -25,9 +28,6 @@ from carrypost.mom.overview import MessagingOverview
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 from carrypost.overlay.events import ModulatorFault
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event as ChannelEvent
-from carrypost.overlay.registry import Result, modulator
 
 WITHIN_S = 30.0
 

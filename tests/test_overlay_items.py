@@ -34,8 +34,7 @@ from carrypost.overlay.relocation import HandoffId
 H = HandoffId(NodeId("A"), 4, 2**24 + 1)
 SAID: list[tuple[Item, list[object]]] = [
     (Homed(Role.CONSUMER, "flood", 1, "moved", 5), ["h", 2, "flood", 1, "moved", 5]),
-    (Report("flood", 1, "B", 1, 255), ["R", "flood", 1, "B", 1, 255]),
-    (Report("flood", 1, "B", 1, 2, others=(("C", 2),)), ["R", "flood", 1, "B", 1, 2, False, [["C", 2]]]),
+    (Report("flood", 1, (("B", 1), ("C", 255)), placed=True), ["R", "flood", 1, [["B", 1], ["C", 255]], True]),
     (Moving("flood", 1, 4, "B"), ["m", "flood", 1, 4, "B", "nearer"]),
     (Handoff(H), ["o", ["A", 4, 2**24 + 1]]),
     (Ready(H, "seats"), ["y", ["A", 4, 2**24 + 1], "seats", None]),

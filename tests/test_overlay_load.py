@@ -12,22 +12,18 @@ from tests.channels import OVERLAY, World
 
 from carrypost.config import Limits, Settings
 from carrypost.config.settings import Overlay
-from carrypost.errors import LocalError
 from carrypost.events import Event
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events
-from carrypost.overlay.alternatives import Alternatives
-from carrypost.overlay.balancing import LoadAdaptor
-from carrypost.overlay.exchanges import Exchanges
-from carrypost.overlay.home_choice import OTHERS_MAX
-from carrypost.overlay.items import Handoff
+from carrypost.overlay.adaptor import LoadChanged, NearestBroker, Notice
+from carrypost.overlay.items import Attach, Handoff, Role
+from carrypost.overlay.lanes import Flow, name_of
 from carrypost.overlay.load import PERCENT_MAX, Load
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.overlay.notices import LoadChanged, NearestBroker, Notice
-from carrypost.overlay.processing import ComputeBudget, Processing
+from carrypost.overlay.placement import HomeBrokerAdaptor
+from carrypost.overlay.processing import ComputeBudget
 from carrypost.overlay.relocation import HandoffId
-from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import Client
 from carrypost.testing import Network, network
 
@@ -73,24 +69,24 @@ def test_a_window_without_work_costs_nothing() -> None:
     assert (found.due_us, found.measured, found._slots) == (NEVER, 0, {})  # noqa: SLF001
 
 
-def test_loads_look_ahead() -> None:
+def test_loads_are_predicted() -> None:
     found = load(capacity=1)
     for second in range(6):
         for name in (X, Y):
             found.arrived(name, 300_000, second * S)
     found.expire(6 * S)
-    assert found.ahead == found.measured == pytest.approx(0.6)
+    assert found.predicted == found.measured == pytest.approx(0.6)
     # One that leaves counts no more, though its work is in the window; one that stays after all does.
     found.leave(X)
-    assert [found.ahead, found.measured] == pytest.approx([0.3, 0.6])
+    assert [found.predicted, found.measured] == pytest.approx([0.3, 0.6])
     found.leave(X, stays=True)
-    assert found.ahead == pytest.approx(0.6)
+    assert found.predicted == pytest.approx(0.6)
     found.remove(Y)
-    assert [found.ahead, found.measured] == pytest.approx([0.3, 0.6])
+    assert [found.predicted, found.measured] == pytest.approx([0.3, 0.6])
     # One that comes counts before its events do, for a window.
     found.add(Y, 6 * S)
     found.expect(Y, 400, 6 * S)
-    assert [found.ahead, found.percent, found.work(Y)] == pytest.approx([0.7, 70, 400])
+    assert [found.predicted, found.percent, found.work(Y)] == pytest.approx([0.7, 70, 400])
     found.expire(11 * S)
     assert found.share(Y) == pytest.approx(0.4)
     found.expire(12 * S)
@@ -283,88 +279,6 @@ def test_a_nearer_broker_with_too_much_work_is_no_home() -> None:
         assert net.overlay("v").homes == {"flood": "A"}
 
 
-def test_a_broker_makes_room_for_a_seat_that_gains_more_than_another_loses() -> None:
-    with scene(capacity=1.0) as net:
-        watchers = [Watcher(), Watcher()]
-        for name, watcher in zip("AB", watchers, strict=True):
-            net.host(name).overlay.add(watcher)
-        net.add("v", overlay=OVERLAY)
-        net.link("v", "B")
-        net.link("x", "B")
-        for node in "xyzv":
-            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
-        emit(net, 15)
-        assert {node: net.overlay(node).homes["flood"] for node in "xyzv"} == {**dict.fromkeys("xyz", "A"), "v": "B"}
-        net.link("v", "A")
-        net.unlink("v", "B")
-        homes: list[tuple[str, str]] = []
-        emit(net, 25, homes)
-        # The path of v becomes shorter by two hops, that of x longer by one. Others would lose two.
-        assert {node: net.overlay(node).homes["flood"] for node in "xyzv"} == {**dict.fromkeys("vyz", "A"), "x": "B"}
-        assert sorted(homes) == [("v", "nearer"), ("x", "load")]
-        assert max(max(watcher.loads) for watcher in watchers) <= 0.9
-        for node in "xyzv":
-            assert [each.payload for each in net.deliveries(node)] == [f"{20 + at}".encode() for at in range(40)]
-
-
-def test_no_seat_makes_room_for_one_that_is_refused_for_its_modulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scene(capacity=1.0) as net:
-        net.add("v", overlay=OVERLAY)
-        net.link("v", "B")
-        net.link("x", "B")
-        for node in "xyzv":
-            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
-        emit(net, 15)
-        prepare = Seats.prepare
-
-        def prepared(self: Seats, client: Client, now: int) -> Processing | None:
-            if client.node == "v":
-                raise LocalError("it is not registered here")
-            return prepare(self, client, now)
-
-        monkeypatch.setattr(Seats, "prepare", prepared)
-        net.link("v", "A")
-        net.unlink("v", "B")
-        homes: list[tuple[str, str]] = []
-        emit(net, 25, homes)
-        assert homes == [], "x could have left for v"
-
-
-def test_another_seat_makes_room_if_the_one_that_loses_least_cannot_move() -> None:
-    with scene(capacity=1.0) as net:
-        net.add("v", overlay=OVERLAY)
-        net.link("v", "B")
-        net.link("x", "B")
-        # The broker's own consumer has no signed request that another broker could accept.
-        for node in "Axzv":
-            net.consume(node, "flood", Modulator.named("synthetic", cost_us=300_000))
-        emit(net, 15)
-        net.link("v", "A")
-        net.unlink("v", "B")
-        emit(net, 25)
-        assert {node: net.overlay(node).homes["flood"] for node in "xzv"} == {"x": "B", "z": "A", "v": "A"}
-
-
-def test_strangers_cannot_cause_a_search_for_room_with_every_message() -> None:
-    searches: list[int] = []
-
-    def search(now: int, *, at_most: bool) -> list[NearestBroker]:
-        assert at_most
-        searches.append(now)
-        return []
-
-    context = SimpleNamespace(settings=SimpleNamespace(overlay=SimpleNamespace(discovery_s=5.0)))
-    alternatives = SimpleNamespace(all=search)
-    candidates = SimpleNamespace(load_of=lambda work, _: work / 1_000)
-    parts: list[Any] = [context, load(), candidates, alternatives]
-    exchanges = Exchanges(*parts)
-    for second in range(20):
-        assert exchanges.options(Handoff(H, 300, 50, 200), second * S) == []
-    assert searches == [0, 5 * S, 10 * S, 15 * S]
-    assert exchanges.options(Handoff(H, 300, 50), 20 * S) == []
-    assert len(searches) == 4, "a plain offer needs no search"
-
-
 def test_the_next_nearest_broker_is_the_home_at_once_if_the_nearest_one_has_too_much_work() -> None:
     with scene(capacity=1.0) as net:
         net.add("C", overlay=OVERLAY | {"broker": True, "capacity": 1.0})
@@ -409,16 +323,13 @@ def test_events_of_other_producers_do_not_put_back_the_one_at_work() -> None:
         assert [each.payload[:1] for each in net.deliveries("x")] == [b"p", b"q"]
 
 
-def test_reports_of_one_consumer_more_than_there_are_seats_push_out_the_oldest() -> None:
-    overlay, limits = SimpleNamespace(discovery_s=5.0), SimpleNamespace(seats_max=2)
+def test_reports_of_more_consumers_than_there_may_be_seats_push_out_the_oldest() -> None:
+    overlay, limits = Overlay(enabled=True), SimpleNamespace(seats_max=2)
     context = SimpleNamespace(settings=SimpleNamespace(overlay=overlay), limits=limits)
-    candidates = SimpleNamespace(load_after=lambda _: 2.0)
-    whole: Any = context
-    alternatives = Alternatives(whole, whole, whole)
-    parts: list[Any] = [SimpleNamespace(load_max=0.9), candidates, alternatives, None]
-    adaptor = LoadAdaptor(*parts)
-    for at in range(20):
-        others = tuple((NodeId(f"b{at}-{other}"), 1) for other in range(OTHERS_MAX))
-        adaptor.process(NearestBroker(NodeId(f"y{at}"), "flood", 1, NodeId("b"), 1, 1, at, others=others))
-    for kept in (alternatives._reports, adaptor._full):  # noqa: SLF001
-        assert [consumer for consumer, *_ in kept] == ["y18"] * (1 + OTHERS_MAX) + ["y19"] * (1 + OTHERS_MAX)
+    clients = [Client(NodeId(f"y{at}"), Attach(Role.CONSUMER, "flood", 1), (1, 1), 0) for at in range(20)]
+    seats = [SimpleNamespace(client=each, flow=Flow()) for each in clients]
+    parts: list[Any] = [context, SimpleNamespace(hops=lambda _: None), load(), seats, None]
+    adaptor = HomeBrokerAdaptor(*parts)
+    for at, client in enumerate(clients):
+        adaptor.process(NearestBroker((client.node, "flood", 1), ((NodeId("b"), 1),), at))
+    assert list(adaptor._reports) == [name_of(each) for each in clients[-2:]]  # noqa: SLF001 - it shows in nothing else

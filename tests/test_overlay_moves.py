@@ -19,7 +19,7 @@ def test_a_seat_follows_its_consumer_with_its_state(security: str) -> None:
         for at in range(60):
             world.emit("pq"[at % 2])
             net.advance(0.5)
-            if at == 20:
+            if at == 18:
                 net.link("y", "C")
                 net.unlink("y", "B")
         net.advance(5)

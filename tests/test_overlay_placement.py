@@ -10,7 +10,7 @@ from tests.relocating import Relocating
 
 from carrypost.overlay.lanes import Flow
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.overlay.placement import last_common
+from carrypost.overlay.placement import share_of
 
 TENTH, ALL = Modulator.named("synthetic", ratio=0.1), Modulator.named("synthetic", ratio=1.0)
 RAIN = random.Random(1).randbytes(4_000)
@@ -18,23 +18,28 @@ RAIN = random.Random(1).randbytes(4_000)
 
 
 @pytest.mark.parametrize(
-    ("paths", "common"),
-    [([], ""), (["N"], "N"), (["NBA"], "A"), (["NBA", "NBD"], "B"), (["NBA", "NB"], "B"), (["NA", "ND", "NAX"], "N")],
-)
-def test_paths_meet_at_the_last_broker_that_all_pass(paths: list[str], common: str) -> None:
-    found = last_common([[broker.encode() for broker in path] for path in paths])
-    assert (found or b"").decode() == common
+    ("ratio", "most", "placed", "share"),
+    [
+        (None, 0.5, True, 1), (0.1, 0.5, False, 0.1), (0.1, 0.05, False, 1), (0.1, None, True, 1), (0.7, 0.5, True, 1),
+        (0.9, 0.5, False, 1), (0.9, 0.5, True, 1.01),
+    ],
+)  # fmt: skip
+def test_hops_after_a_seat_count_by_the_bytes_that_travel_them(
+    ratio: float | None,
+    most: float | None,
+    placed: bool,
+    share: float,
+) -> None:
+    assert share_of(ratio, most, placed=placed) == share
 
 
 def test_a_flow_is_known_after_some_events_and_forgets_old_ones() -> None:
     flow = Flow()
     for _ in range(8):
         assert flow.ratio is None
-        assert flow.share(0.5) == 1
         flow.got(1_000)
         flow.sent(100)
-    assert flow.ratio == flow.share(0.5) == pytest.approx(0.1)
-    assert flow.share(0.05) == flow.share(None) == 1
+    assert flow.ratio == pytest.approx(0.1)
     for _ in range(200):
         flow.got(1_000)
         flow.sent(1_000)

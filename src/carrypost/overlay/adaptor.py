@@ -1,25 +1,66 @@
 """Adaptors: the overlay's reactions to changes, apart from the parts that notice them (OVERLAY §3.5).
 
 Parts of the overlay emit notices to an internal *system channel*. An adaptor subscribes to kinds of notices, and
-processes those by calling the parts. `TopologyAdaptor` keeps the overlay like the network below it. Programs add their
-own with `host.overlay.add`.
+processes those by calling the parts. `TopologyAdaptor` keeps the overlay like the network below it, and
+`placement.HomeBrokerAdaptor` the seats of consumers near these. Programs add their own with `host.overlay.add`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from carrypost.errors import LocalError
-from carrypost.overlay.notices import NOTICES, BrokerLost, NearestBroker, Notice, Propagated, Timer
+from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.gossip.outputs import Outputs
-    from carrypost.overlay.handoffs import Handoffs
     from carrypost.overlay.legs import Legs
-    from carrypost.overlay.rehoming import Rehoming
     from carrypost.overlay.topology import Topology
+
+
+class Timer(NamedTuple):
+    """The time has come to look for neighbours and better places."""
+
+    now_us: int
+
+
+class Propagated(NamedTuple):
+    """Another broker sent news of the overlay."""
+
+    broker: NodeId
+    now_us: int
+
+
+class BrokerLost(NamedTuple):
+    """A broker cannot be reached any more, or did not announce itself again."""
+
+    broker: NodeId
+
+
+class NearestBroker(NamedTuple):
+    """A consumer of this broker is as near to other brokers as to this one, or nearer."""
+
+    consumer: tuple[NodeId, str, int]
+    """Node, channel and subscription."""
+    brokers: tuple[tuple[NodeId, int], ...]
+    """The other brokers, and the hops from the consumer to each; the nearest first."""
+    now_us: int
+    placed: bool = False
+    """True if the seat moved here upstream or downstream (`overlay.placement`)."""
+
+
+class LoadChanged(NamedTuple):
+    """The load of this broker changed, or is too high."""
+
+    load: float
+    """Load as it will be, with seats that come and without those that leave (`Load.predicted`)."""
+    now_us: int
+
+
+Notice = Timer | Propagated | BrokerLost | NearestBroker | LoadChanged
+NOTICES: tuple[type[Notice], ...] = (Timer, Propagated, BrokerLost, NearestBroker, LoadChanged)
 
 
 class Adaptor(Protocol):
@@ -61,17 +102,20 @@ class SystemChannel:
 class TopologyAdaptor:
     """An adaptor that keeps the overlay like the network below it: dynamic broker networks (OVERLAY §2.3)."""
 
-    def __init__(self, topology: Topology, channel: SystemChannel) -> None:
-        self._topology, self._channel = topology, channel
+    def __init__(self, topology: Topology, legs: Legs, channel: SystemChannel) -> None:
+        self._topology, self._legs, self._channel = topology, legs, channel
         self._asks = True
         """True until the first look: a new broker asks others for all entries."""
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Subscribe to looks, and to news from other brokers."""
-        return (Timer, Propagated)
+        """Subscribe to looks, to news from other brokers, and to lost brokers."""
+        return (Timer, Propagated, BrokerLost)
 
     def process(self, notice: Notice) -> None:
-        """Determine the neighbours and send them what changed; in the first period, pass on news at once."""
+        """Determine the neighbours and send them what changed; in the first period, pass on news at once.
+
+        Legs on their way to a lost broker are sent along another path.
+        """
         topology = self._topology
         if isinstance(notice, Timer):
             lost = topology.look(notice.now_us)
@@ -79,39 +123,7 @@ class TopologyAdaptor:
             self._asks = not topology.neighbours
             for broker in lost:
                 self._channel.publish(BrokerLost(broker))
+        elif isinstance(notice, BrokerLost):
+            self._legs.reroute(notice.broker)
         elif isinstance(notice, Propagated) and topology.is_learning(notice.now_us):
             topology.propagate_soon(notice.now_us)
-
-
-class LegAdaptor:
-    """An adaptor that looks for other paths for legs on their way to a broker that is lost."""
-
-    def __init__(self, legs: Legs) -> None:
-        self._legs = legs
-
-    def subscribe(self) -> Collection[type[Notice]]:
-        """Subscribe to lost brokers."""
-        return (BrokerLost,)
-
-    def process(self, notice: Notice) -> None:
-        """Send legs on their way to the lost broker along another path."""
-        if isinstance(notice, BrokerLost):
-            self._legs.reroute(notice.broker)
-
-
-class HomeBrokerAdaptor:
-    """An adaptor that lets seats follow their consumers: opportunistic home brokers (OVERLAY §2.4)."""
-
-    def __init__(self, rehoming: Rehoming, moves: Handoffs) -> None:
-        self._rehoming, self._moves = rehoming, moves
-
-    def subscribe(self) -> Collection[type[Notice]]:
-        """Subscribe to brokers that are nearer to consumers, and to lost brokers."""
-        return (NearestBroker, BrokerLost)
-
-    def process(self, notice: Notice) -> None:
-        """Move a seat to a broker that is a better home; end relocations that wait for a lost broker."""
-        if isinstance(notice, BrokerLost):
-            self._moves.lost(notice.broker)
-        elif isinstance(notice, NearestBroker):
-            self._rehoming.try_moves(notice.each)

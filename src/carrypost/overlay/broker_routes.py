@@ -35,8 +35,8 @@ class Routes:
         self._built: dict[Vicinity | None, tuple[tuple[int, int, int], dict[bytes, Way]]] = {}
         """Ways of legs by the vicinity, and the BRT by None, with the versions of the tables that they are built from.
         """
-        self._others: tuple[tuple[int, int], dict[bytes, Mapping[bytes, Way]]] = (-1, -1), {}
-        """Versions of the tables, and the ways from known brokers that were asked for since."""
+        self._others: tuple[tuple[int, int], dict[bytes, Mapping[bytes, int]]] = (-1, -1), {}
+        """Versions of the tables, and the distances from known brokers that were asked for since."""
 
     def way(self, prefix: bytes) -> Way | None:
         """Return the way to a broker by the BTT alone."""
@@ -61,21 +61,18 @@ class Routes:
             self._built[vicinity] = built, ways
         return ways
 
-    def ways(self, prefix: bytes) -> Mapping[bytes, Way]:
-        """Return the ways from a broker along the overlay to all that it reaches, itself included."""
+    def distances(self, prefix: bytes) -> Mapping[bytes, int]:
+        """Return the hops from a broker along the overlay to all that it reaches, itself included."""
         built = (self._table.version, self._brokers.version)
         if self._others[0] != built:
             self._others = built, {}
         kept = self._others[1]
         if (found := kept.get(prefix)) is None:
-            found = self._search(self._links(None), prefix) | {prefix: Way(0, ())}
+            ways = self._search(self._links(None), prefix)
+            found = {prefix: 0} | {each: way.hops for each, way in ways.items()}
             if prefix == self._own or self._brokers.at(prefix) is not None:
                 kept[prefix] = found
         return found
-
-    def distances(self, prefix: bytes) -> dict[bytes, int]:
-        """Return the hops from a broker along the overlay to all that it reaches."""
-        return {each: way.hops for each, way in self.ways(prefix).items()}
 
     def _search(
         self, links: Mapping[bytes, Mapping[bytes, int]], start: bytes, but: bytes | None = None

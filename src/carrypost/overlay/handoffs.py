@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from carrypost.local.ledger import Ledger
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.detours import Detours
-    from carrypost.overlay.exchanges import Exchanges
     from carrypost.overlay.inbox import Reader
     from carrypost.overlay.items import Outbox
     from carrypost.overlay.rows import RevertingRows
@@ -116,8 +115,6 @@ class _Leaving(msgspec.Struct, eq=False):
     """True if the destination acknowledged that message."""
     refusal: str = ""
     """Reason why the destination refused; empty if it did not."""
-    gain: float = 0.0
-    """Hops by which paths would become shorter, if the destination has to make room."""
 
     def row(self, until_us: int = 0) -> _Row:
         """Return the seat as it is stored."""
@@ -143,22 +140,21 @@ class Handoffs:
         detours: Detours,
         *,
         outbox: Outbox,
-        exchanges: Exchanges,
         rows: RevertingRows,
         ledger: Ledger,
     ) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._settings, self._limits, self._signed = context.settings.overlay, context.limits, context.identity.signed
         self._topology, self._clients, self._seats, self._detours = topology, clients, seats, detours
-        self._outbox, self._exchanges, self._rows, self._ledger = outbox, exchanges, rows, ledger
+        self._outbox, self._rows, self._ledger = outbox, rows, ledger
         self._leaving: dict[bytes, _Leaving] = {}
         """Seats that leave, by digest of the client; at most `handoffs_max`."""
         self._coming: dict[bytes, _Coming] = {}
         """Seats that come, by digest of the client; at most `handoffs_max` expected ones, and one for each seat."""
         self._gone: dict[bytes, _Row] = {}
         """Seats that moved away, the latest last; at most `clients_max`."""
-        self._refused: dict[tuple[NodeId, bool], int] = {}
-        """Brokers that are offered no seats, or none to make room for, and until when; at most two for each broker."""
+        self._refused: dict[NodeId, int] = {}
+        """Brokers that are offered no seats, and until when."""
         self._incarnation = self._counter = 0
         self._lease_us, self._settled_us = topology.lease_us, round(_SETTLED * self._settings.handoff_s * 1e6)
 
@@ -303,13 +299,8 @@ class Handoffs:
 
     # --- seats that leave ----------------------------------------------------------------------------------
 
-    def migrate(
-        self, consumer: tuple[NodeId, str, int], to: NodeId, reason: items.MoveReason, now: int, gain: float = 0.0
-    ) -> bool:
-        """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now.
-
-        `gain`: hops by which paths would become shorter, if the other broker has to make room (`overlay.exchanges`).
-        """
+    def migrate(self, consumer: tuple[NodeId, str, int], to: NodeId, reason: items.MoveReason, now: int) -> bool:
+        """Begin to move the seat of a consumer (node, channel, subscription). Returns False if it stays for now."""
         node, channel, subscription = consumer
         client = self._clients.table.at(node, items.Role.CONSUMER, channel, subscription)
         seat = None if client is None else self._seats.find(client)
@@ -319,7 +310,7 @@ class Handoffs:
         busy = client.digest in self._leaving or client.digest in self._coming
         # A broker that refused is left alone for a while. The reasons for a move persist, and it
         # would be asked again at every look.
-        fits = to != self._node and to in self._topology.brokers and self._refused.get((to, gain > 0), 0) <= now
+        fits = to != self._node and to in self._topology.brokers and self._refused.get(to, 0) <= now
         # Without the consumer's own signed `Attach` the destination could not distinguish a real
         # offer from a forged one, so that such a seat stays. One that has not settled would take an
         # unfinished state along.
@@ -329,7 +320,7 @@ class Handoffs:
         self._counter += 1
         h, variant = HandoffId(self._node, seat.row.epoch, self._counter), VARIANTS[client.item.relocation]
         source = Source(h, to, variant, self._settings, now)
-        leaving = self._leaving[client.digest] = _Leaving(source, client, reason, gain=gain)
+        leaving = self._leaving[client.digest] = _Leaving(source, client, reason)
         self._seats.monitor.leave(name_of(client))
         self._leave(leaving, source.handle(SourceInput.MIGRATE, now))
         return True
@@ -402,7 +393,7 @@ class Handoffs:
         for action in actions or ():
             if action is Action.HANDOFF:
                 work = load.work(name_of(client))
-                offer = items.Handoff(h, work, load.percent_with(work), round(100 * leaving.gain))
+                offer = items.Handoff(h, work, load.percent_with(work))
                 outbox.add(to, offer, origin=client.origin)
             elif action is Action.MOVING:
                 outbox.add(client.node, items.Moving(item.channel, item.subscription, h.epoch, to, leaving.reason))
@@ -425,9 +416,8 @@ class Handoffs:
         if action is Action.NOTE_REFUSAL:
             self._refused = {each: until_us for each, until_us in self._refused.items() if until_us > now}
             # Loads change, and brokers exchange them with every look. Distances change sooner.
-            load_s = self._settings.discovery_s if leaving.gain else self._settings.update_s
-            pause_us = round(load_s * 1e6) if leaving.refusal == LOAD else _REFUSED_US
-            self._refused[source.to, leaving.gain > 0] = now + pause_us
+            pause_us = round(self._settings.update_s * 1e6) if leaving.refusal == LOAD else _REFUSED_US
+            self._refused[source.to] = now + pause_us
         elif action is Action.STOP_AT_LAST:
             self._seats.stop_at(leaving.client, source.last)
         elif action is Action.STATE:
@@ -526,27 +516,15 @@ class Handoffs:
 
     def _expect(self, item: items.Handoff, client: Client, now: int) -> Refusal | None:
         """List the client of a seat that is offered, unless it is refused; return None if its module has to come."""
-        full = self._seats.monitor.refuses(item)
-        options = self._exchanges.options(item, now) if full else []
         if (refusal := self._refusal(item, client, now)) is not None:
             return refusal
-        if full and not options:
-            return Refusal(LOAD)
         # The seat may have left from here a moment ago. Its old copy must be gone before the new
         # one comes.
         self._return(client, now)
-        listed = self._clients.expect(client, now)
-        if listed is not ACCEPTED or not full:
-            return listed
-        for option in options:  # One of them makes room.
-            if self.migrate((option.consumer, option.channel, option.subscription), option.broker, LOAD, now):
-                self._exchanges.begun(option)
-                return ACCEPTED
-        self._clients.forget(client, now)
-        return Refusal(LOAD)
+        return self._clients.expect(client, now)
 
     def _refusal(self, item: items.Handoff, client: Client, now: int) -> Refusal | None:
-        """Return why a seat is refused, apart from load and room for its client; None if it is not.
+        """Return why a seat is refused, apart from room for its client; None if it is not.
 
         A broker could offer a seat by an `Attach` that is not the latest one. A seat that works is left alone then.
         """
@@ -556,7 +534,9 @@ class Handoffs:
         if client.until_us <= now or not newer or (seat is not None and seat.row.epoch > item.h.epoch):
             return Refusal("old")
         expected = sum(each.destination.state is DestinationState.EXPECTING for each in self._coming.values())
-        return Refusal("handoffs") if expected >= self._limits.handoffs_max else None
+        if expected >= self._limits.handoffs_max:
+            return Refusal("handoffs")
+        return Refusal(LOAD) if self._seats.monitor.refuses(item) else None
 
     def _find(self, h: HandoffId) -> _Coming | None:
         self._prune()

@@ -1,6 +1,6 @@
 """Homes: the broker that each client of this node is attached to (OVERLAY §2.2, home broker).
 
-A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.home_choice`), this node
+A client is a producer or a consumer of a channel. Its home is the nearest broker (`overlay.placement`), this node
 itself if it is one. The client asks with `Attach`, again after growing delays until the broker answers, and then before
 its lease ends. It asks another one if the broker refuses, or is not known as a broker any more; and asks anew when
 its home has been restarted.
@@ -21,8 +21,8 @@ from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import NO_ROOM, STATE
 from carrypost.overlay.entries import HOPS_MAX
-from carrypost.overlay.home_choice import FAR, Distance, Monitor, nearest
 from carrypost.overlay.items import ITEMS, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.placement import FAR, Distance, Monitor, nearest
 from carrypost.overlay.snapshot import packed
 from carrypost.overlay.tables import REPEATS
 
@@ -327,14 +327,13 @@ class Homes:
                 self._move(client, best, now, events.ORPHAN)
 
     def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> None:
-        """Inform the home of a consumer of a broker that is as near, or nearer."""
+        """Inform the home of a consumer of brokers that are as near, or nearer."""
         unreachable = home not in distances or distances[home].unreachable
         placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
-        found = None if unreachable else client.monitor.look_for_consumer(home, distances, now)
-        if found is not None and home != self._node:
-            hops, home_hops = min(found.hops, HOPS_MAX), min(found.home_hops, HOPS_MAX)
-            others = () if placed else tuple((node, min(far, HOPS_MAX)) for node, far in found.others)
-            self._outbox.add(home, Report(*client.key[1:], found.candidate, hops, home_hops, placed, others))
+        found = [] if unreachable else client.monitor.look_for_consumer(home, distances, now)
+        if found and home != self._node:
+            brokers = tuple((node, min(hops, HOPS_MAX)) for node, hops in found)
+            self._outbox.add(home, Report(*client.key[1:], brokers, placed))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:
         """Let a client ask another broker, and leave the one that it asked before."""

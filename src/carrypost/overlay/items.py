@@ -26,7 +26,6 @@ from carrypost.model.headers import DESTINATION_MAX, Headers
 from carrypost.model.ids import PREFIX_BYTES, is_node_id
 from carrypost.model.times import TIME_US_MAX
 from carrypost.overlay.entries import DIGEST_BYTES, ENTRIES_BYTES_MAX, HOPS_MAX, STAMPS_BYTES_MAX
-from carrypost.overlay.home_choice import OTHERS_MAX
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.modulators.registry import DIGEST_BYTES as MODULE_DIGEST_BYTES
 from carrypost.overlay.relocation import HandoffId
@@ -45,6 +44,8 @@ DETAIL_MAX = 200
 """Characters of the details of a refusal."""
 REFUSAL_MAX = 16
 """Characters of the word that says why a broker refuses a client."""
+REPORTED_MAX = 4
+"""Most brokers that one report of a consumer lists."""
 ATTACH_BYTES_MAX = 1_600
 """Bytes of an `Attach` with cursors. Together with its signature it fits into a message that passes it on."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
@@ -163,20 +164,14 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag="G", gc=False):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
-    """A broker is at least as near to a consumer of the author as its home, the addressee."""
+    """Brokers are at least as near to a consumer of the author as its home, the addressee."""
 
     channel: _Channel
     subscription: _Count
-    candidate: _Name
-    """The broker."""
-    hops: _Hops
-    """Hops from the consumer to it."""
-    home_hops: _Hops
-    """Hops from the consumer to its home."""
+    brokers: Annotated[tuple[tuple[_Name, _Hops], ...], msgspec.Meta(min_length=1, max_length=REPORTED_MAX)]
+    """The brokers, and the hops from the consumer to each; the nearest first."""
     placed: bool = False
     """True if the seat moved to that home upstream or downstream."""
-    others: Annotated[tuple[tuple[_Name, _Hops], ...], msgspec.Meta(max_length=OTHERS_MAX)] = ()
-    """Brokers that are as near as the home, too, and the hops to them."""
 
 
 class Moving(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):
@@ -199,8 +194,6 @@ class Handoff(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
     """Work that the seat makes, in thousandths of a processor."""
     load: _Count = 0
     """Load of the author in percent, with that work."""
-    gain: _Count = 0
-    """Hundredths of a hop by which paths would become shorter, if the addressee has to make room; 0: it has room."""
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):
@@ -303,7 +296,7 @@ def _nodes(item: Item) -> Iterator[str]:
     if isinstance(item, Moving | Detour):
         yield item.to
     elif isinstance(item, Report):
-        yield from (item.candidate, *(node for node, _ in item.others))
+        yield from (node for node, _ in item.brokers)
     elif isinstance(item, Attach | Progress):
         yield from (node for node, _ in item.cursors)
     elif isinstance(item, Sent | Detoured | Ready):

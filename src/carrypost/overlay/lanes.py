@@ -621,11 +621,6 @@ class Flow:
         """Bytes sent for each byte received; None as long as too few events were processed."""
         return self._sent / self._got if self._events >= _EVENTS_MIN else None
 
-    def share(self, most: float | None) -> float:
-        """Return the ratio if it is known and at most `most`; else 1."""
-        ratio = self.ratio
-        return 1.0 if ratio is None or most is None or ratio > most else ratio
-
 
 # --- checkpoints -------------------------------------------------------------------------------------------
 

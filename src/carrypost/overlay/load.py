@@ -4,9 +4,10 @@ The load is the work that arrived in `load_window_s`, events times the time of o
 `capacity`. So it is above 1 where more arrives than can be done. The window is cut into slots, and ends with the last
 slot that is over: events that come at regular times make a steady load.
 
-Brokers compare loads as they will be (`ahead`). A seat that moves away counts no more. One that comes counts with the
-work that its old broker reported, until it has been here for a whole window. One that gets fewer events because brokers
-with producers are out of reach counts with the work that it had before, until a whole window after these are back.
+Brokers compare loads as they will be (`predicted`). A seat that moves away counts no more. One that comes counts with
+the work that its old broker reported, until it has been here for a whole window. One that gets fewer events because
+brokers with producers are out of reach counts with the work that it had before, until a whole window after these are
+back.
 
 Nodes measure the time of an event. Where nothing measures it, as in emulation, work takes the time that is declared:
 `book` returns the time at which an event is worked off. Then its results leave.
@@ -88,8 +89,8 @@ class Load:
 
     @property
     def percent(self) -> int:
-        """The load that is reported to other brokers: `ahead` in percent."""
-        return min(round(100 * self.ahead), PERCENT_MAX)
+        """The load that is reported to other brokers: `predicted` in percent."""
+        return min(round(100 * self.predicted), PERCENT_MAX)
 
     def add(self, name: bytes, now: int) -> None:
         """Begin to count the work of a seat."""
@@ -124,7 +125,7 @@ class Load:
     # --- loads ---------------------------------------------------------------------------------------------
 
     @property
-    def ahead(self) -> float:
+    def predicted(self) -> float:
         """Load as it will be: with seats that come, and without those that move away."""
         return sum(each.work_us for each in self._shares.values() if not each.leaves) / self._room_us
 
@@ -139,7 +140,7 @@ class Load:
 
     def percent_with(self, work: int) -> int:
         """Return the load in percent, with the work of a seat that moves away."""
-        return min(round(100 * (self.ahead + work / self.power)), PERCENT_MAX)
+        return min(round(100 * (self.predicted + work / self.power)), PERCENT_MAX)
 
     def since_us(self, name: bytes) -> int:
         """Return the time at which a seat came here; NEVER if it is not here."""
@@ -151,7 +152,7 @@ class Load:
         # A broker that is not overloaded accepts any seat, also one that moves only to be nearer.
         # An overloaded one accepts a seat from a broker that is worse off: otherwise nothing could
         # leave the worst broker while all are busy.
-        after = round(self.ahead + item.work / self.power, DIGITS)
+        after = round(self.predicted + item.work / self.power, DIGITS)
         return after > self.load_max and after >= item.load / 100
 
     def expire(self, now: int, cut_off: Container[bytes] = ()) -> bool:
@@ -174,13 +175,13 @@ class Load:
         self.due_us = NEVER
         if self._slots or any(each.expected_us or each.before_us for each in self._shares.values()):
             self._wake(now)
-        ahead = self.ahead
-        changed = abs(ahead - self._reported) >= _CHANGE
+        predicted = self.predicted
+        changed = abs(predicted - self._reported) >= _CHANGE
         if changed:
-            self._reported = ahead
+            self._reported = predicted
         # An overloaded broker reports every slot, even without a change: a broker that refused
         # before may have room by now.
-        return changed or ahead > self.load_max
+        return changed or predicted > self.load_max
 
     # --- time ----------------------------------------------------------------------------------------------
 

@@ -26,15 +26,19 @@ from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
 from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, leg_arrivals, processing
-from carrypost.overlay.adaptor import HomeBrokerAdaptor, LegAdaptor, SystemChannel, TopologyAdaptor
-from carrypost.overlay.alternatives import Alternatives
-from carrypost.overlay.balancing import LoadAdaptor
-from carrypost.overlay.candidates import Candidates
+from carrypost.overlay.adaptor import (
+    BrokerLost,
+    LoadChanged,
+    NearestBroker,
+    Propagated,
+    SystemChannel,
+    Timer,
+    TopologyAdaptor,
+)
 from carrypost.overlay.clients import ClientManager
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.detours import Detours
 from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, event_of
-from carrypost.overlay.exchanges import Exchanges
 from carrypost.overlay.handoffs import Handoffs
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.inbox import Inbox
@@ -42,10 +46,8 @@ from carrypost.overlay.legs import Legs
 from carrypost.overlay.load import Load
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
-from carrypost.overlay.notices import BrokerLost, LoadChanged, NearestBroker, Propagated, Timer
-from carrypost.overlay.placement import PlacementAdaptor
+from carrypost.overlay.placement import HomeBrokerAdaptor
 from carrypost.overlay.producer import ConsumerProgress, Producer
-from carrypost.overlay.rehoming import Rehoming
 from carrypost.overlay.reports import Reports
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.seats import Seats
@@ -89,29 +91,18 @@ class Overlay(Layer):
         detours = Detours(context, self.topology)
         self.legs = Legs(context, self.topology, detours)
         self.channel = SystemChannel(context.outputs)
-        self.channel.add(TopologyAdaptor(self.topology, self.channel))
-        self.channel.add(LegAdaptor(self.legs))
+        self.channel.add(TopologyAdaptor(self.topology, self.legs, self.channel))
         self._ledger = Ledger(context.outputs.journal, self.kind)
         self._rows = RevertingRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
         self.seats = Seats(context, self.legs, self._rows, self.load, outbox=outbox, meter=meter)
         self.reports = Reports(context, self.topology, self.seats)
         self.clients = ClientManager(context, self.topology, self._ledger, self.seats, outbox)
-        candidates = Candidates(context, self.topology, self.clients, self.load)
-        alternatives = Alternatives(context, self.topology, self.seats)
-        exchanges = Exchanges(context, self.load, candidates, alternatives)
         self.handoffs = Handoffs(
-            context, self.topology, self.clients, self.seats, detours, outbox=outbox, exchanges=exchanges,
-            rows=self._rows, ledger=self._ledger,
+            context, self.topology, self.clients, self.seats, detours,
+            outbox=outbox, rows=self._rows, ledger=self._ledger,
         )  # fmt: skip
-        rehoming = Rehoming(self.topology, self.load, candidates, self.handoffs)
-        self.channel.add(HomeBrokerAdaptor(rehoming, self.handoffs))
-        settings = context.settings.overlay
-        if settings.homing == "adaptive":
-            self.channel.add(LoadAdaptor(self.load, candidates, alternatives, rehoming))
-        self._share_max = settings.placement_ratio if settings.placement and settings.homing == "adaptive" else None
-        if self._share_max is not None:
-            self.channel.add(PlacementAdaptor(self.topology, self.handoffs, self.seats, settings))
+        self.channel.add(HomeBrokerAdaptor(context, self.topology, self.load, self.seats, self.handoffs))
         self.consumers = Consumers(context, self._rows, self.topology.brokers)
         numbers = EventNumbers(self._rows)
         self.homes = Homes(context, island, self.topology, outbox, consumers=self.consumers, numbers=numbers)
@@ -254,12 +245,8 @@ class Overlay(Layer):
         found = self.clients.table.at(author, items.Role.CONSUMER, item.channel, item.subscription)
         if found is None or not found.seated:
             return False
-        near = NodeId(item.candidate), item.hops, item.home_hops
-        seat = self.seats.find(found)
-        share = 1.0 if seat is None else seat.flow.share(self._share_max)
-        others = tuple((NodeId(broker), hops) for broker, hops in item.others)
-        consumer = author, item.channel, item.subscription
-        self.channel.publish(NearestBroker(*consumer, *near, now, item.placed, share, others))
+        brokers = tuple((NodeId(broker), hops) for broker, hops in item.brokers)
+        self.channel.publish(NearestBroker((author, item.channel, item.subscription), brokers, now, item.placed))
         return True
 
     def _detour(self, item: items.Detour, author: NodeId, now: int) -> bool:
@@ -287,7 +274,7 @@ class Overlay(Layer):
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
         if self.load.due_us <= now and self.load.expire(now, self.seats.cut_off(self.topology)):
-            self.channel.publish(LoadChanged(self.load.ahead, now))
+            self.channel.publish(LoadChanged(self.load.predicted, now))
         if self._ledger.due_us <= now:
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.takes_a_look(now):

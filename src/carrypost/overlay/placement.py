@@ -1,122 +1,371 @@
-"""Placement: seats that shorten events move towards producers, upstream, and others back (OVERLAY §3.4).
+"""Placement: which broker is the home of a client, and when another one is better (OVERLAY §2.4, §3.4, §3.5).
 
-A seat that passes on little of what it gets is best where the paths of its producers meet: the bytes that it drops
-travel no further. `last_common` finds that broker. It follows the paths from the broker nearest to the consumer to the
-homes of producers as far as all of them are the same. With one producer that is the producer's home, which may be the
-producer's own node if that is a broker. A node that is not a broker never has a seat.
+A client attaches to the nearest broker. Every `discovery_s` its `Monitor` compares the distances of brokers, that of a
+producer also when its home moves away. A producer changes to a nearer home by itself. A consumer has its seat there, so
+it reports brokers as near as its home, and the home decides: only a broker knows loads and paths from producers.
 
-Seats do not flap. A seat is judged by the events that it processed where it is, eight of them at least. It moves
-upstream if it sends at most `placement_ratio` of the bytes that it got, and back to the nearest broker if it sends more
-than the mean of that ratio and 1. `HomeBrokerAdaptor` does not undo it: it counts hops after such a seat by the part of
-the bytes that go there (`Home.path`). Where paths of producers meet, that sum is never larger than at the broker
-nearest to the consumer.
+`choose_home` is the one rule for where a seat belongs: at the broker with the fewest hops from producers plus the share
+of the hops to the consumer, among those that are not overloaded. The share is 1, unless the seat shortens events: then
+hops after it count by the part of the bytes that travel them, which draws the seat towards producers (*upstream*).
+`HomeBrokerAdaptor` applies the rule to the seats of one broker.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.events import DOWNSTREAM, UPSTREAM
-from carrypost.overlay.home_choice import LOOKS
-from carrypost.overlay.notices import NearestBroker, Notice, Timer
+from carrypost.model.ids import node_prefix
+from carrypost.overlay.adaptor import BrokerLost, LoadChanged, NearestBroker, Notice, Propagated, Timer
+from carrypost.overlay.events import DOWNSTREAM, LOAD, NEARER, UPSTREAM
+from carrypost.overlay.items import REPORTED_MAX
+from carrypost.overlay.lanes import name_of
+from carrypost.overlay.load import DIGITS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
-    from carrypost.config.settings import Overlay
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.model.ids import NodeId
     from carrypost.overlay.handoffs import Handoffs
+    from carrypost.overlay.items import MoveReason
     from carrypost.overlay.lanes import Seat
+    from carrypost.overlay.load import Load
     from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology
 
-Consumer = tuple[NodeId, str, int]
-"""Node, channel and subscription of a consumer."""
+
+class Distance(NamedTuple):
+    """The distance from a client to a broker. Brokers without a route come after all that have one."""
+
+    unreachable: bool
+    """True if the island has no route to it."""
+    hops: int
+    """Hops of the route. Without one: 1 for a neighbour, else the hops that its announcement took."""
 
 
-class PlacementAdaptor:
-    """An adaptor that moves seats upstream, to where the paths of their producers meet, and downstream."""
+LOOKS = 6
+"""Number of looks after which the same brokers are reported again: the report was lost, or they had no room."""
+FAR = Distance(True, 255)
+"""The distance of a broker that is not known any more."""
+LOADED_GAIN = 0.9
+"""Hops by which paths must become shorter if a consumer is not nearer to its new home, which has more work."""
+_RETURNING = 1.01
+"""Share of a seat that moved upstream and passes on most bytes now: of two equal paths it prefers the one that has
+it nearer to the consumer."""
+_WEIGHT_MAX = 64
+"""Producers of one home that count in the mean length of paths."""
 
-    def __init__(self, topology: Topology, moves: Handoffs, seats: Seats, settings: Overlay) -> None:
-        self._topology, self._moves, self._seats = topology, moves, seats
-        self._load_max = settings.load_max
-        self._upstream_ratio = settings.placement_ratio
-        # Far from the other threshold, so that a seat whose ratio varies around one of them does
-        # not move to and fro.
-        self._downstream_ratio = (1 + settings.placement_ratio) / 2
-        self._reported_us = round(2 * LOOKS * settings.discovery_s * 1e6)
+
+# --- clients -----------------------------------------------------------------------------------------------
+
+
+def nearest(distances: Mapping[NodeId, Distance], *, without: NodeId | None = None) -> NodeId | None:
+    """Return the nearest broker, except one; the lower id of two that are as near; None if there is none."""
+    found = min(((distance, node) for node, distance in distances.items() if node != without), default=None)
+    return None if found is None else found[1]
+
+
+class Monitor:
+    """The monitor of one client, which looks for nearer brokers."""
+
+    def __init__(self, discovery_us: int, now: int) -> None:
+        self._discovery_us = discovery_us
+        self._reported: tuple[object, ...] = ()
+        """The home that got the last report, its distance, and the nearest broker in that report."""
+        self._looks = 0
+        """Number of looks since the last report."""
+        self._home = FAR
+        """Distance of the home of a producer after its last look; `FAR` if that is not known."""
+        self.due_us = now + discovery_us
+        """Time of the next look."""
+
+    def look_for_producer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> NodeId | None:
+        """Return a broker that is nearer than the home of a producer; None if there is none."""
+        self.due_us = now + self._discovery_us
+        candidate, current = nearest(distances, without=home), distances.get(home, FAR)
+        nearer = candidate is not None and distances[candidate] < current
+        # A home out of reach is replaced after a while. Until then it cannot move farther away.
+        self._home = FAR if current.unreachable else min(distances.values())
+        return candidate if nearer else None
+
+    def home_moved(self, distance: Distance, now: int) -> bool:
+        """Let a producer look now if its home is farther away than after the last look; return True then.
+
+        Consumers wait for their looks, since a change of their homes is a relocation.
+        """
+        before, self._home = self._home, min(self._home, distance)
+        if before.unreachable or distance <= before:
+            return False  # It is new, or out of reach and waited for; or it is as near as before.
+        self.due_us = now
+        return True
+
+    def look_for_consumer(
+        self, home: NodeId, distances: Mapping[NodeId, Distance], now: int
+    ) -> list[tuple[NodeId, int]]:
+        """Return brokers as near as the home of a consumer or nearer, with hops; none if the home knows that.
+
+        One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3). The
+        nearest one may have too much work.
+        """
+        self.due_us = now + self._discovery_us
+        self._looks += 1
+        current = distances.get(home, FAR)
+        near = sorted((distance, node) for node, distance in distances.items() if node != home and distance <= current)
+        reported = (home, current.hops, near[0][0].hops, near[0][1]) if near else ()
+        # A change of the nearest one is reported at once, but the same report only after `LOOKS`
+        # looks: each one costs a message.
+        if not near or (self._reported == reported and self._looks < LOOKS):
+            self._reported = reported
+            return []
+        self._reported, self._looks = reported, 0
+        return [(node, distance.hops) for distance, node in near[:REPORTED_MAX]]
+
+
+# --- seats -------------------------------------------------------------------------------------------------
+
+
+class Home(NamedTuple):
+    """A broker as the home of one consumer."""
+
+    broker: NodeId
+    load: float
+    """Share of its capacity that is in use; with the consumer's own work, if that is not counted in it yet."""
+    hops: int
+    """Hops from it to the consumer."""
+    producer_hops: float = 0.0
+    """Mean hops to it from the homes of producers; of the same producers for all homes that are compared."""
+    share: float = 1.0
+    """Part of the bytes that goes on from it to the consumer, if the seat shortens events."""
+
+    @property
+    def path(self) -> float:
+        """Mean length of the paths from producers' homes through it to the consumer; hops after it count by `share`."""
+        return self.producer_hops + self.share * self.hops
+
+
+def choose_home(current: Home, candidates: Collection[Home], load_max: float) -> Home:
+    """Return the broker that should be the home of a consumer.
+
+    The four rules of step 2: an overloaded home is left for one that is not, on the shortest mean path; if all are
+    overloaded, for the one with the lightest load; if the home is not overloaded, it is left for a shorter path. The
+    paper's rule 1, to look at both loads, is the caller's part. A candidate that has more work than the home, and is
+    not nearer to the consumer, needs a path shorter by `LOADED_GAIN`.
+    """
+    free = [each for each in candidates if each.load <= load_max]
+    if current.load > load_max:
+        return min(free, key=_rank) if free else min([current, *candidates], key=lambda each: each.load)
+
+    def needed(candidate: Home) -> float:
+        # Otherwise the broker in the middle of the network would become the home of most consumers.
+        central = candidate.hops >= current.hops and candidate.load > current.load
+        return candidate.path + (LOADED_GAIN if central else 0)
+
+    return min((each for each in free if needed(each) < current.path), key=_rank, default=current)
+
+
+def _rank(home: Home) -> tuple[float, int, float, NodeId]:
+    return home.path, home.hops, home.load, home.broker
+
+
+def mean_hops(distances: Mapping[bytes, int], producers: Mapping[bytes, int]) -> float:
+    """Return the mean distance of producers, by the number of them at each home; 0 if there are none."""
+    # Weighted, since producers that rosters of strangers list would make every comparison slow one by one.
+    number = sum(producers.values())
+    return sum(distances[home] * each for home, each in producers.items()) / number if number else 0.0
+
+
+def share_of(ratio: float | None, most: float | None, *, placed: bool) -> float:
+    """Return the weight of hops after a seat that sends `ratio` bytes for each byte that it gets, if that is known.
+
+    It is the ratio up to `most`; else 1, unless a seat that moved upstream (`placed`) has to come back.
+    """
+    if ratio is None or most is None:
+        return 1.0
+    if ratio <= most:
+        return ratio
+    # Far from `most`, so that a seat whose ratio varies around one of them does not move to and fro.
+    return _RETURNING if placed and ratio > (1 + most) / 2 else 1.0
+
+
+class HomeBrokerAdaptor:
+    """An adaptor that moves seats to better homes: opportunistic home brokers, placement and load balancing.
+
+    It places a seat when its consumer reports brokers; again when brokers announce new loads, if the reported ones had
+    too much work; and with each look of the broker, if the seat shortens events. While the broker is overloaded it
+    moves seats to neighbours, first those whose paths grow least. Loads that other brokers announced may be old. So the
+    broker adds the seats that it sent since; the other broker, which knows best, may refuse.
+    """
+
+    def __init__(self, context: HostContext, topology: Topology, load: Load, seats: Seats, handoffs: Handoffs) -> None:
+        settings = context.settings.overlay
+        self._topology, self._load, self._seats, self._handoffs = topology, load, seats, handoffs
+        self._discovery_us = round(settings.discovery_s * 1e6)
+        self._valid_us = (LOOKS + 1) * self._discovery_us
         """Time for which a report counts. A consumer repeats its report as long as it is true."""
-        self._reports: dict[Consumer, NearestBroker] = {}
-        """Latest reports of consumers that have seats here."""
+        self._adaptive = settings.homing == "adaptive"
+        self._share_max = settings.placement_ratio if settings.placement and self._adaptive else None
+        self._reports: dict[bytes, NearestBroker] = {}
+        """Latest reports of consumers, by the names of their seats, the oldest first; at most `seats_max`."""
+        self._reports_max = context.limits.seats_max
+        self._waiting: set[bytes] = set()
+        """Names of seats with reports of brokers that had too much work."""
+        self._sent: dict[bytes, tuple[int, float]] = {}
+        """By broker: the version of its entry, and the load of the seats that were sent to it since that version."""
 
     def subscribe(self) -> Collection[type[Notice]]:
-        """Subscribe to looks, and to brokers that are nearer to consumers."""
-        return (Timer, NearestBroker)
+        """Subscribe to reports and lost brokers and, unless homes are static, to changes of loads and topology."""
+        always: tuple[type[Notice], ...] = (NearestBroker, BrokerLost)
+        return (*always, LoadChanged, Propagated, Timer) if self._adaptive else always
 
     def process(self, notice: Notice) -> None:
-        """Move seats to where they save bytes."""
-        if isinstance(notice, Timer):
-            for seat in list(self._seats):
-                self._place(seat, notice.now_us)
-            here = {_consumer(seat) for seat in self._seats}
-            self._reports = {each: report for each, report in self._reports.items() if each in here}
+        """Move seats to better homes; end relocations that wait for a lost broker."""
+        if isinstance(notice, BrokerLost):
+            self._handoffs.lost(notice.broker)
         elif isinstance(notice, NearestBroker):
-            consumer = notice.consumer, notice.channel, notice.subscription
-            for seat in [each for each in self._seats if _consumer(each) == consumer]:
-                self._reports[consumer] = notice
+            self._receive(notice)
+        elif isinstance(notice, Timer):
+            for seat in list(self._seats) if self._share_max is not None else ():
+                if self._share(seat, notice.now_us) != 1:
+                    self._place(seat, notice.now_us)
+        elif isinstance(notice, Propagated):
+            for seat in [each for each in self._seats if name_of(each.client) in self._waiting]:
                 self._place(seat, notice.now_us)
+        elif notice.load > self._load.load_max:
+            self._relieve(notice.now_us)
+
+    def _receive(self, report: NearestBroker) -> None:
+        """Remember a report, and place the seat that it is about."""
+        for seat in self._seats:
+            if _consumer(seat) == report.consumer:
+                name = name_of(seat.client)
+                # Removed first, so that the report moves to the end: the dict is in the order of times.
+                self._reports.pop(name, None)
+                self._reports[name] = report
+                if len(self._reports) > self._reports_max:
+                    oldest = next(iter(self._reports))
+                    del self._reports[oldest]
+                    self._waiting.discard(oldest)
+                self._place(seat, report.now_us)
+                return
+
+    def _report(self, seat: Seat, now: int) -> NearestBroker | None:
+        """Return the latest report of a consumer, if it still counts."""
+        report = self._reports.get(name_of(seat.client))
+        return report if report is not None and now - report.now_us < self._valid_us else None
+
+    def _share(self, seat: Seat, now: int) -> float:
+        report = self._report(seat, now)
+        return share_of(seat.flow.ratio, self._share_max, placed=report is not None and report.placed)
+
+    # --- moving --------------------------------------------------------------------------------------------
 
     def _place(self, seat: Seat, now: int) -> None:
-        # A seat whose consumer is out of reach stays: where its results will have to go is not
-        # known.
-        ratio, consumer, node = seat.flow.ratio, _consumer(seat), seat.client.node
-        if ratio is None or not (node == self._topology.node or self._topology.can_reach(node)):
-            return
-        report = self._reports.get(consumer)
-        if report is not None and (now - report.now_us > self._reported_us or report.hops >= report.home_hops):
-            report = None
-        to = None
-        if ratio <= self._upstream_ratio:
-            nearest = self._topology.prefix if report is None else node_prefix(report.broker)
-            to = self._meeting(seat.client.item.channel, nearest)
-        elif ratio > self._downstream_ratio and report is not None and report.placed:
-            to = self._nearest(report)
-        info = None if to is None else self._topology.brokers.at(to)
-        if to is None or info is None or not self._topology.can_reach(info.node):
-            return
-        if self._topology.load(to) <= self._load_max:
-            downstream = report is not None and to in self._path_to(report.broker)
-            self._moves.migrate(consumer, info.node, DOWNSTREAM if downstream else UPSTREAM, now)
+        """Move a seat to the best of the brokers that its consumer reported, or of all if it shortens events."""
+        report, name = self._report(seat, now), name_of(seat.client)
+        brokers = dict.fromkeys(node for node, _ in (() if report is None else report.brokers))
+        if self._share(seat, now) != 1:
+            brokers |= dict.fromkeys(each.node for each in self._topology.brokers)
+        self._waiting.discard(name)
+        homes = self._homes(seat, brokers, now)
+        if homes and not self._move(seat, homes, now) and any(each.load > self._load.load_max for each in homes):
+            self._waiting.add(name)
 
-    def _meeting(self, channel: str, nearest: bytes) -> bytes | None:
-        """Return the broker where the paths of a channel's producers to a broker meet; None if no path is known."""
-        ways = self._topology.routes.ways(nearest)
-        homes = [each for each, served in self._topology.rosters.serving(channel).items() if served.producers]
-        return last_common([(nearest, *ways[each].path) for each in homes if each in ways])
+    def _relieve(self, now: int) -> None:
+        """Move seats to neighbours until this broker is not overloaded, first those whose paths grow least."""
+        options = []
+        for seat in self._seats:
+            if homes := self._homes(seat, self._topology.neighbours, now):
+                options += [(each.path - homes[0].path, each.load, name_of(seat.client), each) for each in homes[1:]]
+        for _, _, name, home in sorted(options):
+            # Seats that began to move do not count any more, so that no more move than necessary.
+            if self._load.predicted <= self._load.load_max:
+                return
+            seat = next(each for each in self._seats if name_of(each.client) == name)
+            self._move(seat, self._homes(seat, [home.broker], now), now)
 
-    def _nearest(self, report: NearestBroker) -> bytes | None:
-        """Return the broker nearest to a consumer, if it is on the way there; None if results would take a detour."""
-        prefix = node_prefix(report.broker)
-        way = self._topology.routes.way(prefix)
-        return prefix if way is not None and way.hops + report.hops <= report.home_hops else None
+    def _move(self, seat: Seat, homes: list[Home], now: int) -> bool:
+        """Begin to move a seat from the first of these homes to the best one; return False if it stays.
 
-    def _path_to(self, broker: NodeId) -> tuple[bytes, ...]:
-        way = self._topology.routes.way(node_prefix(broker))
-        return () if way is None else way.path
+        A seat that was just sent here because of load is not sent on for that reason before both brokers know their new
+        loads: two busy brokers would pass it to and fro.
+        """
+        current, *others = homes
+        overloaded = current.load > self._load.load_max
+        if overloaded and now - self._load.since_us(name_of(seat.client)) < self._discovery_us:
+            return False
+        while (best := choose_home(current, others, self._load.load_max)) is not current:
+            others.remove(best)
+            reason = _reason(current, best, overloaded=overloaded)
+            if self._handoffs.migrate(_consumer(seat), best.broker, reason, now):
+                self._note_sent(seat, node_prefix(best.broker))
+                return True
+        return False
+
+    def _note_sent(self, seat: Seat, other: bytes) -> None:
+        self._sent[other] = self._version(other), self._sent_since(other) + self._load_at(seat, other)
+        self._sent = {prefix: each for prefix, each in self._sent.items() if self._version(prefix) == each[0]}
+
+    # --- comparing -----------------------------------------------------------------------------------------
+
+    def _homes(self, seat: Seat, brokers: Iterable[NodeId], now: int) -> list[Home]:
+        """Return this broker and others that can be reached as homes of a consumer; none if it is out of reach."""
+        topology, node = self._topology, seat.client.node
+        home_hops = topology.hops(node)
+        if home_hops is None:
+            return []  # Where its results will have to go is not known.
+        report = self._report(seat, now)
+        known = {node_prefix(broker): hops for broker, hops in (() if report is None else report.brokers)}
+        known[topology.prefix] = home_hops
+        if node in topology.brokers:
+            known[node_prefix(node)] = 0
+        near = topology.routes.distances(topology.prefix)
+        producers = {
+            prefix: min(served.producers, _WEIGHT_MAX)
+            for prefix, served in topology.rosters.serving(seat.client.item.channel).items()
+            if prefix in near
+        }
+        share, mean = self._share(seat, now), mean_hops(near, producers)
+        homes = [Home(topology.node, self._load.predicted, home_hops, mean, share)]
+        for broker in brokers:
+            prefix = node_prefix(broker)
+            hops = self._hops(prefix, known)
+            if hops is not None and broker in topology.brokers and topology.can_reach(broker):
+                # A broker that no path leads to knows none of these producers: they decide nothing.
+                far = mean_hops(topology.routes.distances(prefix), producers) if prefix in near else mean
+                load = topology.load(prefix) + self._sent_since(prefix) + self._load_at(seat, prefix)
+                homes.append(Home(broker, round(load, DIGITS), hops, far, share))
+        return homes
+
+    def _hops(self, prefix: bytes, known: Mapping[bytes, int]) -> int | None:
+        """Return the hops from a consumer to a broker, at most: by another one whose distances to both are known."""
+        if prefix in known:
+            return known[prefix]
+        distances = self._topology.routes.distances(prefix)
+        return min((distances[each] + hops for each, hops in known.items() if each in distances), default=None)
+
+    def _load_at(self, seat: Seat, other: bytes) -> float:
+        """Return the load that a seat would be at another broker: its work is a larger share of a smaller broker."""
+        info, work = self._topology.brokers.at(other), self._load.work(name_of(seat.client))
+        return work / (self._load.power if info is None or not info.capacity else info.capacity)
+
+    def _version(self, prefix: bytes) -> int:
+        entry = self._topology.table.get(prefix)
+        return 0 if entry is None else entry.version
+
+    def _sent_since(self, prefix: bytes) -> float:
+        version, load = self._sent.get(prefix, (0, 0.0))
+        return load if version == self._version(prefix) else 0.0
 
 
-def last_common(paths: Sequence[Sequence[bytes]]) -> bytes | None:
-    """Return the last broker that all paths share, which begin at the same broker; None if there are no paths."""
-    found = None
-    # Paths are of different lengths, and the shortest one ends the search: its end is a producer's
-    # home.
-    for passed in zip(*paths, strict=False):
-        if len(set(passed)) > 1:
-            break
-        found = passed[0]
-    return found
+def _consumer(seat: Seat) -> tuple[NodeId, str, int]:
+    node, _, channel, subscription = seat.client.key
+    return node, channel, subscription
 
 
-def _consumer(seat: Seat) -> Consumer:
-    item = seat.client.item
-    return seat.client.node, item.channel, item.subscription
+def _reason(current: Home, new: Home, *, overloaded: bool) -> MoveReason:
+    """Return the reason for a move."""
+    if overloaded:
+        return LOAD
+    if new.share == 1:
+        return NEARER
+    return DOWNSTREAM if new.hops < current.hops else UPSTREAM
