@@ -18,7 +18,7 @@ from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.payloads import assemble_payload, fill_payloads
 from carrypost.host import Host
 from carrypost.model.ids import NodeId
-from carrypost.overlay.leg_arrivals import LegArrived
+from carrypost.overlay.legs import LegArrived
 from carrypost.overlay.modulators.modulator import Modulator
 
 _LIMITS = Limits()

@@ -52,13 +52,13 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.broker_routes import Routes
 from carrypost.overlay.entries import Entry
 from carrypost.overlay.modulators import programs
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.modulators.registry import Event, Result, modulator
 from carrypost.overlay.processing import Processing, SeatRow
 from carrypost.overlay.tables import BrokerInfo, Brokers, TopologyTable
+from carrypost.overlay.topology import Routes
 
 ROUTES_GOALS_MS = {40: 1.0, 256: 10.0}
 """Time in which all paths are found anew, by number of brokers."""

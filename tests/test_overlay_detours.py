@@ -8,8 +8,8 @@ from typing import cast
 from carrypost.config import Settings
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.detours import Detours
 from carrypost.overlay.items import Detour
+from carrypost.overlay.legs import Detours
 from carrypost.overlay.relocation import HandoffId
 from carrypost.overlay.tables import Served
 from carrypost.overlay.topology import Topology

@@ -15,10 +15,18 @@ from carrypost.events import Published
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
-from carrypost.overlay.entries import Entry, first_version, is_later, next_version, pack, unpack
+from carrypost.overlay.entries import (
+    ROUTE_BROKERS_MAX,
+    Entry,
+    first_version,
+    is_later,
+    next_version,
+    pack,
+    pages,
+    unpack,
+)
 from carrypost.overlay.items import ITEMS, Broker, Item, Pass, Topology
-from carrypost.overlay.leg_arrivals import LegArrived
-from carrypost.overlay.routes import ROUTE_BROKERS_MAX, pages
+from carrypost.overlay.legs import LegArrived
 from carrypost.security.identity import Identity
 from carrypost.testing import Blank, Network, network
 

@@ -15,7 +15,7 @@ from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire.frames import Offer, OfferEntry
 from carrypost.journal import Journal, Retractable
 from carrypost.model.ids import MessageId, NodeId, node_prefix
-from carrypost.overlay.leg_arrivals import LegArrivals, LegArrived
+from carrypost.overlay.legs import LegArrivals, LegArrived
 from carrypost.security.identity import Identity
 from carrypost.testing import Event, Network, network
 
@@ -265,7 +265,7 @@ def test_a_crash_loses_no_leg_and_repeats_none(victim: str, after_s: float) -> N
 
 
 def test_messages_that_were_told_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.overlay.leg_arrivals.TOLD_MAX", 100)
+    monkeypatch.setattr("carrypost.overlay.legs.TOLD_MAX", 100)
     told: list[events.Event | Retractable] = []
     journal, author = Journal(told), Identity.plain("a")
     arrivals = LegArrivals(journal)

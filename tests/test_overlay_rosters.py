@@ -20,7 +20,7 @@ from carrypost.overlay import last_events, tables
 from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Entry, pack
 from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Sent, Topology
 from carrypost.overlay.last_events import LastEvents
-from carrypost.overlay.leg_arrivals import LegArrived
+from carrypost.overlay.legs import LegArrived
 from carrypost.overlay.tables import Client, Clients, Roster, Served, channel_hash
 from carrypost.testing import Network, network
 

@@ -41,7 +41,7 @@ class OverlayCommands:
         return OverlayView(
             broker=overlay.broker,
             brokers=tuple(sorted(each.node for each in topology.brokers)),
-            neighbours={node: each.hops for node, each in topology.neighbours.items()},
+            neighbours=dict(topology.neighbours),
             paths={each.node: path for each in topology.brokers if (path := self.path(each.node)) is not None},
             load=overlay.load.measured,
             topology_bytes=topology.topology_bytes,

@@ -1,10 +1,11 @@
-"""Entries that brokers write about themselves, and others pass on: their versions, and their packed form.
+"""Packed forms that brokers send each other: entries about themselves, their versions, and routes of legs.
 
 An entry with six neighbours has 40 bytes. Entries are not signed by their authors, because a signature of 64 bytes
-would make an entry 2.6 times as long. A broker that lies can make paths longer, and nothing else. Rosters
-(`overlay.tables`) have versions of the same kind, and are packed in the same way.
+would make an entry 2.6 times as long. A broker that lies can make paths longer by entries, and by rosters have events
+sent to brokers that do not need them. Rosters (`overlay.tables`) have versions of the same kind, and are packed in the
+same way. The route of a leg lists the brokers that are still to be passed, by four bytes each.
 
-The one invariant: of two versions of one broker at most one is the later.
+What holds: of two versions of one broker at most one is the later, and no route passes a broker twice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
+
+from carrypost.model.ids import PREFIX_BYTES
 
 _HEAD = struct.Struct(">4sIBB")
 """Head of an entry: prefix, version, load, number of neighbours."""
@@ -22,6 +25,14 @@ HOPS_MAX = 255
 ENTRIES_BYTES_MAX = 5 * 1024
 """Bytes of packed entries in one item: 128 of six neighbours each. More go in several messages."""
 STAMPS_BYTES_MAX = 65_536 * _STAMP.size
+ROUTE_BROKERS_MAX = 32
+"""Brokers of one route; honest paths are shorter by far."""
+ROUTES_MAX = 64
+"""Routes of one leg."""
+ROUTES_BYTES_MAX = 4 * 1024
+"""Bytes of the routes of one leg, whose descriptor also contains the descriptor that it passes on."""
+_ROUTE_BYTES = 2
+"""Bytes that precede each route in the encoded leg."""
 DIGEST_BYTES = 8
 _VERSIONS = 2**32
 
@@ -136,3 +147,26 @@ def unpack_stamps(packed: bytes) -> dict[bytes, int]:
     if len(packed) % _STAMP.size:
         raise ValueError("a version is cut short")
     return dict(_STAMP.iter_unpack(packed))
+
+
+def pages(routes: Iterable[bytes]) -> list[tuple[bytes, ...]]:
+    """Return routes cut into as many parts as legs are needed for them."""
+    found: list[list[bytes]] = []
+    room = 0
+    for route in routes:
+        room -= len(route) + _ROUTE_BYTES
+        if room < 0 or len(found[-1]) == ROUTES_MAX:
+            found.append([])
+            room = ROUTES_BYTES_MAX - len(route) - _ROUTE_BYTES
+        found[-1].append(route)
+    return [tuple(page) for page in found]
+
+
+def brokers_of(route: bytes, own: bytes) -> list[bytes]:
+    """Return the brokers of a route, in order; raises `ValueError` for one that is cut short or comes back."""
+    if len(route) % PREFIX_BYTES:
+        raise ValueError("a route is cut short")
+    found = [route[at : at + PREFIX_BYTES] for at in range(0, len(route), PREFIX_BYTES)]
+    if len(set(found)) < len(found) or own in found:
+        raise ValueError("a route passes a broker twice")
+    return found

@@ -1,17 +1,21 @@
 """Numbers of this node's events, dense for each channel, across crashes and full disks (`overlay.producer`).
 
-The row of a channel has the number of the last event, and marks of earlier ones (`overlay.event_times`).
+The row of a channel has the number of the last event, and marks: numbers and times of some events, by which a producer
+counts those sent since a time although they are gone. The newest marks stay. Of older events ever fewer marks stay:
+between two of them are at most half as many events as follow, so that their number grows as the logarithm of the
+events. If marks leave open which event was the first one since a time, the earliest possible counts: a consumer may
+then be notified of more events than it lost, never of fewer.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from carrypost.overlay.event_times import EventTime, thinned
-
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from carrypost.model.descriptor import Descriptor
     from carrypost.overlay.rows import RevertingRows
 
@@ -20,6 +24,40 @@ NUMBERS = b"P"
 _NUMBER_BYTES = 8
 _THIN_EVERY = 16
 """Events after which marks are thinned."""
+_NEWEST = 16
+"""Number of newest events that all keep their marks."""
+_SHARE = 2
+"""Between two marks lie at most one event per this many later ones, the newest not counted."""
+
+
+class EventTime(NamedTuple):
+    """Number and time of an event."""
+
+    number: int
+    created_us: int
+
+
+def thinned(marks: Sequence[EventTime]) -> list[EventTime]:
+    """Return ascending marks without those that lie closer together than their age requires."""
+    kept: list[EventTime] = []
+    for mark in marks:
+        after = marks[-1].number - mark.number - _NEWEST
+        while len(kept) > 1 and _SHARE * (mark.number - kept[-2].number) <= after:
+            kept.pop()
+        kept.append(mark)
+    return kept
+
+
+def before(marks: Iterable[EventTime], since_us: int, last: int) -> int:
+    """Return the number of the last event before a time, or a lower one; `last`: the number of the last event of all.
+
+    Events older than all marks count as before that time.
+    """
+    known = sorted(mark for mark in marks if mark.number <= last)
+    first = min((mark.number for mark in known if mark.created_us >= since_us), default=last + 1)
+    least = known[0].number - 1 if known else last
+    return max([mark.number for mark in known if mark.number < first], default=least)
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[EventTime]).decode

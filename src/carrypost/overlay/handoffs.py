@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.local.ledger import Ledger
     from carrypost.overlay.clients import ClientManager
-    from carrypost.overlay.detours import Detours
     from carrypost.overlay.inbox import Reader
     from carrypost.overlay.items import Outbox
+    from carrypost.overlay.legs import Detours
     from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.seats import Seats
     from carrypost.overlay.snapshot import Snapshot

@@ -1,7 +1,7 @@
 """Items that overlays send each other, and the one table of the authors that may send each kind.
 
 Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`local.control`). What a broker knows
-of others is packed (`overlay.entries`, `overlay.tables`), and so are the routes of legs (`overlay.routes`).
+of others is packed (`overlay.entries`, `overlay.tables`), and so are the routes of legs.
 
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
@@ -25,11 +25,17 @@ from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX, Headers
 from carrypost.model.ids import PREFIX_BYTES, is_node_id
 from carrypost.model.times import TIME_US_MAX
-from carrypost.overlay.entries import DIGEST_BYTES, ENTRIES_BYTES_MAX, HOPS_MAX, STAMPS_BYTES_MAX
+from carrypost.overlay.entries import (
+    DIGEST_BYTES,
+    ENTRIES_BYTES_MAX,
+    HOPS_MAX,
+    ROUTE_BROKERS_MAX,
+    ROUTES_MAX,
+    STAMPS_BYTES_MAX,
+)
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.modulators.registry import DIGEST_BYTES as MODULE_DIGEST_BYTES
 from carrypost.overlay.relocation import HandoffId
-from carrypost.overlay.routes import ROUTE_BROKERS_MAX, ROUTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator

@@ -14,50 +14,246 @@
 # 1. Nothing is passed on whose origin or routes do not fit: otherwise brokers would sign for
 #    forgeries.
 # 2. A leg that arrived is acknowledged when the legs that follow it are durable, so a crash loses
-#    none. It may repeat one: the last broker reports each message once (`overlay.leg_arrivals`).
+#    none. It may repeat one: the last broker reports each message once (`LegArrivals`).
 # 3. A route is repaired at most once. If the next broker cannot be reached, another path to the
 #    last one is searched; without any, the leg goes straight to the last broker, and is carried
 #    there if that cannot be reached either. Legs on their way to a lost broker are treated alike.
 #    Repairing again and again would let a leg wander between two brokers that each believe the
 #    other to be nearer.
-# 4. Legs of other nodes' messages have a share of the cache (`overlay.leg_room`). Beyond it
+# 4. Legs of other nodes' messages have a share of the cache (`LegRoom`). Beyond it
 #    arriving legs wait, unanswered. They do not wait for events to a broker that cannot be reached:
 #    those are dropped, the oldest first, and its seats ask the producer for them when it is back.
 #    Otherwise a broker that crashed would keep the events of its producers from all other brokers.
+#
+# Detours (OVERLAY §2.4, step 3). The source of a relocation asks the homes of producers (`Detour`)
+# to pass on events also to the broker that the seat moves to, unless that one has seats of the
+# channel, and so gets its events already. A home does so from the next event on, and answers with
+# the numbers of the last events that it had passed on before (`Detoured`). The same question gets
+# the same answer. After a restart the answer may have higher numbers. That does no harm: the source
+# then processes more events, and its state says which. A detour ends when the source says so, or
+# after the longest time that a relocation takes. From then on the destination's roster counts.
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from carrypost.errors import LocalError, RemoteError
-from carrypost.events import Reason
+from carrypost.events import LayerEvent, Reason
+from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
-from carrypost.model.ids import MessageId, node_prefix
+from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
+from carrypost.overlay.entries import ROUTE_BROKERS_MAX, brokers_of, pages
 from carrypost.overlay.event_numbers import event_of
-from carrypost.overlay.items import ITEMS, Pass
-from carrypost.overlay.leg_arrivals import LegArrivals, LegArrived
-from carrypost.overlay.leg_room import LegRoom
-from carrypost.overlay.routes import ROUTE_BROKERS_MAX, brokers_of, pages, route_of
+from carrypost.overlay.items import CURSORS_MAX, ITEMS, Detour, Detoured, Pass
+from carrypost.overlay.relocation import DESTINATION_STAYS, DestinationState, HandoffId
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.config import Settings
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.model.ids import NodeId
-    from carrypost.overlay.detours import Detours
+    from carrypost.journal import Journal
     from carrypost.overlay.topology import Topology
 
 _AGAIN_US = 5_000_000
 """Delay before a leg for which there was no room is published again."""
+TOLD_MAX: Final = 4_096
+"""Number of messages that are remembered, the latest. Legs of one message come within seconds of each other."""
+_KIND: Final = "overlay"
+FAMILY: Final = b"L"
+"""First bytes of the names of rows; the id of the message follows. The value is the time at which that message ends."""
+_TIME_BYTES: Final = 8
+
+
+class LegArrived(LayerEvent, frozen=True):
+    """A message that was passed on along the overlay is at this broker, the last one of its route."""
+
+    descriptor: Descriptor
+    """The message as its author published it."""
+    channel: str
+    """Name of its channel; empty if it is of none."""
+    brokers: int
+    """Brokers that it has passed, this one not included, as far as this one knows: 0 or 1."""
+
+
+class LegArrivals:
+    """The messages that came to one broker along the overlay, each of which is reported once.
+
+    The same message may come by several legs: a restarted broker passes on again what it had not acknowledged, and one
+    that was given up may have arrived nevertheless. So the broker at the end of a route remembers what it reported, in
+    the batch that the event waits for. After a crash before that batch is durable the leg comes again.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._reported: dict[MessageId, int] = {}
+        """Messages that were reported, and the end of each, the latest last."""
+        self._unreported: list[LegArrived] = []
+        """Events that waited for batches which could not be written."""
+        self.due_us = NEVER
+        """Time at which unreported events are held again."""
+        self.count = 0
+        """Number of messages that arrived since the start."""
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Restore the messages reported before a restart, by names of rows and their values."""
+        found = [(int.from_bytes(row, "big"), MessageId(name[len(FAMILY) :])) for name, row in rows]
+        self._reported = {message: until_us for until_us, message in sorted(found)}
+
+    def report(self, event: LegArrived, now: int) -> None:
+        """Report a message as soon as the record of it is durable, unless it was reported before."""
+        message = event.descriptor.id
+        if message in self._reported:
+            return
+        self._reported[message] = event.descriptor.ends_us
+        self.count += 1
+        self._hold(event)
+        for oldest, until_us in list(self._reported.items()):
+            if len(self._reported) <= TOLD_MAX and until_us > now:
+                break
+            del self._reported[oldest]
+            self._journal.delete((_KIND, FAMILY + oldest, 0))
+
+    def _hold(self, event: LegArrived) -> None:
+        until = event.descriptor.ends_us.to_bytes(_TIME_BYTES, "big")
+        self._journal.put((_KIND, FAMILY + event.descriptor.id, 0), until)
+        self._journal.hold(event)
+
+    def lost(self, held: Sequence[Event], again_us: int) -> None:
+        """Take back events whose batch could not be written, to hold them again at this time."""
+        if undone := [event for event in held if isinstance(event, LegArrived)]:
+            self._unreported += undone
+            self.due_us = again_us
+
+    def expire(self, now: int) -> None:
+        """Write again what could not be written."""
+        if self.due_us <= now:
+            self.due_us = NEVER
+            unreported, self._unreported = self._unreported, []
+            for event in unreported:
+                self._hold(event)
+
+
+class LegRoom:
+    """The legs of others' messages that one broker published, and that are still here.
+
+    They must not push out everything else. All of them together have `share_queues` of the cache, as what is carried
+    between nodes has, and those of one node `share_author` of that. One leg alone is never too much.
+    """
+
+    def __init__(self, own: NodeId, settings: Settings) -> None:
+        share, self._author_part = settings.limits.share_queues, settings.limits.share_author
+        self._own = own
+        self._messages_max, self._bytes_max = settings.cache_messages_max * share, settings.cache_bytes_max * share
+        self._all = Usage()
+        self._of: dict[NodeId, Usage] = {}
+        """By the node that legs are charged to: those with a leg here."""
+        self._legs: dict[MessageId, tuple[NodeId, Copy]] = {}
+        """Legs that are here, with the nodes that they are charged to; the oldest first."""
+
+    def has_room(self, copy: Copy, payer: NodeId, legs: int) -> bool:
+        """Return True if a node's share has room for this many legs with the payload of a copy."""
+        if payer == self._own:
+            return True
+        nbytes = copy.descriptor.length * legs
+        return self._fits(self._all, legs, nbytes, 1.0) and (
+            payer not in self._of or self._fits(self._of[payer], legs, nbytes, self._author_part)
+        )
+
+    def _fits(self, used: Usage, legs: int, nbytes: int, part: float) -> bool:
+        messages, nbytes = used.messages + legs, used.bytes + nbytes
+        return not used.messages or (messages <= self._messages_max * part and nbytes <= self._bytes_max * part)
+
+    def add(self, leg: Copy, payer: NodeId) -> None:
+        """Charge a leg that was published to a node."""
+        if payer != self._own:
+            self._legs[leg.id] = payer, leg
+            for used in (self._all, self._of.setdefault(payer, Usage())):
+                used.add(1, leg.descriptor.length)
+
+    def of(self, payer: NodeId) -> list[Copy]:
+        """Return the legs that are charged to a node, the oldest first."""
+        return [leg for charged, leg in self._legs.values() if charged == payer]
+
+    def remove(self, leg: Copy) -> None:
+        """Stop charging for a copy that is gone, if it is a leg."""
+        if (found := self._legs.pop(leg.id, None)) is not None:
+            payer, _ = found
+            for used in (self._all, self._of[payer]):
+                used.add(-1, -leg.descriptor.length)
+            if not self._of[payer].messages:
+                del self._of[payer]
+
+
+class _Answer(NamedTuple):
+    """A detour, and its answer."""
+
+    channel: str
+    to: NodeId
+    item: Detoured
+    until_us: int
+
+
+class Detours:
+    """Detours of the events that one home of producers passes on."""
+
+    def __init__(self, context: HostContext, topology: Topology) -> None:
+        self._topology = topology
+        self._life_us = DESTINATION_STAYS[DestinationState.EXPECTING].us(context.settings.overlay)
+        self._most = context.limits.handoffs_max
+        self._most_of_one = max(round(self._most * context.limits.share_author), 1)
+        self._answers: dict[HandoffId, _Answer] = {}
+
+    def asked(
+        self, item: Detour, author: NodeId, last: Sequence[tuple[NodeId, int]], now: int
+    ) -> list[Detoured] | None:
+        """Begin or end a detour; return the answer, if there is one, None if the question does not count.
+
+        `last`: producers of the channel that are attached here, and the numbers of their last events.
+        """
+        self._answers = {h: answer for h, answer in self._answers.items() if answer.until_us > now}
+        if item.h.source != author or not self._has_seats(author, item.channel):
+            return None
+        if item.to == author:
+            self._answers.pop(item.h, None)
+            return []
+        if (answer := self._answers.get(item.h)) is None:
+            if not self._has_room(author):
+                # Those whose destinations have seats by now get all events anyway. Otherwise, after
+                # many consumers moved at once, none could move for long.
+                self._answers = {
+                    h: each for h, each in self._answers.items() if not self._has_seats(each.to, each.channel)
+                }
+                if not self._has_room(author):
+                    return None
+            answered = Detoured(item.h, tuple(last[:CURSORS_MAX]))
+            answer = _Answer(item.channel, NodeId(item.to), answered, now + self._life_us)
+            self._answers[item.h] = answer
+        return [answer.item]
+
+    def _has_room(self, author: NodeId) -> bool:
+        of_one = sum(h.source == author for h in self._answers)
+        return len(self._answers) < self._most and of_one < self._most_of_one
+
+    def _has_seats(self, broker: NodeId, channel: str) -> bool:
+        served = self._topology.rosters.serving(channel).get(node_prefix(broker))
+        return served is not None and served.seats > 0
+
+    def of(self, channel: str, now: int) -> set[bytes]:
+        """Return the brokers that get events of a channel by detours, by four bytes each."""
+        return {
+            node_prefix(each.to) for each in self._answers.values() if each.channel == channel and each.until_us > now
+        }
 
 
 class _End(enum.Enum):
@@ -225,7 +421,7 @@ class Legs:
             if info is None:
                 self._outputs.refuse("route", copy.descriptor.node, copy.descriptor.shown)
             else:
-                found.setdefault((info.node, repaired), []).append(route_of(brokers[1:]))
+                found.setdefault((info.node, repaired), []).append(b"".join(brokers[1:]))
         legs = [
             _Leg(node, Pass(item.channel, page, repaired, item.spread))
             for (node, repaired), ends in found.items()
@@ -253,18 +449,18 @@ class Legs:
         if (info is not None and self._topology.can_reach(info.node)) or len(route) == 1:
             return route, repaired
         self.repaired += 1
-        path = None if repaired else self._path(route[-1], but=route[0])
+        path = None if repaired else self._path(route[-1], avoiding=route[0])
         first = None if path is None else self._topology.brokers.at(path[0])
         if path is None or first is None or not self._topology.can_reach(first.node):
             return route[-1:], True
         return path, True
 
-    def _path(self, prefix: bytes, *, but: bytes | None = None) -> list[bytes] | None:
-        """Return the brokers on the way to one; `but`: not by this neighbour.
+    def _path(self, prefix: bytes, *, avoiding: bytes | None = None) -> list[bytes] | None:
+        """Return the brokers on the way to one; `avoiding`: not by this neighbour.
 
         None: it is unknown, or the way is too long.
         """
-        way = self._topology.routes.leg_way(prefix, but=but)
+        way = self._topology.routes.leg_way(prefix, avoiding=avoiding)
         return None if way is None or len(way.path) > ROUTE_BROKERS_MAX else list(way.path)
 
     # --- taking --------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from carrypost.local.ledger import Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, leg_arrivals, processing
+from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, legs, processing
 from carrypost.overlay.adaptor import (
     BrokerLost,
     LoadChanged,
@@ -37,18 +37,17 @@ from carrypost.overlay.adaptor import (
 )
 from carrypost.overlay.clients import ClientManager
 from carrypost.overlay.consumers import Consumers
-from carrypost.overlay.detours import Detours
 from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, event_of
 from carrypost.overlay.handoffs import Handoffs
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.inbox import Inbox
-from carrypost.overlay.legs import Legs
+from carrypost.overlay.last_events import Reports
+from carrypost.overlay.legs import Detours, Legs
 from carrypost.overlay.load import Load
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
 from carrypost.overlay.placement import HomeBrokerAdaptor
 from carrypost.overlay.producer import ConsumerProgress, Producer
-from carrypost.overlay.reports import Reports
 from carrypost.overlay.rows import RevertingRows
 from carrypost.overlay.seats import Seats
 from carrypost.overlay.topology import Topology
@@ -145,7 +144,7 @@ class Overlay(Layer):
         for (_, name, _), row in rows:
             if isinstance(row, bytes):
                 found.setdefault(name[:1], []).append((name, row))
-        self.legs.restore(found.pop(leg_arrivals.FAMILY, []))
+        self.legs.restore(found.pop(legs.FAMILY, []))
         for name, row in [*found.pop(lanes.FAMILY, ()), *found.pop(processing.PARTS, ())]:
             self._rows.restore(name, row)
         self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
@@ -277,7 +276,7 @@ class Overlay(Layer):
             self.channel.publish(LoadChanged(self.load.predicted, now))
         if self._ledger.due_us <= now:
             self._ledger.write_again()
-        if self.topology.look_us <= now and self.topology.takes_a_look(now):
+        if self.topology.look_us <= now and self.topology.begin_look(now):
             self.channel.publish(Timer(now))
 
     def check_unit(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none

@@ -23,8 +23,7 @@ from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.model.address import channel_of
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.event_numbers import NUMBERS, event_of, packed
-from carrypost.overlay.event_times import EventTime, before
+from carrypost.overlay.event_numbers import NUMBERS, EventTime, before, event_of, packed
 from carrypost.overlay.items import CURSORS_MAX, Progress, Replay, Role, Sent
 
 if TYPE_CHECKING:

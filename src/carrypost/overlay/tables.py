@@ -1,7 +1,7 @@
 """The tables of a broker (OVERLAY §3.3): its knowledge of other brokers and of its clients.
 
 BIT, broker information: `Brokers`. BTT, broker topology: `TopologyTable`. BRT, broker routes, follows from both
-(`overlay.broker_routes`). BNT, broker neighbours, is a value that `overlay.topology` replaces with every look. These
+(`overlay.topology.Routes`). BNT, broker neighbours, is a value that `overlay.topology` replaces with every look. These
 have a bound (`limits.overlay_brokers_max`). In full tables brokers that can be reached displace those that cannot, so
 that made-up brokers do not keep out real ones. CIT, client information: `Clients`, bounded by `limits.clients_max`.
 """

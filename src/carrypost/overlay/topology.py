@@ -33,7 +33,6 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay import items
-from carrypost.overlay.broker_routes import Routes
 from carrypost.overlay.entries import (
     DIGEST_BYTES,
     HOPS_MAX,
@@ -57,13 +56,13 @@ from carrypost.overlay.tables import (
     pack_rosters,
     unpack_rosters,
 )
-from carrypost.overlay.vicinity import Vicinity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
     from random import Random
 
+    from carrypost.config.settings import Overlay
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
@@ -86,11 +85,147 @@ PATIENCE = 16
 """Number of messages of one neighbour in a row with another digest, after which it is asked for what is lacking."""
 
 
-class Neighbour(NamedTuple):
-    """A row of the BNT."""
+class Vicinity:
+    """The brokers that one broker can reach now."""
+
+    def __init__(self, island: Island, brokers: Brokers, settings: Overlay) -> None:
+        self._island, self._brokers = island, brokers
+        self._most, self._furthest = settings.neighbours_max, settings.vicinity_hops
+        self._seen: tuple[Mapping[NodeId, int], int] = {}, -1
+        """Hosts in reach, and version of the brokers, that the hops were taken from."""
+        self._hops: dict[NodeId, int] = {}
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """Counter that grows when a distance changes."""
+        self._look()
+        return self._version
+
+    def _look(self) -> None:
+        reach, brokers = self._island.reach(), self._brokers.version
+        if reach is not self._seen[0] or brokers != self._seen[1]:
+            self._seen = reach, brokers
+            hops = {each.node: reach[each.node] for each in self._brokers if each.node in reach}
+            self._version += hops != self._hops
+            self._hops = hops
+
+    def nearest(self) -> dict[NodeId, int]:
+        """Return the nearest brokers and their hops: those that are to be neighbours."""
+        self._look()
+        near = sorted((hops, node) for node, hops in self._hops.items())[: self._most]
+        return {node: hops for hops, node in near if hops <= self._furthest}
+
+    def links(self, listed: Iterable[bytes]) -> dict[bytes, int]:
+        """Return the links of this broker with their hops now: to brokers listed as its neighbours, and to the nearest.
+
+        Brokers that cannot be reached are left out.
+        """
+        nearest, also = self.nearest(), set(listed)
+        found = [each for each in self._brokers if each.node in nearest or each.prefix in also]
+        return {each.prefix: self._hops[each.node] for each in found if each.node in self._hops}
+
+
+class Way(NamedTuple):
+    """A row of the BRT: the path to one broker."""
 
     hops: int
-    since_us: int
+    """Hops between nodes along the path, as brokers report them."""
+    path: tuple[bytes, ...]
+    """Brokers from this one, exclusive, to that one, inclusive, by four bytes each."""
+
+
+class Routes:
+    """The BRT: to every broker the path over the fewest brokers, of those the one with the fewest hops."""
+
+    def __init__(
+        self, own: bytes, table: TopologyTable[Entry], brokers: Brokers, vicinity: Vicinity | None = None
+    ) -> None:
+        """Make the routes of a broker; without a vicinity, those of legs are the same as the BRT."""
+        self._own, self._table, self._brokers, self._vicinity = own, table, brokers, vicinity
+        self._built: dict[Vicinity | None, tuple[tuple[int, int, int], dict[bytes, Way]]] = {}
+        """Ways of legs by the vicinity, and the BRT by None, with the versions of the tables that they are built from.
+        """
+        self._others: tuple[tuple[int, int], dict[bytes, Mapping[bytes, int]]] = (-1, -1), {}
+        """Versions of the tables, and the distances from known brokers that were asked for since."""
+
+    def way(self, prefix: bytes) -> Way | None:
+        """Return the way to a broker by the BTT alone."""
+        return self._ways(None).get(prefix)
+
+    def leg_way(self, prefix: bytes, *, avoiding: bytes | None = None) -> Way | None:
+        """Return the way of a leg that leaves now; `avoiding`: one that does not begin with this neighbour.
+
+        Links of other brokers are as they reported them, those of this broker as they are now.
+        """
+        vicinity = None if self._table.get(self._own) is None else self._vicinity
+        # Ways around a neighbour are not kept: they are needed only when that neighbour is lost.
+        if avoiding is not None:
+            return self._search(self._links(vicinity), self._own, avoiding).get(prefix)
+        return self._ways(vicinity).get(prefix)
+
+    def _ways(self, vicinity: Vicinity | None) -> dict[bytes, Way]:
+        built = (self._table.version, self._brokers.version, 0 if vicinity is None else vicinity.version)
+        before, ways = self._built.get(vicinity, (None, {}))
+        if built != before:
+            ways = self._search(self._links(vicinity), self._own)
+            self._built[vicinity] = built, ways
+        return ways
+
+    def distances(self, prefix: bytes) -> Mapping[bytes, int]:
+        """Return the hops from a broker along the overlay to all that it reaches, itself included."""
+        built = (self._table.version, self._brokers.version)
+        if self._others[0] != built:
+            self._others = built, {}
+        kept = self._others[1]
+        if (found := kept.get(prefix)) is None:
+            ways = self._search(self._links(None), prefix)
+            found = {prefix: 0} | {each: way.hops for each, way in ways.items()}
+            if prefix == self._own or self._brokers.at(prefix) is not None:
+                kept[prefix] = found
+        return found
+
+    def _search(
+        self, links: Mapping[bytes, Mapping[bytes, int]], start: bytes, avoiding: bytes | None = None
+    ) -> dict[bytes, Way]:
+        """Return the ways from a broker along links, not beginning with the neighbour `avoiding`."""
+        ways: dict[bytes, Way] = {}
+        # Breadth first over brokers, not over hops. Every broker on a path makes and signs a
+        # message of its own, which costs far more than one more hop of the network below. Hops,
+        # then prefixes, break ties, so that two brokers with the same tables find the same paths.
+        edge = {start: Way(0, ())}
+        while edge:
+            beyond: dict[bytes, Way] = {}
+            for broker, way in edge.items():
+                for other, hops in links.get(broker, {}).items():
+                    if other in ways or other == start or (broker == start and other == avoiding):
+                        continue
+                    found = Way(way.hops + hops, (*way.path, other))
+                    if other not in beyond or found < beyond[other]:
+                        beyond[other] = found
+            ways |= beyond
+            edge = beyond
+        return ways
+
+    def _links(self, vicinity: Vicinity | None) -> Mapping[bytes, Mapping[bytes, int]]:
+        """Return the neighbours of every broker that is known. A link counts if either end lists it.
+
+        With a vicinity, this broker has links to the nearest brokers, too, and its links have the hops of this moment.
+        """
+        # One end suffices, since the entry of the other may be old or lost. Both ends must have
+        # announced themselves as brokers: announcements are signed and entries are not, so a liar
+        # can add links, but no brokers.
+        links: dict[bytes, dict[bytes, int]] = {}
+        known = {each.prefix for each in self._brokers} | {self._own}
+        for entry in self._table:
+            for other, hops in entry.neighbours if entry.prefix in known else ():
+                if other in known:
+                    for here, there in ((entry.prefix, other), (other, entry.prefix)):
+                        of = links.setdefault(here, {})
+                        of[there] = min(of.get(there, hops), hops)
+        if vicinity is not None:
+            links[self._own] = vicinity.links(links.get(self._own, ()))
+        return links
 
 
 class Topology:
@@ -99,8 +234,7 @@ class Topology:
     def __init__(self, context: HostContext, island: Island, rng: Random, load: Load) -> None:
         settings, most = context.settings.overlay, context.limits.overlay_brokers_max
         self.node, self.prefix = context.node, context.prefix
-        self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
-        self._holdings = context.holdings
+        self._outputs, self._holdings = context.outputs, context.holdings
         self._in_reach, self._island, self._settings = context.links.in_reach, island, settings
         self._rng, self._most, self._load = rng, most, load
         self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
@@ -115,7 +249,8 @@ class Topology:
         self._vicinity = Vicinity(island, self.brokers, settings)
         vicinity = self._vicinity if settings.topology == "adaptive" else None
         self.routes = Routes(context.prefix, self.table, self.brokers, vicinity)
-        self.neighbours: dict[NodeId, Neighbour] = {}
+        self.neighbours: dict[NodeId, int] = {}
+        """BNT: the neighbours, and the hops to each."""
         self._changed: dict[bytes, set[NodeId]] = {}
         """Entries for neighbours, and the brokers that sent each and need not get it."""
         self._differing: dict[NodeId, int] = {}
@@ -233,29 +368,25 @@ class Topology:
         """
         if self._waiting:
             self._admit(now)
-        before = self.neighbours
-        self.neighbours = {
-            node: before.get(node, Neighbour(0, now))._replace(hops=hops)
-            for node, hops in self._vicinity.nearest().items()
-        }
+        self.neighbours = self._vicinity.nearest()
         self._write()
         self.rosters.drop_strangers()
         self._schedule(now)
         return self._drop_absent(self._island.reach())
 
-    def takes_a_look(self, now: int) -> bool:
-        """Return True if a look is due now; else postpone it.
+    def begin_look(self, now: int) -> bool:
+        """Return True if a look that is due has to be taken; schedule the next one if it can be left out.
 
-        In the first period one is due if there was none, or if a broker that is new in reach belongs among the
+        In the first period one is taken if there was none, or if a broker that is new in reach belongs among the
         neighbours.
         """
         if now < self._learning_us:
-            due = self._is_someone_new() or self.table.get(self._prefix) is None
+            needed = self._is_someone_new() or self.table.get(self.prefix) is None
         else:
-            due = self._settings.topology == "adaptive"
-        if not due:
+            needed = self._settings.topology == "adaptive"
+        if not needed:
             self._schedule(now)
-        return due
+        return needed
 
     def _is_someone_new(self) -> bool:
         """Return True if brokers are in reach for the first time, and one of them is as near as neighbours are."""
@@ -265,7 +396,7 @@ class Topology:
         self._seen |= new
         reach, furthest = self._island.reach(), self._settings.vicinity_hops
         if len(self.neighbours) >= self._settings.neighbours_max:
-            furthest = max(each.hops for each in self.neighbours.values())
+            furthest = max(self.neighbours.values())
         return any(reach.get(node, furthest + 1) <= furthest for node in new)
 
     def can_reach(self, node: NodeId) -> bool:
@@ -306,16 +437,16 @@ class Topology:
 
     def _write(self, *, again: bool = False) -> None:
         """Write this broker's entry, if its contents changed, or it has to be written again."""
-        hops = {node_prefix(node): min(each.hops, HOPS_MAX) for node, each in self.neighbours.items()}
-        links, own = tuple(sorted(hops.items())), self.table.get(self._prefix)
+        hops = {node_prefix(node): min(each, HOPS_MAX) for node, each in self.neighbours.items()}
+        links, own = tuple(sorted(hops.items())), self.table.get(self.prefix)
         load = self._load.percent
         if again or own is None or own.neighbours != links or abs(own.load - load) >= _CHANGE_PERCENT:
             self._version = next_version(self._version)
-            self.table.put(Entry(self._prefix, self._version, load, links), self.brokers)
-            self._changed[self._prefix] = set()
+            self.table.put(Entry(self.prefix, self._version, load, links), self.brokers)
+            self._changed[self.prefix] = set()
 
     def _drop_absent(self, reach: Iterable[NodeId]) -> list[NodeId]:
-        known = {self._prefix, *map(node_prefix, reach)}
+        known = {self.prefix, *map(node_prefix, reach)}
         absent = {each.prefix for each in self.table} - known
         gone = [info.node for prefix in sorted(absent) if (info := self.brokers.at(prefix)) is not None]
         # Two looks in a row: a broker that is out of reach for a moment would otherwise take its
@@ -326,34 +457,27 @@ class Topology:
         self._absent = absent
         return gone
 
-    # --- telling -------------------------------------------------------------------------------------------
+    # --- sending -------------------------------------------------------------------------------------------
 
-    @property
-    def hearers(self) -> list[NodeId]:
-        """Brokers that get changes, and that can be reached: neighbours, which pass them on.
+    def _informed(self) -> list[NodeId]:
+        """Return the brokers that get changes, and that can be reached: neighbours, which pass them on.
 
         A broker that lists this one and would not get them along neighbours of neighbours is included, too.
         """
-        hearing = self._hearing()
+        found, waiting = {self.prefix}, [self.prefix]
+        while waiting:
+            entry = self.table.get(waiting.pop())
+            new = [prefix for prefix, _ in (() if entry is None else entry.neighbours) if prefix not in found]
+            found.update(new)
+            waiting += new
         listing = [
             info.node
             for entry in self.table
-            if entry.prefix not in hearing
+            if entry.prefix not in found
             and (info := self.brokers.at(entry.prefix)) is not None
-            and self._prefix in dict(entry.neighbours)
+            and self.prefix in dict(entry.neighbours)
         ]
         return sorted({*self.neighbours, *listing} & self._island.reach().keys())
-
-    def _hearing(self) -> set[bytes]:
-        """Return the brokers that changes of this one reach, if each informs its neighbours."""
-        found, waiting = {self._prefix}, [self._prefix]
-        while waiting:
-            entry = self.table.get(waiting.pop())
-            for prefix, _ in () if entry is None else entry.neighbours:
-                if prefix not in found:
-                    found.add(prefix)
-                    waiting.append(prefix)
-        return found
 
     def propagate(self, *, asking: bool = False, only_news: bool = False) -> None:
         """Send all neighbours the changed entries, and a digest of all; `asking`: and ask for what is lacking.
@@ -362,13 +486,13 @@ class Topology:
         """
         self._propagate_us = NEVER
         changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
-        for node in self.hearers:
+        for node in self._informed():
             prefix = node_prefix(node)
             fresh = [
                 entry for entry in changed
                 if node not in self._changed[entry.prefix]
                 # The author of an entry sends it to all brokers that it lists.
-                and (entry.prefix == self._prefix or prefix not in dict(entry.neighbours))
+                and (entry.prefix == self.prefix or prefix not in dict(entry.neighbours))
             ]  # fmt: skip
             if fresh or not only_news:
                 self._send(node, fresh, asking=asking)
@@ -391,7 +515,7 @@ class Topology:
     def _propagate_rosters(self) -> None:
         """Send neighbours changed rosters, except those that they got from the same broker as this one."""
         self._rosters_us = NEVER
-        for node in self.hearers:
+        for node in self._informed():
             if changed := self.rosters.table.changed_for({node, *self._sources(node)}):
                 self._send(node, None, changed)
         self.rosters.table.mark_sent()
@@ -419,7 +543,7 @@ class Topology:
         """Send neighbours changes at once, and not with the next look."""
         self._propagate_us = min(self._propagate_us, now + _SOON_US)
 
-    # --- hearing -------------------------------------------------------------------------------------------
+    # --- receiving -------------------------------------------------------------------------------------------
 
     def receive(self, item: items.Topology, author: NodeId, now: int) -> bool:
         """Process what a broker sends; return True if this one learnt something new of the topology."""
@@ -462,8 +586,8 @@ class Topology:
         )
 
     def _enter(self, entry: Entry, author: NodeId) -> bool:
-        if entry.prefix == self._prefix:
-            own = self.table.get(self._prefix)
+        if entry.prefix == self.prefix:
+            own = self.table.get(self.prefix)
             forged = own is not None and entry.version == own.version and entry != own
             if forged or is_later(entry.version, self._version):
                 # An entry of an earlier life, or a lie. Outbidding it works in both cases, without
