@@ -149,7 +149,7 @@ def choose_home(current: Home, candidates: Collection[Home], load_max: float) ->
     The four rules of step 2: an overloaded home is left for one that is not, on the shortest mean path; if all are
     overloaded, for the one with the lightest load; if the home is not overloaded, it is left for a shorter path. The
     paper's rule 1, to look at both loads, is the caller's part. A candidate that has more work than the home, and is
-    not nearer to the consumer, needs a path shorter by `LOADED_GAIN`.
+    not nearer to the consumer, needs a path shorter by `LOADED_GAIN`, in hops to the consumer.
     """
     free = [each for each in candidates if each.load <= load_max]
     if current.load > load_max:
@@ -158,7 +158,7 @@ def choose_home(current: Home, candidates: Collection[Home], load_max: float) ->
     def needed(candidate: Home) -> float:
         # Otherwise the broker in the middle of the network would become the home of most consumers.
         central = candidate.hops >= current.hops and candidate.load > current.load
-        return candidate.path + (LOADED_GAIN if central else 0)
+        return candidate.path + (LOADED_GAIN * candidate.share if central else 0)
 
     return min((each for each in free if needed(each) < current.path), key=_rank, default=current)
 
