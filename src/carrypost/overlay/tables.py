@@ -126,7 +126,7 @@ class TopologyTable(Generic[Row]):
         self._entries: dict[bytes, Row] = {}
         self._own_version = 0
         self._changed: dict[bytes, set[NodeId]] = {}
-        """What neighbours have to get, and the brokers that sent it and need not."""
+        """Rows for neighbours, and the brokers that sent each and need not get it."""
         self.version = 0
         """Counter that grows with every change."""
         self.digest = 0
