@@ -646,9 +646,9 @@ def test_a_name_that_a_shell_would_run_is_not_completed(
     there = ("-d", str(noded.data))
     hostile = [
         "$(touch${IFS}x)",
-        ";touch x",
-        "`touch x`",
-        "\\$(touch x)",
+        ";touch${IFS}x",
+        "`touch${IFS}x`",
+        "\\$(touch${IFS}x)",
         "'",
         "&x",
         ">x",

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import pytest
 from benchmarks._direct import Direct
-from carrypost.overlay.modulator import Modulator
-from carrypost.overlay.registry import Event as ChannelEvent
-from carrypost.overlay.registry import Result, modulator
 from tests.loopback import apart
 from tests.nodes import scene
 
@@ -28,6 +25,9 @@ from carrypost.mom.overview import MessagingOverview
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 from carrypost.overlay.events import ModulatorFault
+from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.modulators.registry import Event as ChannelEvent
+from carrypost.overlay.modulators.registry import Result, modulator
 
 WITHIN_S = 30.0
 
