@@ -113,7 +113,7 @@ class Program:
     @classmethod
     async def connect(cls, control: str, client_id: str = "") -> Self:
         """Connect a program to the node with this control socket."""
-        factory = ConnectionFactory(f"unix:{control}", client_id=client_id or None)
+        factory = ConnectionFactory(f"unix:{control}", client_id=client_id or None, reconnect=False)
         return cls(await factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE))
 
     async def __aenter__(self) -> Self:

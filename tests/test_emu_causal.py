@@ -25,6 +25,6 @@ def test_a_record_is_shown_with_them_where_there_is_no_spark(tmp_path: Path) -> 
             if name.partition(".")[0] == "pyspark":
                 sys.modules[name] = None  # type: ignore[assignment]
 
-    code, shown, _ = forked(["emu", "show", str(path)], lack_spark)
+    code, shown, _ = forked(["emu", "show", str(path), "--json"], lack_spark)
     assert code == 0
     assert json.loads(shown)["ordered"]["co_delivery_ratio"] == 1.0

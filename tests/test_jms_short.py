@@ -77,6 +77,15 @@ def is_topic(name: str) -> bool:
         return False
 
 
+def is_name(name: str) -> bool:
+    """Return True for a name that programs may give."""
+    try:
+        address.check_name(name, "topic")
+    except InvalidDestinationException:
+        return False
+    return True
+
+
 # --- text as destination -------------------------------------------------------------------------------------
 
 
@@ -135,14 +144,15 @@ async def test_a_message_takes_text_where_it_is_to_be_replied_to(net: testing.Ne
         assert message.jms_reply_to == Topic("answers")
 
 
-names = st.text(min_size=1, max_size=8) | st.text("ab/@%.*?=", min_size=1, max_size=8)
+names = (st.text(min_size=1, max_size=8) | st.text("ab/@%.*?=", min_size=1, max_size=8)).filter(is_name)
 nodes = names.filter(lambda node: ":" not in node).map(NodeId)
+plain = names.filter(lambda name: not address.has_wildcard(name))
 destinations = (
     st.builds(Topic, names.filter(is_topic), st.sampled_from(Ordering))
-    | st.builds(lambda name, node: HeldTopic(address.queue_name(name, node)), names, nodes)
-    | st.builds(lambda name, node: Queue(address.queue_name(name, node)), names, nodes)
-    | names.filter(lambda name: is_topic(name) and not address.has_wildcard(name)).map(ChannelTopic)
-    | names.filter(lambda name: "@" not in name).map(NamedQueue)
+    | st.builds(lambda name, node: HeldTopic(address.queue_name(name, node)), plain, nodes)
+    | st.builds(lambda name, node: Queue(address.queue_name(name, node)), plain, nodes)
+    | plain.filter(is_topic).map(ChannelTopic)
+    | plain.filter(lambda name: "@" not in name).map(NamedQueue)
 )
 
 

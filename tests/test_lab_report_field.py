@@ -78,7 +78,7 @@ def test_messages_of_programs_have_their_carriers_and_those_of_nodes_are_left_ou
 
 def test_a_folder_of_records_gets_a_page(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = records.parent / "page.html"
-    assert run(["lab", "report", str(records), "--out", str(page)]) == 0
+    assert run(["lab", "report", str(records), "--out", str(page), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["nodes"], told["contacts"], told["messages"]) == (3, 2, 2)
     text = re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8"))

@@ -52,7 +52,7 @@ def test_a_discovery_among_thirty_hosts_finds_what_they_bound_and_names_the_sile
                 async with net.context(host) as ctx:
                     names = InitialContext(ctx)
                     for number in range(chance.randrange(4)):
-                        name = f"{chance.choice(['news', 'mail', host])} {number}"
+                        name = f"{chance.choice(['news', 'mail', host])}-{number}"
                         meant = chance.choice([Topic(f"t.{number}"), Queue(f"{name}@{host}")])
                         told = chance.random() < 0.8
                         await names.bind(name, meant, advertise=told)

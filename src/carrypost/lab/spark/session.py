@@ -147,11 +147,14 @@ def defaults(folder: Path) -> dict[str, str]:
 def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
     """Yield Spark while the block lasts; the existing session, if there is one."""
     needs_extra()
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded only where Spark is used
+    from pyspark import SparkContext  # noqa: PLC0415 - loaded only where Spark is used
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    if (active := SparkSession.getActiveSession()) is not None:
+    # The active session belongs to one thread of the JVM. Another thread, or the same one over a new connection, has
+    # none, though Spark runs.
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
         with explained():
-            yield active
+            yield SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         return
     options = options or SparkOptions()
     if sys.stderr.isatty():
