@@ -118,6 +118,11 @@ async def test_a_real_node_serves_what_its_status_shows_to_the_parser_of_prometh
         (node,) = await nodes.start("a")
         await node.program.subscribe("roads", durable=True)
         await node.program.send("roads", b"The bridge is closed.")
+
+        async def announced() -> bool:
+            return bool((await node.client.status())["udp"]["counters"]["sent_bytes"])
+
+        await until(announced)
         line, headers, text = await ask(port, GET)
         status = await node.client.status()
     assert (line, headers["Content-Type"]) == (

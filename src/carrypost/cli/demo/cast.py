@@ -113,7 +113,9 @@ class Actor:
         self.id, self.addresses = ready["node"], ready["addresses"]
         self._control = Path(ready["control"])
         self._client = await Client.connect(self._control)
-        self._context = await ConnectionFactory(f"unix:{self._control}", client_id=self.name).create_context()
+        # The demo ends nodes itself, and connects again when it has started them.
+        factory = ConnectionFactory(f"unix:{self._control}", client_id=self.name, reconnect=False)
+        self._context = await factory.create_context()
 
     async def count(self) -> Counter[str]:
         """Return how many datagrams and bytes this node has sent in all of its lives."""
