@@ -134,7 +134,7 @@ def test_a_page_has_both_figures_and_the_papers_values(tmp_path: Path, monkeypat
         "1,000",
         "less than 200",
         "do not collide",
-        "10% of the data",
+        "10 % of the data",
         *heads,
     ):
         assert told in page

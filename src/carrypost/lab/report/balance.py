@@ -6,7 +6,7 @@ paths are longer. So its sentences stand beside ours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,15 @@ import numpy as np
 from carrypost.emu.arrays import Floats
 from carrypost.emu.engine.delivery_paths import DELIVERY
 from carrypost.lab.metrics import families
-from carrypost.lab.report import origins, overlay, plots
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
+from carrypost.lab.report import origins, overlay, plots, verdict
+from carrypost.lab.report.html import Markup, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.loads import curve
-from carrypost.lab.report.overlay import lengths, overlay_of, two_digits
+from carrypost.lab.report.overlay import WHOLE_S, hops_of, lengths, mean_of, overlay_of, two_digits
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import NOTHING
+from carrypost.lab.report.verdict import Claim
 
 SCENARIO = "balance"
 TITLE = "Opportunistic overlays: brokers that share the work"
@@ -32,6 +32,12 @@ _BEGIN_S = 60.0
 """Loads of the first minute do not count: all clients begin at the nearest broker."""
 _UNLIMITED = 100.0
 """Brokers with such a `load_max` are never overloaded."""
+_LIGHT, _MIDDLE, _FULL = 30, 70, 100
+"""Mean loads, in percent, at which the paper's text says that behaviour changes."""
+_AROUND = 2
+"""Measured loads this near to one of these, in percent, count as the load itself."""
+_SAME_HOPS = 0.1
+"""Paths whose lengths differ by less are the same."""
 _LEAD = (
     "20 nodes walk in an area of 750 m x 500 m. 5 of them produce events of a channel, 15 consume them, and 5 of "
     "the consumers are brokers. The load of a broker is the work that arrives in 5 s, divided by the work that it "
@@ -80,6 +86,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     found = _by_load(study, all_series)
     return [
         tag("h2", "Load balancing (§4.2)"),
+        verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
         paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
         _values(study, found),
         *_maxima(study, found),
@@ -132,6 +139,74 @@ def maxima(study: Study, series: Series) -> list[float]:
     return [float(each["max"].max()) for each in _loads(study, series) if len(each["max"])]
 
 
+def _claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Claim]:
+    """Return the statements of the paper's text."""
+    return [*_load_claims(study, found), *_path_claims(study, found)]
+
+
+def _means(study: Study, of: Mapping[int, Series], by: Callable[[Study, Series], list[float]]) -> dict[int, float]:
+    return {percent: mean for percent, each in of.items() if (mean := mean_of(by(study, each))) is not None}
+
+
+def _hops(study: Study, series: Series) -> list[float]:
+    return lengths(study, series, DELIVERY)
+
+
+def _load_claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Claim]:
+    """Return the statements about figure 13."""
+    control, nearest = (_means(study, found.get(name, {}), maxima) for name in (CONTROL, NEAREST))
+    both = sorted({*control} & {*nearest})
+    light = [each for each in both if each < _LIGHT - _AROUND]
+    more = [each for each in both if each > _LIGHT + _AROUND]
+    same = Claim(f"below a mean load of {_LIGHT} % no broker is overloaded, and control changes nothing")
+    if light:
+        most = max(nearest[each] for each in light)
+        off = max(abs(control[each] - nearest[each]) for each in light)
+        alike = all(verdict.is_near(control[each], nearest[each]) for each in light)
+        same = same._replace(
+            ours=f"loads up to {most:.2f}, a difference of at most {off:.2f}", holds=most <= 1 and alike
+        )
+    over, less = Claim("above that, some brokers are overloaded without control"), Claim("control makes this better")
+    if more:
+        first = next((each for each in more if nearest[each] > 1), None)
+        ours = "none is overloaded" if first is None else f"from {first} % on, with a load of {nearest[first]:.2f}"
+        over = over._replace(ours=ours, holds=first is not None)
+        ours = f"{control[more[-1]]:.2f} in place of {nearest[more[-1]]:.2f} at {more[-1]} %"
+        less = less._replace(ours=ours, holds=all(verdict.is_less(control[each], nearest[each]) for each in more))
+    return [same, over, less]
+
+
+def _path_claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Claim]:
+    """Return the statements about figure 14."""
+    control, nearest = (_means(study, found.get(name, {}), _hops) for name in (CONTROL, NEAREST))
+    static = mean_of(_static(study, found))
+    few = [each for each in control if each < _MIDDLE - _AROUND]
+    same = Claim(f"below {_MIDDLE} % the home of a client is always the nearest broker")
+    if both := [each for each in few if each in nearest]:
+        off = max(abs(control[each] - nearest[each]) for each in both)
+        ours = f"paths differ by at most {hops_of(off)} (equal: {_SAME_HOPS:g})"
+        same = same._replace(ours=ours, holds=off <= _SAME_HOPS)
+    hop = Claim("paths are then up to more than a hop shorter than static ones")
+    if few and static is not None:
+        gain = static - min(control[each] for each in few)
+        hop = hop._replace(ours=f"up to {hops_of(gain)}", holds=gain > 1)
+    longer = Claim(f"above {_MIDDLE} % paths become longer with the load")
+    if few and (many := [each for each in control if each > _MIDDLE + _AROUND]):
+        ours = f"{hops_of(control[many[-1]])} at {many[-1]} %, {control[few[0]]:.2f} at {few[0]} %"
+        longer = longer._replace(ours=ours, holds=control[many[-1]] > control[few[0]])
+    still = Claim(f"at {_FULL} % they are still shorter than static ones")
+    full = max(control, default=0)
+    if full >= _FULL - _AROUND and static is not None:
+        ours = f"{hops_of(control[full])} against {static:.2f}"
+        still = still._replace(ours=ours, holds=control[full] < static)
+    return [same, hop, longer, still]
+
+
+def _static(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[float]:
+    """Return, by seed, the length of static paths, which have nothing to do with the load."""
+    return [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
+
+
 def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
     control, nearest = found.get(CONTROL, {}), found.get(NEAREST, {})
     lines = []
@@ -139,11 +214,12 @@ def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
         of = [each.get(percent) for each in (control, nearest)]
         values = [[] if each is None else maxima(study, each) for each in of]
         values += [[] if each is None else lengths(study, each, DELIVERY) for each in of]
-        lines.append(TableRow(f"{percent} %", [over_seeds(each, two_digits) if each else NOTHING for each in values]))
-    static = [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
-    lines.append(TableRow("static", [NOTHING, NOTHING, over_seeds(static, two_digits) if static else NOTHING, NOTHING]))
-    heads = ("mean load", "highest load, with control", "without", "hops, control", "without control: nearest homes")
-    return table("Loads of brokers and path lengths", heads, [lines])
+        lines.append(TableRow(f"{percent} %", [over_seeds(each, two_digits) for each in values]))
+    heads = ("mean load", "highest load, with control", "without", "hops, with control", "without")
+    made = [table("Loads of brokers and path lengths", heads, [lines])]
+    if static := _static(study, found):
+        made.append(paragraph("Static paths have ", over_seeds(static, two_digits), " hops.", kind="note"))
+    return join(made)
 
 
 def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Block]:
@@ -168,7 +244,7 @@ def _paths(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Bloc
         for name in (CONTROL, NEAREST)
     }
     loads = [percent for each in points.values() for percent in each]
-    static = [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
+    static = _static(study, found)
     points[STATIC] = dict.fromkeys(loads, static) if static else {}
     lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
     if not lines:

@@ -7,11 +7,12 @@ lengths of paths for some update periods, and what keeping the overlay costs for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import curves, origins, plots
+from carrypost.lab.report import curves, origins, plots, verdict
 from carrypost.lab.report.curves import Curve
 from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.loads import curve
@@ -19,11 +20,16 @@ from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis, Mark
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import NOTHING
+from carrypost.lab.report.times import NOTHING, tenths
+from carrypost.lab.report.verdict import Claim
 
 SCENARIO = "overlay"
 TITLE = "Opportunistic overlays: brokers that follow mobility"
 NETWORK, OVERLAY = "network", "overlay"
+WHOLE_S = 600.0
+"""Duration of a run."""
+_OFTEN = 0.9
+"""From this share of the samples on, something is so at nearly all times."""
 _SHOWN_S = 50.0
 """Update period of figure 7."""
 _PAPER_HOPS = {10.0: 3.32, 50.0: 4.17, 100.0: 4.43}
@@ -83,6 +89,7 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     static = next((each for each in all_series if _is_static(each.first)), None)
     return [
         tag("h2", "Performance of the broker network (§4.1)"),
+        verdict.of_claims(_claims(study, adaptive, static), all_series, WHOLE_S),
         paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
         _values(study, dict(sorted(adaptive.items())), static),
         paragraph(_DIFFERS, kind="note"),
@@ -93,6 +100,62 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         origins.ran(all_series),
         origins.failures(study, SCENARIO),
     ]
+
+
+def _claims(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Claim]:
+    """Return the statements of the paper's text about brokers."""
+    hops = {period_s: mean for period_s, each in adaptive.items() if (mean := mean_of(lengths(study, each, OVERLAY)))}
+    still = None if static is None else mean_of(lengths(study, static, OVERLAY))
+    first = next(iter(adaptive.values()), static)
+    network = None if first is None else mean_of(lengths(study, first, NETWORK))
+    kbit = {period_s: mean_of(kilobits(study, each)) for period_s, each in adaptive.items()}
+    late = max(_PAPER_HOPS)
+    less = Claim(f"paths over adaptive brokers are much shorter than static ones with an update every {late:g} s")
+    if still and late in hops:
+        less = less._replace(
+            ours=f"{hops_of(hops[late])} against {still:.2f}", holds=verdict.is_less(hops[late], still)
+        )
+    return [
+        verdict.quoted(f"shortest paths of the network have {_PAPER_NETWORK} hops", network, _PAPER_NETWORK, hops_of),
+        verdict.quoted(f"paths over static brokers have {_PAPER_STATIC} hops", still, _PAPER_STATIC, hops_of),
+        *(
+            verdict.quoted(
+                f"paths over adaptive brokers have {paper} hops with an update every {period_s:g} s",
+                hops.get(period_s), paper, hops_of,
+            )
+            for period_s, paper in _PAPER_HOPS.items()
+        ),
+        verdict.rising("paths become longer with the update period", hops, "s", two_digits),
+        less,
+        _nearly_always(study, adaptive.get(_SHOWN_S), static),
+        verdict.quoted(
+            f"a broker sends {_PAPER_KBIT[_SHOWN_S]} kbit/s with an update every {_SHOWN_S:g} s",
+            kbit.get(_SHOWN_S), float(_PAPER_KBIT[_SHOWN_S]), _kbit,
+        ),
+    ]  # fmt: skip
+
+
+def _nearly_always(study: Study, shown: Series | None, static: Series | None) -> Claim:
+    claim = Claim("paths over adaptive brokers are shorter than static ones at almost all times")
+    ours, still = (None if each is None else by_time(study, each, OVERLAY) for each in (shown, static))
+    if ours is None or still is None or not len(shared := np.intersect1d(ours.x, still.x)):
+        return claim
+    part = float((np.interp(shared, ours.x, ours.y) < np.interp(shared, still.x, still.y)).mean())
+    return claim._replace(ours=f"at {tenths(part)} of the times", holds=part >= _OFTEN)
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    """Return the mean over seeds; None: there are none."""
+    return fmean(values) if values else None
+
+
+def hops_of(value: float | None) -> str:
+    """Return a length of paths."""
+    return f"{two_digits(value)} hops"
+
+
+def _kbit(value: float | None) -> str:
+    return f"{two_digits(value)} kbit/s"
 
 
 def overlay_of(run: FinishedRun) -> Mapping[str, object]:
@@ -153,7 +216,7 @@ def _line(name: str, hops: Sequence[float], paper: str, kbit: Sequence[float], p
 
 def two_digits(value: float | None) -> str:
     """Return a figure with two digits after the point."""
-    return NOTHING if value is None else f"{value:.2f}"
+    return NOTHING if value is None else f"{value:,.2f}"
 
 
 def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:

@@ -13,20 +13,23 @@ import numpy as np
 
 from carrypost.emu.engine.delivery_paths import BEST, DELIVERY
 from carrypost.lab.metrics import families
-from carrypost.lab.report import origins, plots
+from carrypost.lab.report import origins, plots, verdict
 from carrypost.lab.report.curves import Curve
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
 from carrypost.lab.report.loads import curve
-from carrypost.lab.report.overlay import by_time, lengths, overlay_of, two_digits
+from carrypost.lab.report.overlay import WHOLE_S, by_time, hops_of, lengths, mean_of, overlay_of, two_digits
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import NOTHING
+from carrypost.lab.report.times import NOTHING, count, difference, shown
+from carrypost.lab.report.verdict import Claim
 
 SCENARIO = "overlay_clients"
 _STATIC, _HOMES, _OURS = "static", "static-opportunistic", "opportunistic-opportunistic"
 _APPROACHES = (_STATIC, _HOMES, _OURS)
+_PAPER_GAIN = 5.0
+"""Hops by which paths become shorter at most."""
 _SHOWN_S = 10.0
 """Discovery period of figure 10."""
 _LEAD = (
@@ -98,9 +101,10 @@ def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
 def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
     """Return everything about this experiment."""
     found = {Approach.of(each.first): each for each in all_series}
-    shown = {of.name: each for of, each in found.items() if (of.discovery_s, of.speed) == (_SHOWN_S, None)}
+    shown = _shown(found)
     return [
         tag("h2", "Performance of event delivery between mobile clients (§4.1)"),
+        verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
         paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
         _values(study, found),
         paragraph(_BEST, kind="note"),
@@ -113,6 +117,57 @@ def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
         origins.parameters(all_series, None, _KEYS),
         origins.ran(all_series),
         origins.failures(study, SCENARIO),
+    ]
+
+
+def _shown(found: Mapping[Approach, Series]) -> dict[str, Series]:
+    """Return the series of figure 10 by approach."""
+    return {of.name: each for of, each in found.items() if (of.discovery_s, of.speed) == (_SHOWN_S, None)}
+
+
+def _claims(study: Study, found: Mapping[Approach, Series]) -> list[Claim]:
+    """Return the statements of the paper's text about clients."""
+    means = {of: mean for of, each in found.items() if (mean := mean_of(lengths(study, each, DELIVERY)))}
+    by_name = {of.name: mean for of, mean in means.items() if (of.discovery_s, of.speed) == (_SHOWN_S, None)}
+    shortest = Claim(f"{_OURS} has the shortest paths of the three approaches")
+    if set(by_name) == set(_APPROACHES):
+        listed = ", ".join(f"{name} {two_digits(by_name[name])}" for name in _APPROACHES)
+        shortest = shortest._replace(
+            ours=f"hops: {listed}", holds=min(by_name, key=lambda name: by_name[name]) == _OURS
+        )
+    most = Claim(f"its paths are up to {_PAPER_GAIN:g} hops shorter than static ones")
+    if gain := _gain(_lines(study, _shown(found))):
+        ours = f"up to {gain.hops:.1f} hops, at {gain.at_s:g} s"
+        most = most._replace(ours=ours, holds=verdict.is_near(gain.hops, _PAPER_GAIN))
+    homes = Claim("changing homes alone makes paths much shorter")
+    if _STATIC in by_name and _HOMES in by_name:
+        off, less = difference(by_name[_HOMES], by_name[_STATIC]), verdict.is_less(by_name[_HOMES], by_name[_STATIC])
+        homes = homes._replace(ours=f"{hops_of(by_name[_HOMES])}, {off}", holds=less)
+    periods = {of.discovery_s: mean for of, mean in means.items() if of[::2] == (_OURS, None)}
+    rise = verdict.rising("paths become slightly longer with the discovery period", periods, "s", two_digits)
+    return [shortest, most, homes, rise, *_speed_claims(means)]
+
+
+def _speed_claims(means: Mapping[Approach, float]) -> list[Claim]:
+    """Return the statements about fast nodes: figure 12."""
+    by_speed: dict[float, dict[float, float]] = {}
+    for of, mean in means.items():
+        if of.name == _OURS and of.speed is not None:
+            by_speed.setdefault(of.speed, {})[of.discovery_s] = mean
+    pairs = {
+        speed: (each[min(each)], each[max(each)]) for speed, each in sorted(by_speed.items()) if len(each) > 1
+    }  # fmt: skip
+    always, fast = (
+        Claim("more frequent discovery gives shorter paths"),
+        Claim("much shorter ones if nodes are very fast"),
+    )
+    if len(pairs) <= 1:
+        return [always, fast]
+    listed = ", ".join(f"{difference(*pair)} at {speed:g} m/s" for speed, pair in pairs.items())
+    often, rarely = pairs[max(pairs)]
+    return [
+        always._replace(ours=listed, holds=all(often < rarely for often, rarely in pairs.values())),
+        fast._replace(ours=f"{hops_of(often)} against {rarely:.2f}", holds=verdict.is_less(often, rarely)),
     ]
 
 
@@ -136,8 +191,12 @@ def _values(study: Study, found: Mapping[Approach, Series]) -> Markup:
     return table("Path lengths from producers to consumers", heads, [lines])
 
 
+def _lines(study: Study, shown: Mapping[str, Series]) -> dict[str, Curve]:
+    return {name: each for name in _APPROACHES if name in shown and (each := by_time(study, shown[name], DELIVERY))}
+
+
 def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
-    lines = {name: each for name in _APPROACHES if name in shown and (each := by_time(study, shown[name], DELIVERY))}
+    lines = _lines(study, shown)
     if _OURS in shown and (best := by_time(study, shown[_OURS], BEST)):
         lines["best"] = best
     if not lines:
@@ -145,20 +204,25 @@ def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
         return [paragraph(text, kind="note")]
     axes = Axis("time (s)"), Axis("hops, mean over all pairs")
     picture = plots.curves(lines, axes, "Figure 10: path lengths by time", steps=False, legend="approach")
-    return [Figure([("", picture)], [_FIGURE_10], "Figure 10"), *_gain(lines)]
+    return [Figure([("", picture)], [_FIGURE_10], "Figure 10")]
 
 
-def _gain(lines: Mapping[str, Curve]) -> list[Block]:
-    if _OURS not in lines or _STATIC not in lines or len(lines[_OURS].x) == 0:
-        return []
+class _Gain(NamedTuple):
+    """The most by which paths are shorter than static ones, and when."""
+
+    hops: float
+    at_s: float
+
+
+def _gain(lines: Mapping[str, Curve]) -> _Gain | None:
+    if _OURS not in lines or _STATIC not in lines:
+        return None
     ours, static = lines[_OURS], lines[_STATIC]
     shared = np.intersect1d(ours.x, static.x)
+    if not len(shared):
+        return None
     gains = np.interp(shared, static.x, static.y) - np.interp(shared, ours.x, ours.y)
-    if not len(gains):
-        return []
-    at, most = shared[int(gains.argmax())], float(gains.max())
-    text = f"Our paths are up to {most:.1f} hops shorter than the static ones, at {at:g} s; in the paper up to 5."
-    return [paragraph(text, kind="note")]
+    return _Gain(float(gains.max()), float(shared[int(gains.argmax())]))
 
 
 def _by_period(study: Study, of: Mapping[float, Series]) -> list[Block]:
@@ -189,20 +253,21 @@ def _by_speed(study: Study, found: Mapping[Approach, Series]) -> list[Block]:
     return [Figure([("", picture)], [_FIGURE_12], "Figure 12")]
 
 
-def _moves(study: Study, shown: Mapping[str, Series]) -> Markup:
+def _moves(study: Study, of: Mapping[str, Series]) -> Markup:
     lines = []
-    for name in [each for each in _APPROACHES if each in shown]:
-        rows = [study.columns(families.RELOCATIONS, run) for run in shown[name].runs]
+    for name in [each for each in _APPROACHES if each in of]:
+        rows = [study.columns(families.RELOCATIONS, run) for run in of[name].runs]
         homes, seats = (
             [float(each["count"][each["what"] == what].sum()) for each in rows] for what in ("home", "relocate")
         )
         pauses = [float(np.nanmax(each["pause_max_s"], initial=0.0)) for each in rows if len(each["pause_max_s"])]
         waits = [
             float(np.average(each["avg_s"], weights=each["results"]))
-            for each in (study.columns(families.EVENT_LATENCY, run) for run in shown[name].runs)
+            for each in (study.columns(families.EVENT_LATENCY, run) for run in of[name].runs)
             if len(each["results"])
         ]
-        cells = [over_seeds(each, two_digits) if each else NOTHING for each in (homes, seats, pauses, waits)]
+        moved = [over_seeds(each, count) for each in (homes, seats)]
+        cells = [*moved, *(over_seeds(each, shown) for each in (pauses, waits))]
         lines.append(TableRow(name, cells))
-    heads = ("", "new homes", "seats that moved", "longest pause, s", "from event to result, mean, s")
+    heads = ("", "new homes", "seats that moved", "longest pause", "from event to result, mean")
     return table("Homes, seats and latencies, discovery every 10 s", heads, [lines])

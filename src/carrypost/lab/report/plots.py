@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import vl_convert
@@ -148,6 +148,60 @@ def spans(found: Mapping[str, Sequence[tuple[float, float]]], x: Axis, title: st
     }
     height = max(_ROW_PX, _ROW_PX * len(found))
     return Picture(_drawn([layer], title, height=height), ("name", f"{x.title}, from", "until"), numbers)
+
+
+class Bar(NamedTuple):
+    """A value of a category, of one kind."""
+
+    category: str
+    kind: str
+    value: float
+    half: float | None = None
+    """Half of its interval; None: it has none."""
+
+
+def bars(found: Sequence[Bar], axes: tuple[str, Axis, str], title: str, *, marks: Sequence[Bar] = ()) -> Picture:
+    """Return bars of each kind side by side by category, with their intervals; marks are what the paper quotes.
+
+    The axes are the title of the categories, the scale of values, and the title of the legend.
+    """
+    name, y, legend = axes
+    kinds = list(dict.fromkeys(each.kind for each in found))[:CURVES_MAX]
+    categories = list(dict.fromkeys(each.category for each in found))
+    there = [each for each in found if each.kind in kinds]
+    quoted = [each for each in marks if each.kind in kinds and each.category in categories]
+    scale = {"domain": kinds, "range": list(_COLOURS[: len(kinds)])}
+    color = {"field": "kind", "type": "nominal", "sort": kinds, "scale": scale, "legend": {"title": legend}}
+    place: Spec = {
+        "x": {"field": "category", "type": "nominal", "sort": categories, "title": name, "axis": {"labelAngle": 0}},
+        "xOffset": {"field": "kind", "type": "nominal", "sort": kinds},
+    }
+    ends = [each | {"low": max(each["y"] - each["half"], 0), "high": each["y"] + each["half"]}
+            for each in map(_bar, there) if each["half"] is not None]  # fmt: skip
+    layers = [
+        _layer(list(map(_bar, there)), {"type": "bar", "opacity": 0.75}, place | {"y": y.of("y"), "color": color})
+    ]
+    if ends:
+        span = place | {"y": y.of("low"), "y2": {"field": "high"}}
+        layers.append(_layer(ends, {"type": "rule", "strokeWidth": 1.3, "color": "black"}, span))
+    if quoted:
+        layers.append(_layer(list(map(_bar, quoted)), _point("diamond", 70, 1.6), place | {
+            "y": y.of("y"), "color": color | {"legend": None},
+        }))  # fmt: skip
+    rows: list[Sequence[Cell]] = [(each.category, *_bar_numbers(each)) for each in there]
+    rows += [(each.category, f"{each.kind}, quoted by the paper", each.value, None, None) for each in quoted]
+    heads = (name, legend, y.title, "lower end of 95 %", "upper end of 95 %")
+    return Picture(_drawn(layers, title), heads, rows)
+
+
+def _bar(each: Bar) -> Spec:
+    return {"category": each.category, "kind": each.kind, "y": each.value, "half": each.half}
+
+
+def _bar_numbers(each: Bar) -> Sequence[Cell]:
+    if each.half is None:
+        return each.kind, each.value, None, None
+    return each.kind, each.value, max(each.value - each.half, 0.0), each.value + each.half
 
 
 def curves(

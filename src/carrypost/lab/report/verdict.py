@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table
+from carrypost.lab.report.html import Markup, TableRow, join, paragraph, table, tag
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
@@ -14,7 +15,12 @@ from carrypost.lab.report.times import difference, points, share, shown
 
 _NEAR, _POINTS_NEAR = 0.1, 0.01
 """Differences up to these count as agreement: a tenth of the paper's figure, a percentage point of a share."""
+_FALL = 0.02
+"""Means that should rise may fall by this share: seeds differ by as much."""
 _COUNTS = {"broadcasts": "bcast", "receptions": "rcvd", "co-deliveries": "codlvd"}
+
+
+Show = Callable[[float | None], str]
 
 
 class _Pair(NamedTuple):
@@ -68,6 +74,64 @@ def _row(name: str, pairs: Sequence[_Pair], *, shares: bool) -> TableRow | None:
         text = f"agree for {len(near)} of {len(pairs)} lifetimes"
     shown_off = (points if shares else difference)(worst.ours, worst.paper)
     return TableRow(name, [text, f"{shown_off}, at {worst.label}"])
+
+
+class Claim(NamedTuple):
+    """A statement of a paper, and our measurement of it."""
+
+    paper: str
+    ours: str = ""
+    """Empty: these runs do not measure it."""
+    holds: bool = False
+
+
+def of_claims(claims: Sequence[Claim], all_series: Sequence[Series], whole_s: float) -> Markup:
+    """Return a table of statements that hold or do not; `whole_s` is the length of a whole run.
+
+    Statements that cannot be checked with these runs are listed below the table.
+    """
+    made = []
+    lengths = dict.fromkeys(each.first.duration_s for each in all_series)
+    if any(each != whole_s for each in lengths):
+        lasted = f"These runs last {', '.join(map(shown, lengths))} in place of {shown(whole_s)}."
+        text = f"{lasted} Whole runs are needed for a verdict."
+        made.append(paragraph(tag("b", "A part. "), text, kind="part"))
+    rows = [TableRow(each.paper, [each.ours, "yes" if each.holds else "no"]) for each in claims if each.ours]
+    if rows:
+        heads = ["the paper says", "we measured", "holds"]
+        made.append(table("Verdict: does it hold in our runs?", heads, [rows], texts=(0,)))
+        note = f"Values and paths count as equal up to a difference of {_NEAR:.0%}, unless a row says otherwise."
+        made.append(paragraph(note.replace("%", " %"), kind="note"))
+    if missing := "; ".join(each.paper for each in claims if not each.ours):
+        made.append(paragraph(f"Not measured by these runs: {missing}.", kind="note"))
+    return join(made)
+
+
+def quoted(text: str, ours: float | None, paper: float, show: Show) -> Claim:
+    """Return the statement that a figure has a value; it holds if ours is near."""
+    if ours is None:
+        return Claim(text)
+    return Claim(text, f"{show(ours)}, {difference(ours, paper)}", is_near(ours, paper))
+
+
+def is_near(ours: float, paper: float) -> bool:
+    """Return True if two figures agree."""
+    return abs(ours - paper) <= _NEAR * abs(paper)
+
+
+def is_less(ours: float, other: float) -> bool:
+    """Return True if a figure is less by more than agreement allows."""
+    return ours < (1 - _NEAR) * other
+
+
+def rising(text: str, means: Mapping[float, float], unit: str, show: Show) -> Claim:
+    """Return the statement that means rise with a number, such as a period in `unit`."""
+    if len(means) <= 1:
+        return Claim(text)
+    ordered = [means[each] for each in sorted(means)]
+    rises = ordered[-1] > ordered[0] and all(after >= (1 - _FALL) * before for before, after in pairwise(ordered))
+    listed = ", ".join(f"{show(means[each])} at {each:g} {unit}" for each in sorted(means))
+    return Claim(text, listed, rises)
 
 
 def of_campaign(study: Study, all_series: Sequence[Series]) -> Markup:
