@@ -19,7 +19,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import curves, html, page
+from carrypost.lab.report import curves, html, page, tables
 from carrypost.lab.report.html import TableRow
 from carrypost.lab.report.paper import OSTERMALM
 from carrypost.lab.report.study import Study
@@ -120,6 +120,34 @@ def test_a_table_wider_than_the_page_goes_on_below() -> None:
     found = Reader(html.table("Wide", heads, [[row]], kept=2, over=over).text)
     assert [rows[0] for rows in found.tables.values()] == [["", "first"], ["", "second"]]
     assert found.tables["Wide (continued)"][1] == ["settings", "", "e", "f", "g", "h"]
+
+
+def test_columns_without_a_value_are_left_out_with_their_heads() -> None:
+    lines = [TableRow("a", ["1", "–", "2", ""]), TableRow("b", ["3", "–", "4", "–"])]
+    over = [("", 1), ("first", 2), ("second", 1), ("third", 1)]
+    found = Reader(html.table("some", ["", "one", "none", "two", "never"], [lines], over=over).text)
+    assert found.tables["some"] == [["", "first", "second"], ["", "one", "two"], ["a", "1", "2"], ["b", "3", "4"]]
+    assert ("th", {"colspan": "1"}) in found.tags
+    assert ("th", {"colspan": "2"}) not in found.tags
+
+
+def test_in_place_of_a_table_without_rows_there_is_a_sentence() -> None:
+    found = Reader(html.table("Moves", ["", "count"], [[]]).text)
+    assert (found.tables, found.text) == ({}, "Moves: there are no data in these runs.")
+
+
+def test_columns_that_are_alike_in_all_rows_become_a_sentence() -> None:
+    lines = [TableRow("a", ["endless", "1, 2", "7 s", "–"]), TableRow("b", ["endless", "1, 2", "9 s", "–"])]
+    heads = ["settings", "lifetime", "seeds", "time", "loss"]
+    found = Reader(html.comparison("Runs", heads, lines, texts=(1, 2)).text)
+    assert found.tables["Runs"] == [["settings", "time"], ["a", "7 s"], ["b", "9 s"]]
+    assert found.text.endswith("The same in all rows: lifetime endless; seeds 1, 2.")
+    one = Reader(html.comparison("Runs", heads, lines[:1]).text)
+    assert one.tables["Runs"] == [heads[:4], ["a", "endless", "1, 2", "7 s"]]
+
+
+def test_an_interval_that_is_shown_as_zero_is_left_out() -> None:
+    assert tables.over_seeds([1_346.3, 1_346.6, 1_346.6], lambda value: f"{value or 0:,.0f}") == "1,346"
 
 
 def test_a_distribution_rises_in_steps_from_its_least_value() -> None:

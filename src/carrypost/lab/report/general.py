@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from carrypost.lab.metrics import families
 from carrypost.lab.report import contacts, dissemination, distributions, figures, origins, prose, tables, verdict
 from carrypost.lab.report.distributions import Distribution
-from carrypost.lab.report.html import Markup, Piece, TableRow, paragraph, table, tag
+from carrypost.lab.report.html import Markup, Piece, TableRow, comparison, paragraph, table, tag
 from carrypost.lab.report.pictures import Block
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.times import count, share, shown
@@ -74,7 +74,7 @@ def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns
         TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
         for series in all_series
     ]
-    return table(title, ["settings", *(name for name, *_ in columns)], [lines])
+    return comparison(title, ["settings", *(name for name, *_ in columns)], lines)
 
 
 def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
@@ -136,9 +136,9 @@ def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
         ("presence, mean", activity, "avg_s", shown),
         ("contacts", contacts, "contacts", count),
         ("pairs", contacts, "pairs", count),
-        ("lasting, least", contacts, "min_s", shown),
-        ("mean", contacts, "avg_s", shown),
-        ("most", contacts, "max_s", shown),
+        ("contacts lasting, least", contacts, "min_s", shown),
+        ("contacts lasting, mean", contacts, "avg_s", shown),
+        ("contacts lasting, most", contacts, "max_s", shown),
     )
     return _by_settings(study, all_series, "Nodes and contacts", columns)
 

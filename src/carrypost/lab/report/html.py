@@ -11,6 +11,8 @@ from html import escape
 from importlib.resources import files
 from itertools import accumulate, zip_longest
 
+from carrypost.lab.report.times import NOTHING
+
 STYLE = files("carrypost.lab.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
@@ -63,16 +65,29 @@ def table(
 ) -> Markup:  # fmt: skip
     """Return a table of groups of rows; `over` is above the heads and spans some; columns of `texts` are left-aligned.
 
-    Columns beyond the width of the page follow as further tables, each with the first `kept` columns.
+    Columns beyond the width of the page follow as further tables, each with the first `kept` columns. Columns without
+    any value are left out, and in place of a table without rows there is a sentence.
     """
     groups = [list(group) for group in groups]
-    widths = _widths(heads, [line for group in groups for line in group], texts)
+    every = [line for group in groups for line in group]
+    if not every:
+        return paragraph(f"{caption}: there are no data in these runs.", kind="note")
+    widths = _widths(heads, every, texts)
     spans = [span for _, span in over] or [1] * len(widths)
-    parts = _parts(widths, spans, kept)
+    empty = {place for place in range(kept, len(widths)) if all(_is_empty(line, place) for line in every)}
+    over = [
+        (name, sum(place not in empty for place in range(first, first + span)))
+        for (name, span), first in zip(over, accumulate((0, *spans)), strict=False)
+    ]
+    parts = [[column for column in part if column not in empty] for part in _parts(widths, spans, kept)]
     made = []
     for number, columns in enumerate(parts):
         name = f"{caption} (continued)" if number else caption
-        above = [span for span, first in zip(over, accumulate((0, *spans)), strict=False) if first in columns]
+        above = [
+            (head, many)
+            for (head, many), first, span in zip(over, accumulate((0, *spans)), spans, strict=False)
+            if many and {*range(first, first + span)} & {*columns}
+        ]
         lines = [[_of_columns(line, columns) for line in group] for group in groups]
         letters = sum(widths[column] for column in columns)
         moved = [columns.index(each + 1) - 1 for each in texts if each + 1 in columns]
@@ -80,6 +95,24 @@ def table(
         kind = "wide" + " many" * (letters > _MANY) + " short" * (sum(map(len, groups)) <= _SHORT)
         made.append(tag("div", part, kind=kind))
     return join(made)
+
+
+def comparison(caption: str, heads: Sequence[Piece], lines: Sequence[TableRow], *, texts: Sequence[int] = ()) -> Markup:
+    """Return a table of lines that are compared; columns in which all of them are alike become a sentence below it."""
+    columns = list(zip(*(line.cells for line in lines), strict=True))
+    same = [place for place, cells in enumerate(columns) if len(set(map(_plain, cells))) == 1]
+    if len(lines) <= 1 or len(same) == len(columns):
+        return table(caption, heads, [lines], texts=texts)
+    kept = [place for place in range(len(columns)) if place not in same]
+    rows = [TableRow(line.head, [line.cells[place] for place in kept], line.kind) for line in lines]
+    shown = [join((heads[place + 1], " ", columns[place][0])) for place in same if columns[place][0] != NOTHING]
+    made = table(caption, [heads[0], *(heads[place + 1] for place in kept)], [rows],
+                 texts=[kept.index(place) for place in texts if place in kept])  # fmt: skip
+    return join([made, paragraph("The same in all rows: ", join(shown, "; "), ".", kind="note")]) if shown else made
+
+
+def _is_empty(line: TableRow, place: int) -> bool:
+    return place > len(line.cells) or (place > 0 and line.cells[place - 1] in {"", NOTHING})
 
 
 def _of_columns(line: TableRow, columns: Sequence[int]) -> TableRow:

@@ -13,7 +13,7 @@ from typing import Any
 import carrypost
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.origin import remarks
-from carrypost.lab.report.html import Markup, TableRow, join, paragraph, table, tag
+from carrypost.lab.report.html import Markup, TableRow, comparison, join, paragraph, table, tag
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, lifetime, shown
@@ -106,7 +106,7 @@ def ran(all_series: Sequence[Series]) -> Markup:
             TableRow(series.settings, [lived, listed, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
-    return join([table("Runs", heads, [lines], texts=(1,)), population(all_series)])
+    return join([comparison("Runs", heads, lines, texts=(1,)), population(all_series)])
 
 
 def population(all_series: Sequence[Series]) -> Markup:

@@ -64,7 +64,7 @@ def over_seeds(values: Sequence[float], show: Show) -> Piece:
     if found is None:
         return NOTHING
     middle, half = found
-    if half is None or show(middle - half) == show(middle) == show(middle + half):
+    if half is None or show(half) == show(0.0) or show(middle - half) == show(middle) == show(middle + half):
         return show(middle)
     return give_or_take(show(middle), _half(half, show, middle))
 
@@ -168,7 +168,7 @@ def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime
     """
     sizes = [
         name for name in _REGISTRIES
-        if any(study.row(families.REGISTRY_SIZES, run, registry=name) for each in all_series for run in each.runs)
+        if any(any(study.values(families.REGISTRY_SIZES, each, "max", registry=name)) for each in all_series)
     ]  # fmt: skip
     ordered = study.table(families.BARRIERS).num_rows > 0
     if not (sizes or ordered):
