@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests import lab_pages
 from tests.lab_pages import Reader
@@ -12,10 +14,13 @@ from tests.lab_pages import Reader
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import FileError, LocalError
+from carrypost.lab.folders import write_arrow
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import page, svg
+from carrypost.lab.report import figures, page, svg
+from carrypost.lab.report.html import Markup
 from carrypost.lab.report.paper import BUS, EXPERIMENTS, OSTERMALM, Experiment
+from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.study import Study
 
 _PLAIN = """
@@ -153,6 +158,26 @@ def test_the_walker_is_the_nearest_who_stays_about_five_minutes(few: Reader) -> 
     assert "Registries of walker n0054, who enters at 1 h 48 min and stays for 5 min" in few.text
     assert few.row("One walker", "20 min")[2:] == ["760", "764", "almost 400", "about 150"]
     assert few.row("One walker", "20 min", "ours (n0054)")[2:] == ["300", "305", "0", "40"]
+
+
+def test_where_no_copy_waited_a_sentence_replaces_the_picture(tmp_path: Path) -> None:
+    lab_pages.like_paper(tmp_path, BUS)
+    pair = [series for series in Study(tmp_path).scenarios["city_bus"] if series.lifetime_s in BUS.pair]
+    values = pq.read_table(tmp_path / "metrics" / f.DELAY_CDF.name).to_pylist()
+
+    def made(*, waiting: bool) -> Block:
+        rows = [each | {"value_ms": each["value_ms"] * ("20min" in each["run"]) * waiting} for each in values]
+        write_arrow(pa.Table.from_pylist(rows, schema=f.DELAY_CDF.arrow), tmp_path / "metrics", f.DELAY_CDF)
+        return figures.against(Study(tmp_path), pair, BUS)
+
+    one, none = made(waiting=True), made(waiting=False)
+    assert isinstance(one, Figure)
+    assert [name for name, _ in one.pictures] == ["lifetime 20 min"]
+    assert "Lifetime endless: none of our copies waited for 1 ms or more; in the paper at most 39 min" in str(
+        one.caption
+    )
+    assert isinstance(none, Markup)
+    assert "Lifetime 20 min: none of our copies waited" in none.text
 
 
 def test_waiting_is_explained_only_where_ours_hardly_wait(walkers: Reader, few: Reader) -> None:

@@ -18,7 +18,7 @@ from carrypost.lab.report import curves, plots, prose
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.curves import Curve, Extent
 from carrypost.lab.report.distributions import steps, unit
-from carrypost.lab.report.html import Markup, TableRow
+from carrypost.lab.report.html import Markup, TableRow, paragraph
 from carrypost.lab.report.html import table as table_of
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.pictures import Block, Figure, Picture
@@ -81,19 +81,22 @@ def _day(from_h: float, duration_s: float) -> Axis:
     return Axis("time of day", until_h, from_h, "format(datum.value, '02d') + ':00'", ticks)
 
 
-def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Figure:
-    """Figure 4 or 9."""
+def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Block:
+    """Figure 4 or 9; lifetimes for which no copy waited have a sentence in place of a picture."""
     name = paper.figures[1]
     pictures, texts = [], []
-    for half, series in zip("ab", pair, strict=False):
+    for series in pair:
         found = study.columns(families.DELAY_GRID, series.first)
         quoted = paper.delays.get(series.lifetime_s)
         limits = (None, None) if quoted is None else (quoted.tdelay.max_s, quoted.ltcy.max_s)
-        title = f"{name}{half}: latency against delay, lifetime {series.label}"
-        pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
-        ours = f"({half}) " * (len(pair) > 1) + f"{_part_text(waited(study, series.first), row.get('max_s'))}"
+        if part := waited(study, series.first):
+            title = f"{name}: latency against delay, lifetime {series.label}"
+            pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
+        ours = f"Lifetime {series.label}: {_part_text(part, row.get('max_s'))}"
         texts.append(ours + ("." if quoted is None else f"; in the paper at most {shown(quoted.ltcy.max_s)}."))
+    if not pictures:
+        return paragraph(f"The paper's {name} shows how long copies wait. ", " ".join(texts), kind="note")
     return Figure(pictures, _caption(prose.CELLS, _first_of(pair), *texts), name)
 
 
@@ -104,7 +107,7 @@ def _first_of(all_series: Sequence[Series]) -> str:
 
 def _part_text(part: float | None, most_s: float | None) -> str:
     if not part:
-        return "None of our copies waited for 1 ms or more"
+        return "none of our copies waited for 1 ms or more"
     return f"{share(part)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
 
 
@@ -257,7 +260,7 @@ def _registries(study: Study, run: FinishedRun, node: str, title: str) -> Pictur
         t = found["t"] / _MINUTE
         least, most = (float(t.min()), float(t.max())) if len(t) else (0.0, 1.0)
         ticks = [float(minute) for minute in range(int(np.ceil(least)), int(most) + 1)]
-        labels = "floor(datum.value / 60) + 'h' + format(datum.value % 60, '02d') + \"'\""
+        labels = "floor(datum.value / 60) + ' h ' + format(datum.value % 60, 'd') + ' min'"
         x = Axis("time since the start", most, least, labels, ticks)
     lines: dict[str, Curve] = {}
     for registry in _REGISTRIES:
@@ -278,7 +281,7 @@ def _walker(study: Study, run: FinishedRun, *, whole: bool) -> tuple[str, str]:
     away = np.where(about | ~about.any(), away, np.inf)
     at = int(away.argmin())
     node = str(found["node"][at])
-    when = "to that of the paper's N777, 1h49'" if whole else "to the middle of this part"
+    when = "to that of the paper's N777, 1 h 49 min" if whole else "to the middle of this part"
     who = (
         f"Registries of walker {node}, who enters at {shown(float(starts[at]))} and stays for {shown(float(stays[at]))}"
     )
@@ -307,7 +310,7 @@ def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:
         lines.append([
             TableRow(series.label, ["paper (N777)", *papers], "paper"),
             TableRow("", [f"ours ({node})", *ours], "ours"),
-            TableRow("", ["all who stay about 5', mean (least – most)", *_like(study, run)], "spread"),
+            TableRow("", ["all who stay about 5 min, mean (least – most)", *_like(study, run)], "spread"),
         ])  # fmt: skip
     heads = ["lifetime", "", "received", "co-delivered", "pending, most", "co_delivered, most"]
     return table_of("One walker of about five minutes", heads, lines)
