@@ -166,7 +166,10 @@ def _load_claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> lis
         same = same._replace(
             ours=f"loads up to {most:.2f}, a difference of at most {off:.2f}", holds=most <= 1 and alike
         )
-    over, less = Claim("above that, some brokers are overloaded without control"), Claim("control makes this better")
+    over, less = (
+        Claim(f"above {_LIGHT} % some brokers are overloaded without control"),
+        Claim(f"above {_LIGHT} % control lowers the highest load"),
+    )
     if more:
         first = next((each for each in more if nearest[each] > 1), None)
         ours = "none is overloaded" if first is None else f"from {first} % on, with a load of {nearest[first]:.2f}"
@@ -186,7 +189,7 @@ def _path_claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> lis
         off = max(abs(control[each] - nearest[each]) for each in both)
         ours = f"paths differ by at most {hops_of(off)} (equal: {_SAME_HOPS:g})"
         same = same._replace(ours=ours, holds=off <= _SAME_HOPS)
-    hop = Claim("paths are then up to more than a hop shorter than static ones")
+    hop = Claim(f"below {_MIDDLE} % paths can be more than a hop shorter than static ones")
     if few and static is not None:
         gain = static - min(control[each] for each in few)
         hop = hop._replace(ours=f"up to {hops_of(gain)}", holds=gain > 1)
@@ -194,7 +197,7 @@ def _path_claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> lis
     if few and (many := [each for each in control if each > _MIDDLE + _AROUND]):
         ours = f"{hops_of(control[many[-1]])} at {many[-1]} %, {control[few[0]]:.2f} at {few[0]} %"
         longer = longer._replace(ours=ours, holds=control[many[-1]] > control[few[0]])
-    still = Claim(f"at {_FULL} % they are still shorter than static ones")
+    still = Claim(f"at {_FULL} % paths are still shorter than static ones")
     full = max(control, default=0)
     if full >= _FULL - _AROUND and static is not None:
         ours = f"{hops_of(control[full])} against {static:.2f}"

@@ -169,13 +169,13 @@ def _claims(values: Mapping[Case, Sequence[float]]) -> list[Claim]:
         if case.approach == STATIC and (other := whole.get(case._replace(approach=ADAPTIVE))):
             times[case.period_s] = max(times.get(case.period_s, 0.0), ms / other)
     faster = f"with all data the opportunistic approach is up to {_PAPER_TIMES:g} times faster"
-    latency = "it takes {} in " + _WORST
+    latency = "with all data the {} approach takes {} in " + _WORST
     return [
         _range(faster, times, _PAPER_TIMES, lambda value: f"{value:.1f} times"),
         _worst(whole),
-        _range(latency.format(_in_ms(_PAPER_MS[STATIC])), static, _PAPER_MS[STATIC], _in_ms),
-        _range(
-            f"the opportunistic approach takes {_in_ms(_PAPER_MS[ADAPTIVE])} there", ours, _PAPER_MS[ADAPTIVE], _in_ms
+        *(
+            _range(latency.format(name, _in_ms(paper)), found, paper, _in_ms)
+            for (name, paper), found in zip(_PAPER_MS.items(), (static, ours), strict=True)
         ),
         *_part_claims({case: mean for case, mean in means.items() if case.ratio < 1}),
     ]
@@ -195,7 +195,7 @@ def _range(text: str, by_period: Mapping[float, float], paper: float, show: Call
 
 
 def _worst(whole: Mapping[Case, float]) -> Claim:
-    claim = Claim(f"the static approach is slowest in {_WORST}")
+    claim = Claim(f"with all data the static approach is slowest in {_WORST}")
     found = {}
     for period_s in dict.fromkeys(case.period_s for case in whole):
         static = {case.topology: ms for case, ms in whole.items() if case[1:3] == (period_s, STATIC)}
@@ -215,7 +215,7 @@ def _part_claims(means: Mapping[Case, float]) -> list[Claim]:
     if set(ours) == set(TOPOLOGIES):
         most = max(ours.values())
         soon = soon._replace(ours=f"at most {_in_ms(most)}", holds=most < _PAPER_BOX_MS)
-    slower = Claim(f"the static approach is then slower in A-C-B than in {_WORST}")
+    slower = Claim(f"with a tenth of the data the static approach is slower in A-C-B than in {_WORST}")
     if {"A-C-B", _WORST} <= set(static):
         text = f"{_in_ms(static['A-C-B'])} against {_in_ms(static[_WORST])}"
         slower = slower._replace(ours=text, holds=static["A-C-B"] > static[_WORST])

@@ -135,7 +135,7 @@ def _claims(study: Study, found: Mapping[Approach, Series]) -> list[Claim]:
         shortest = shortest._replace(
             ours=f"hops: {listed}", holds=min(by_name, key=lambda name: by_name[name]) == _OURS
         )
-    most = Claim(f"its paths are up to {_PAPER_GAIN:g} hops shorter than static ones")
+    most = Claim(f"paths of {_OURS} are up to {_PAPER_GAIN:g} hops shorter than static ones")
     if gain := _gain(_lines(study, _shown(found))):
         ours = f"up to {gain.hops:.1f} hops, at {gain.at_s:g} s"
         most = most._replace(ours=ours, holds=verdict.is_near(gain.hops, _PAPER_GAIN))
@@ -159,7 +159,7 @@ def _speed_claims(means: Mapping[Approach, float]) -> list[Claim]:
     }  # fmt: skip
     always, fast = (
         Claim("more frequent discovery gives shorter paths"),
-        Claim("much shorter ones if nodes are very fast"),
+        Claim("of very fast nodes, more frequent discovery makes paths much shorter"),
     )
     if len(pairs) <= 1:
         return [always, fast]

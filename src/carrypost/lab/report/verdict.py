@@ -100,8 +100,9 @@ def of_claims(claims: Sequence[Claim], all_series: Sequence[Series], whole_s: fl
     if rows:
         heads = ["the paper says", "we measured", "holds"]
         made.append(table("Verdict: does it hold in our runs?", heads, [rows], texts=(0,)))
-        note = f"Values and paths count as equal up to a difference of {_NEAR:.0%}, unless a row says otherwise."
-        made.append(paragraph(note.replace("%", " %"), kind="note"))
+        near = f"{100 * _NEAR:g} %"
+        note = f"Values count as equal if they differ by at most {near}, and paths as much shorter by more than {near}."
+        made.append(paragraph(note, kind="note"))
     if missing := "; ".join(each.paper for each in claims if not each.ours):
         made.append(paragraph(f"Not measured by these runs: {missing}.", kind="note"))
     return join(made)
