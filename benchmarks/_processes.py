@@ -170,7 +170,10 @@ def scratch() -> Iterator[Path]:
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         _prefer(_NICENESS)
-        with tempfile.TemporaryDirectory(prefix="carrypost-bench-", ignore_cleanup_errors=True) as folder:
+        with contextlib.ExitStack() as ending:
+            with _signals_later():  # Otherwise one may come when the folder is there, and nobody knows of it.
+                made = tempfile.TemporaryDirectory(prefix="carrypost-bench-", ignore_cleanup_errors=True)
+                folder = ending.enter_context(made)
             others = set(psutil.Process().children())
             try:
                 yield Path(folder)
@@ -184,6 +187,16 @@ def scratch() -> Iterator[Path]:
     finally:
         _prefer(niceness)
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let signals that would end this program wait until the block is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _prefer(niceness: int) -> None:

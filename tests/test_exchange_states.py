@@ -139,7 +139,8 @@ def test_hosts_make_every_move_of_the_table_and_no_other() -> None:
         seen.add((before, kind))
 
     with mock.patch.object(ExchangeMachine, "_move", seeing):
-        for seed, sort in product(range(100), SORTS):
+        rare = [(10, SORTS[3]), (25, SORTS[3])]  # Two moves are rare. Here they are known to happen.
+        for seed, sort in [*product(range(2), SORTS), *rare, *product(range(2, 100), SORTS)]:
             if seen == EXCHANGE_TABLE.keys():
                 break
             sort(seed)
