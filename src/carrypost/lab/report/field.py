@@ -318,7 +318,8 @@ def _delays(found: Mapping[str, pa.Table]) -> list[Block]:
     heads = ["from … to", "copies", "least", "mean", *(f"{each} %" for each in families.PERCENTILES), "most"]
     made: list[Block] = [table("Delays, by percentile", heads, [rows])]
     if any(spread[metric]["min_s"] < 0 for metric in spread):
-        made.append(paragraph("Delays below 0: the clocks of two nodes differ by at least that much.", kind="note"))
+        why = "the clocks of two nodes differ, or a copy left before its publication was recorded"
+        made.append(paragraph(f"Delays below 0: {why}.", kind="note"))
     cdf = [row for row in found[families.DELAY_CDF.name].to_pylist() if row["metric"] == families.TDELAY]
     most_s = max(row["value_ms"] for row in cdf) / 1_000
     if most_s > 0:
