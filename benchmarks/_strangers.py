@@ -179,7 +179,7 @@ def _listing(stranger: Stranger) -> f.Frame:
     return f.Digest(stranger.profile, 0, (f.Bucket(0, 0, (), members),), (), number, 0, 0, 1, number)
 
 
-def _short_run(stranger: Stranger) -> f.Frame:
+def short_run(stranger: Stranger) -> f.Frame:
     """Reconcile again and again, with a list of nothing."""
     number = stranger.chance.randrange(1, 2**40)
     return f.Digest(stranger.profile, 0, (f.Bucket(0, 0, (), ()),), (), number, 0, 0, 1, number)
@@ -267,7 +267,7 @@ def _parcel(stranger: Stranger) -> f.Frame:
     return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, wire, b"")
 
 
-def _acceptable(stranger: Stranger) -> Descriptor:
+def acceptable(stranger: Stranger) -> Descriptor:
     """Return a message that the victim would carry, but for its signature."""
     made = _descriptor_of(stranger, body=b"")
     lives = {"created_us": stranger.now_us, "deadline_us": stranger.now_us + _LIFETIME_US}
@@ -276,7 +276,7 @@ def _acceptable(stranger: Stranger) -> Descriptor:
 
 def _forged_parcel(stranger: Stranger) -> f.Frame:
     """Send an unrequested message in which everything but the signature is right."""
-    wire = _acceptable(stranger).with_signature(bytes(64)).wire
+    wire = acceptable(stranger).with_signature(bytes(64)).wire
     return f.Parcel(stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, wire, b"")
 
 
@@ -288,14 +288,14 @@ def _endless_parcel(stranger: Stranger) -> f.Frame:
 def _listing_parcel(stranger: Stranger) -> f.Frame:
     """Send an unrequested message with a long list of recipients, of which only the end is invalid."""
     nodes = sorted(stranger.chance.randbytes(16) for _ in range(40))
-    named = msgspec.structs.replace(_acceptable(stranger), headers=Headers(recipients=(*nodes[1:], nodes[0])))
+    named = msgspec.structs.replace(acceptable(stranger), headers=Headers(recipients=(*nodes[1:], nodes[0])))
     return f.Parcel(stranger.chance.randrange(2**24), 1, 1, 1, True, stranger.identity.sign(named).wire, b"")
 
 
 def _repeated_parcel(stranger: Stranger) -> f.Frame:
     """Return a message that was welcome when it came for the first time."""
     if not stranger.welcome:
-        stranger.welcome = stranger.identity.sign(_acceptable(stranger)).wire
+        stranger.welcome = stranger.identity.sign(acceptable(stranger)).wire
     return f.Parcel(
         stranger.chance.randrange(2**24), stranger.chance.randrange(2**24), 1, 1, True, stranger.welcome, b""
     )
@@ -470,7 +470,7 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Profile: single parts": _endless(_profile_part),
     "ProfileRequest": _endless(_profile_asked),
     "Digest: runs without end": _endless(_new_run),
-    "Digest: runs without end, of nothing": _endless(_short_run),
+    "Digest: runs without end, of nothing": _endless(short_run),
     "Digest: long listings": _endless(_listing),
     "Digest: of no profile": _endless(_no_run),
     "Offer: what nobody has": _endless(_new_offer),

@@ -16,6 +16,7 @@ from carrypost.config import Settings
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Frame
 from carrypost.host import Host
+from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.security.identity import Identity
 
 SECOND_US: Final = 1_000_000
@@ -30,9 +31,15 @@ class Victim:
     """A signed, altruistic host with this many own messages, which wants news."""
 
     def __init__(
-        self, held: int, *, message_bytes: int = 100, meter: Callable[[], int] | None = None, **limits: object
+        self,
+        held: int,
+        *,
+        message_bytes: int = 100,
+        cache_messages_max: int = 20_000,
+        meter: Callable[[], int] | None = None,
+        **limits: object,
     ) -> None:
-        self.settings = Settings(altruistic=True).replace(limits=limits)
+        self.settings = Settings(altruistic=True, cache_messages_max=cache_messages_max).replace(limits=limits)
         self.host = Host(Identity.derived("victim", "victim"), self.settings, random.Random(1), meter=meter)
         self.now = _BEGIN_US
         self.read: Counter[str] = Counter()
@@ -63,10 +70,12 @@ class Victim:
         if not self.host.listens(peer, self.now):
             return []
         self.read[peer] += 1
+        began_us, nbytes = self.host.clock_us(), len(datagram)
         decoded = codec.decode(datagram, self.settings.limits)
+        read_us = self.host.clock_us() - began_us
         if decoded.refused:
-            self.host.refused(decoded.refused, peer, self.now, nbytes=len(datagram))
-        self.host.receive(decoded.frames, peer, self.now, nbytes=len(datagram))
+            self.host.refused(decoded.refused, peer, self.now, nbytes=nbytes, read_us=read_us)
+        self.host.receive(decoded.frames, peer, self.now, nbytes=nbytes, read_us=read_us)
         return self._sent_to(peer)
 
     def meet(self, stranger: Stranger, peer: str = PEER) -> None:
@@ -76,6 +85,14 @@ class Victim:
             heard = [frame for datagram in said for frame in self.take(datagram, peer)]
             self.wait(_ROUND_S)
             said = stranger.hear([*heard, *self._sent_to(peer)])
+
+    def remember(self, count: int, *, done: bool) -> None:
+        """Remember messages that it does not hold: it is done with them, or had no room."""
+        holdings = self.host._holdings  # noqa: SLF001 - as if each had come and gone
+        lives_us = self.now, self.now + 3_600 * SECOND_US
+        for number in range(1, count + 1):
+            found = Descriptor(b"x" * 32, 1, number, *lives_us, "news", 0, 0, PayloadCodec.BLANK, b"", 1_024)
+            holdings.note_memory(holdings.cache.remember(found, done=done))
 
     def wait(self, seconds: float) -> None:
         """Time passes."""

@@ -2,7 +2,8 @@
 
 *Datagrams*: for every kind of frame, the most expensive useless datagram of at most `datagram_bytes_max`, and the CPU
 time that a host needs for it if no address is muted (no sockets, one process). *Profiles*: the worst patterns and the
-worst selectors, the time to read each and to match one message. *Floods*: two real nodes in their own processes on
+worst selectors, the time to read each and to match one message. *States*: ten linked strangers that use what a host has
+gathered, such as 200,000 remembered ids (`_states`). *Floods*: two real nodes in their own processes on
 loopback; one publishes a message at a time, the other, the victim, delivers it. Beside them one process is one linked
 stranger, then ten, and sends these datagrams as fast as it can. CPU time is the additional time of the victim's
 process, all threads, in user and kernel mode. Latency is that of the honest messages, beside its value while the same
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import _report, _worst
+from benchmarks import _report, _states, _worst
 from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
 from benchmarks._strangers import ATTACKS, Stranger
 from benchmarks._victim import Victim
@@ -32,8 +33,7 @@ from benchmarks._victim import Victim
 from carrypost.config import UNBOUNDED
 from carrypost.gossip.wire import codec
 
-GOAL_CPU: Final = 10.0
-"""Percentage of one core, for all strangers together."""
+GOAL_CPU: Final = _states.GOAL_CPU
 GOAL_LATENCY: Final = 2.0
 CROWDS: Final = (1, 10)
 NAMES: Final = ("victim", "friend")
@@ -186,6 +186,12 @@ def main(argv: Sequence[str]) -> int:
     )
     if given.attack is None or given.attack.startswith("Profile"):
         show("Profiles: the worst of a stranger, of patterns and of selectors", _worst.rows())
+    if given.attack is None:
+        for_s, scale = (1.0, 0.02) if given.quick else (given.seconds, 1.0)
+        show(
+            f"States: {_states.STRANGERS} strangers, one process; goal: {GOAL_CPU:g} % of a core",
+            [_states.row(name, for_s, scale) for name in _states.ATTACKS],
+        )
     attacks: list[str | None] = [given.attack] if given.attack else [None] if given.quick else [None, *ATTACKS]
     try:
         with scratch() as folder, scene(folder) as found:

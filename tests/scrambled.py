@@ -44,7 +44,7 @@ BUDGETS = {"link_waste_per_s", "waste_per_s"}
 """Budgets that are unbounded unless they are drawn: no peer is muted, so that each other bound shows."""
 MUFFLING = {
     "destination_bytes_max", "pattern_bytes_max", "message_bytes_max", "profile_bytes_max", "profile_entries_max",
-    "frames_max", "neighbours_max", "heard_max", "link_frames_per_s", "link_bytes_per_s", "attributes_max",
+    "frames_max", "neighbours_max", "heard_max", "attributes_max",
     "descriptor_bytes_max", "profiles_max", *BUDGETS,
 }  # fmt: skip
 """With these at their smallest hardly anything goes on: they are drawn in some runs only."""

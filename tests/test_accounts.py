@@ -1,6 +1,7 @@
-"""Accounts of strangers: useless work is charged by the contents of frames, and a peer that causes too much is muted.
+"""Accounts of strangers: useless work is measured or counted, and a peer that causes too much of it is muted.
 
-Rates are checked in units of `gossip.transfers.accounts`; `carrypost bench hostile` shows what they are in CPU time.
+Without a meter, rates are checked in units of `gossip.transfers.accounts`; `carrypost bench hostile` shows what they
+are in CPU time.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from benchmarks import _victim
+from benchmarks import _states, _victim
 from benchmarks._strangers import ATTACKS, Stranger
 from benchmarks._victim import SECOND_US
 
 from carrypost import testing
 from carrypost.config import Limits
-from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts
+from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts, Work
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import WIRE_KINDS, ProfileRequest
 
@@ -62,6 +65,31 @@ def test_of_what_leads_to_nothing_little_is_read(attack: str) -> None:
     assert not victim.host.listens("s1", victim.now) or victim.flood(ATTACKS[attack], [mallory], 1) < 250
 
 
+@pytest.mark.parametrize("attack", _states.ATTACKS)
+def test_of_what_uses_the_state_of_the_victim_little_is_read(attack: str) -> None:
+    found = _states.row(attack, 0.3, 0.02)
+    read, sent = found["read"], found["sent"]
+    assert isinstance(read, int)
+    assert isinstance(sent, int)
+    assert 0 < read < sent / 5
+
+
+def test_profiles_are_learnt_at_a_pace_where_many_ids_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[int] = []
+    slots_of = Matcher.slots_of
+
+    def counting(matcher: Matcher, copies: list[Copy]) -> list[int]:
+        matched.append(len(copies))
+        return slots_of(matcher, copies)
+
+    victim = Victim()
+    victim.remember(20_000, done=True)
+    found = strangers(victim, 3)
+    monkeypatch.setattr(Matcher, "slots_of", counting)
+    assert victim.flood(_states.short_profile, found, 1) > 10
+    assert 0 < sum(matched) < 4 * 20_000
+
+
 def test_ten_strangers_together_are_read_less_than_ten_times_as_much_as_one() -> None:
     attack = ATTACKS["Request: unknown handles"]
     alone, crowd = Victim(), Victim()
@@ -80,9 +108,9 @@ def test_an_honest_neighbour_is_heard_while_strangers_flood() -> None:
         for stranger in found:
             net.inject("b", codec.decode(stranger.introduction()[0], Limits()).frames, f"s{stranger.number}")
         net.advance(1)
+        frames = codec.decode(ATTACKS["Data: unasked"](found[0]), Limits()).frames[:256]
         for number in range(40):
             for stranger in found:
-                frames = codec.decode(ATTACKS["Request: unknown handles"](stranger), Limits()).frames
                 net.inject("b", frames, f"s{stranger.number}")
             net.publish("a", "news", b"%d" % number)
             net.advance(0.25)
@@ -110,8 +138,8 @@ class Meter:
         return self.us
 
 
-@pytest.mark.parametrize(("step_us", "heard"), [(0, True), (10, True), (6_000, False)])
-def test_frames_that_take_longer_than_their_price_are_charged_for_the_time(step_us: int, heard: bool) -> None:
+@pytest.mark.parametrize(("step_us", "heard"), [(0, True), (10, True), (3_000, False)])
+def test_frames_are_charged_for_the_time_that_they_take(step_us: int, heard: bool) -> None:
     meter = Meter()
     victim = Victim(meter=meter)
     (mallory,) = strangers(victim, 1)
@@ -123,17 +151,46 @@ def test_frames_that_take_longer_than_their_price_are_charged_for_the_time(step_
     assert victim.host.listens("s1", victim.now) == heard
 
 
-def test_of_measured_time_the_part_is_wasted_that_prices_tell() -> None:
+def work(done: int, useful: int, owed: int = 0) -> Work:
+    """Return work of which this much was useful."""
+    found = Work()
+    found.did(done)
+    found.credit(useful)
+    found.owe(owed)
+    return found
+
+
+def test_of_measured_time_the_part_is_wasted_that_the_count_tells() -> None:
     meter = Meter()
     accounts = Accounts(Limits(), meter)
     meter.us = 1_000
-    assert accounts.waste(10, 40, 0) == 250
-    assert accounts.waste(400, 400, 900) == 400  # It took less than its price.
-    assert accounts.waste(0, 40, 0) == 0
-    assert accounts.waste(-1_000, 6, 0) == -1_000
+    assert accounts.waste(work(40, 30), 0) == 250
+    assert accounts.waste(work(400, 0), 900) == 100  # It took less than the count says.
+    assert accounts.waste(work(40, 40), 0) == 0
+    assert accounts.waste(work(6, 1_006), 0) == -1_000
+    assert accounts.waste(work(40, 40, 7), 0) == 7
     meter.us = 10**9
-    assert accounts.waste(10, 10, 0) == Limits().link_waste_per_s
-    assert Accounts(Limits()).waste(10, 40, 0) == 10
+    assert accounts.waste(work(10, 0), 0) == accounts.step_max < Limits().link_waste_per_s
+    assert Accounts(Limits()).waste(work(40, 30), 0) == 10
+
+
+def test_one_long_step_mutes_no_address_and_the_next_one_does() -> None:
+    meter = Meter()
+    accounts = Accounts(Limits(waste_per_s=10**9), meter)
+    for heard in (True, False):
+        meter.us += 10**6
+        accounts.settle("a", work(10, 0), meter.us - 10**6, 0)
+        assert accounts.listens("a", 0, neighbour=True) == heard
+
+
+def test_frames_that_take_long_are_not_all_handled_in_one_step() -> None:
+    meter = Meter()
+    victim = Victim(meter=meter)
+    strangers(victim, 1)
+    victim.wait(2)
+    meter.step_us = 5_000
+    victim.host.receive([ProfileRequest(bytes(8))] * 500, "s1", victim.now)
+    assert victim.host.overview().refused["muted"] > 400
 
 
 def test_nobody_is_muted_for_so_long_that_its_link_ends() -> None:

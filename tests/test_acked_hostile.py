@@ -89,9 +89,9 @@ def test_forged_ones_purge_nothing_and_soon_are_not_checked_any_more() -> None:
         told.say(msgspec.structs.replace(true, signature=b""))
         told.say(msgspec.structs.replace(true, author=b"short"))
         assert told.refused("security-level") == 2
-        told.say(*[msgspec.structs.replace(true, until_us=true.until_us + number) for number in range(2, 200)])
-        assert told.refused("signature") < 60
-        assert told.refused("rate") + told.refused("muted") > 100
+        told.say(*[msgspec.structs.replace(true, until_us=true.until_us + number) for number in range(2, 1_000)])
+        assert told.refused("signature") < 120
+        assert told.refused("muted") > 880
         assert (told.listed, told.copies) == (0, "abm")
 
 
@@ -133,7 +133,7 @@ def test_a_host_hears_from_nobody_else_what_it_has() -> None:
 
 
 def test_a_thousand_keys_keep_no_true_one_out() -> None:
-    with scene(limits={"acked_max": 40, "link_records_per_s": 100_000, "link_waste_per_s": 10**9}) as told:
+    with scene(limits={"acked_max": 40, "link_waste_per_s": 10**9}) as told:
         told.net.unlink("b", "m")
         told.net.advance(20)
         told.net.link("b", "m")
@@ -175,7 +175,7 @@ def test_those_of_unknown_messages_are_broadcast_at_a_bounded_rate_and_reach_all
 
 
 def test_who_writes_to_keys_of_its_own_and_acknowledges_for_them_keeps_no_true_one_out() -> None:
-    with scene(limits={"acked_max": 40, "link_records_per_s": 100_000, "link_waste_per_s": 10**9}) as told:
+    with scene(limits={"acked_max": 40, "link_waste_per_s": 10**9}) as told:
         net, keys = told.net, [Identity.derived(3, str(number)) for number in range(100)]
         theirs = [net.publish("a", "news", b"z", recipients=["c"]) for _ in range(5)]
         bait = net.host("m").publish("news", b"x", now=told.now, recipients=[each.node for each in keys])

@@ -85,7 +85,11 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
 )
 def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path, attack: tuple[str, ...]) -> None:
     shown = tables(tmp_path, "hostile", "--json", *attack)
-    assert list(shown) == (["Datagrams", "Floods"] if "--attack" in attack else ["Datagrams", "Profiles", "Floods"])
+    whole = ["Datagrams", "Profiles", "States", "Floods"]
+    assert list(shown) == (["Datagrams", "Floods"] if "--attack" in attack else whole)
+    for row in shown.get("States", ()):
+        assert 0 < row["read"] < row["sent"]
+        assert row["met"] is (row["CPU % of a core"] <= 10)
     for row in shown["Datagrams"]:
         assert 1_000 < row["bytes"] <= 9_216
         assert row["CPU µs"] > 1

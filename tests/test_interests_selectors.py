@@ -118,7 +118,7 @@ class Numbered:
     """The part of a copy that an index knows."""
 
     def __init__(self, slot: int, descriptor: Descriptor) -> None:
-        self.slot, self.descriptor = slot, descriptor
+        self.slot, self.descriptor, self.destination = slot, descriptor, descriptor.destination
 
 
 def test_beyond_the_bound_the_heaviest_selectors_count_as_matching_and_the_light_ones_are_evaluated() -> None:

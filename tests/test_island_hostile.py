@@ -68,10 +68,10 @@ def test_nobody_speaks_for_another_key() -> None:
 
 def test_a_flood_of_forged_records_is_checked_no_further_than_the_limit() -> None:
     with line(security="signed") as net:
-        for number in range(200):
+        for number in range(1_000):
             net.inject("a", [LinkRecord(number.to_bytes(32, "big"), 1, 0, b"", b"", bytes(64))], "b")
-        assert refused(net, "a", "signature") <= 40
-        assert refused(net, "a", "signature") + refused(net, "a", "rate") + refused(net, "a", "muted") == 200
+        assert refused(net, "a", "signature") <= 100
+        assert refused(net, "a", "signature") + refused(net, "a", "muted") == 1_000
 
 
 def test_a_flood_of_keys_fills_the_table_and_displaces_nobody_in_reach() -> None:
@@ -164,9 +164,9 @@ def test_nobody_uses_up_what_another_author_may_say() -> None:
 
 def test_link_states_without_end_are_looked_at_at_a_pace() -> None:
     with line() as net:
-        for number in range(500):
+        for number in range(5_000):
             net.inject("a", [LinkState(number.to_bytes(8, "big"))], "b")
-        assert refused(net, "a", "rate") + refused(net, "a", "muted") >= 450
+        assert refused(net, "a", "muted") >= 3_000
         net.advance(10)
         assert net.reach("a") == {"b": 1, "c": 2}
 
@@ -175,10 +175,10 @@ def test_datagrams_to_nowhere_are_answered_at_a_pace() -> None:
     with line() as net:
         path = b"".join(node_prefix(NodeId(node)) for node in ("b", "a", "nobody"))
         before = net.sent("a").frame_bytes["Relay"]
-        for _ in range(500):
+        for _ in range(1_000):
             net.inject("a", [Relay(path, 1, b"", b"x")], "b")
-        assert net.sent("a").frame_bytes["Relay"] - before < 25 * 40
-        assert refused(net, "a", "rate") + refused(net, "a", "muted") >= 450
+        assert net.sent("a").frame_bytes["Relay"] - before < 110 * 25
+        assert refused(net, "a", "rate") + refused(net, "a", "muted") >= 890
 
 
 @pytest.mark.parametrize("names", ["abcd", "bacd"])

@@ -28,6 +28,10 @@ class Held(NamedTuple):
     slot: int
     descriptor: Descriptor
 
+    @property
+    def destination(self) -> str:
+        return self.descriptor.destination
+
 
 def held(slot: int, destination: str = "news", fingerprint: int | None = None) -> Held:
     descriptor = Descriptor("a", 1, slot, 0, None, destination, 0, 0, PayloadCodec.BLANK, b"", 1024)

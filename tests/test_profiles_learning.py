@@ -71,6 +71,10 @@ class Remembered(NamedTuple):
         self.decoded.append(self.slot)
         return Descriptor("a", 1, self.slot, 0, None, "news", 0, 0, PayloadCodec.BLANK, b"", 1024)
 
+    @property
+    def destination(self) -> str:
+        return self.descriptor.destination
+
 
 def test_a_short_profile_is_matched_against_many_remembered_messages_in_parts() -> None:
     index, decoded = ProfileIndex(Limits()), list[int]()

@@ -30,6 +30,10 @@ class Held(NamedTuple):
     slot: int
     descriptor: Descriptor
 
+    @property
+    def destination(self) -> str:
+        return self.descriptor.destination
+
 
 def view_of(values: Iterable[int]) -> View:
     book = ProfileIndex(Limits())

@@ -28,6 +28,10 @@ class Held(NamedTuple):
     slot: int
     descriptor: Descriptor
 
+    @property
+    def destination(self) -> str:
+        return self.descriptor.destination
+
 
 class Side:
     """A host's set of fingerprints, and those that the other side is known to lack."""

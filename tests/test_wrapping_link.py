@@ -17,7 +17,6 @@ from carrypost.config import Limits, Settings
 from carrypost.events import Delivered, Event, Received
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
-from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
@@ -90,7 +89,8 @@ class Tunnels(Layer):
 
     def _take(self, link: Link, frames: Sequence[Relay | OpenRelay], now: int) -> None:
         for frame in frames:
-            link.budgets.credit(price(frame))
+            link.work.begin()
+            link.work.credit()
             if frame.position == 1:
                 (target,) = [each for each in self._context.links.usable if each.prefix == frame.path[-PREFIX_BYTES:]]
                 self.passed_on[link.peer, target.peer] += 1

@@ -39,7 +39,7 @@ QUIET_FRAMES = {"Announce", "Profile", "ProfileRequest", "Digest"}
 OFFER_FRAMES = QUIET_FRAMES | {"Offer", "Request"}
 FAULTS = {
     "security-level", "digest", "digest-root", "id", "forgery", "signature", "fragment", "hash-list", "message-size",
-    "descriptor-size", "profile-digest", "parts", "link-budget", "deadline",
+    "descriptor-size", "profile-digest", "parts", "deadline",
 }  # fmt: skip
 """Reasons for which honest hosts never refuse each other's frames, however bad the links are."""
 

@@ -181,15 +181,6 @@ class Limits:
     share_log: float = number(0.25, 0.001, 1.0)
     """Share of the cache for this node's own events, which it keeps for brokers that lack them until they expire or all
     consumers are past them."""
-    link_frames_per_s: int = whole(20_000, 1, UNBOUNDED)
-    """Frames accepted from one neighbour."""
-    link_bytes_per_s: int = size(32 * MIB, KIB, UNBOUNDED)
-    """Bytes accepted from one neighbour."""
-    link_forgeries_per_s: int = whole(20, 1, UNBOUNDED)
-    """Invalid signatures after which a link's descriptors are refused unread."""
-    link_records_per_s: int = whole(20, 1, UNBOUNDED)
-    """Records of acknowledgements and of links whose signatures are checked for one neighbour, and that are sent to
-    one."""
     link_relay_bytes_per_s: int = size(8 * MIB, KIB, UNBOUNDED)
     """Bytes relayed for one neighbour to hosts that it does not reach itself."""
     link_waste_per_s: int = whole(15_000, 1, UNBOUNDED)
@@ -197,8 +188,6 @@ class Limits:
     dropped."""
     waste_per_s: int = whole(20_000, 1, UNBOUNDED)
     """CPU time, in microseconds per second, that useless frames of all neighbours and strangers together may cost."""
-    link_profiles_per_s: int = whole(2, 1, UNBOUNDED)
-    """Profiles compiled for one neighbour."""
     refusals_max: int = whole(1_000, 1, UNBOUNDED)
     """Refusals that wait to be reported to the driver; further ones are only counted."""
 

@@ -324,9 +324,10 @@ class Host:
 
     # --- what happens --------------------------------------------------------------------------------------
 
-    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int, *, nbytes: int = 0) -> bool:
-        """Process frames from one link address; `nbytes`: the bytes received for them, to be charged to it.
+    def receive(self, frames: Sequence[fr.Frame], peer: str, now: int, *, nbytes: int = 0, read_us: int = 0) -> bool:
+        """Process frames from one link address, and charge it for the time that they waste.
 
+        `nbytes`: the bytes received for them. `read_us`: the time that the driver took to decode them (`clock_us`).
         Returns False if they contained nothing new, and there is nothing to take.
         """
         if not self._steps.ready:
@@ -342,13 +343,8 @@ class Host:
         if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
             self._outputs.refuse("muted", peer, count=len(frames))
             return False
+        began_us = accounts.clock_us() - read_us
         if neighbour is not None:
-            # The budget of the link is spent on frames whether they are useful or not, or useless
-            # ones would be free.
-            if not neighbour.link.budgets.receive(len(frames), nbytes, now):
-                self._outputs.refuse("link-budget", peer, count=len(frames))
-                accounts.charge(peer, FRAME * len(frames), now)
-                return False
             first, link = frames[0] if frames else None, neighbour.link
             link.received(frames, nbytes)
             listening = bool(self._layers.having(Layer.heard))
@@ -356,11 +352,11 @@ class Host:
             # the state machine of the link.
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now, listening=listening):
                 new = bool(link.unconfirmed.slots) and self._announced_receipts(link, first.receipts, now)
-                new = (len(frames) > 1 and link.receive(frames[1:], now)) or new
+                new = (len(frames) > 1 and link.receive(frames[1:], now, began_us=began_us)) or new
             else:
-                new = link.receive(frames, now)
+                new = link.receive(frames, now, began_us=began_us)
         else:
-            new = self._neighbours.receive(frames, peer, now, nbytes=nbytes)
+            new = self._neighbours.receive(frames, peer, now, nbytes=nbytes, began_us=began_us)
             neighbour = self._neighbours.get(peer)
         if not new:
             return False
@@ -392,15 +388,19 @@ class Host:
         """Return the time until which an address is muted for causing too much useless work."""
         return self._links.accounts.muted_us(peer)
 
-    def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0) -> None:
-        """Count what the driver could not decode of a datagram, by reason (`codec.Decoded.refused`)."""
-        # Bytes are charged, too: a long datagram of rubbish costs more to look through than a short
-        # one.
-        cost = nbytes // _UNREAD_BYTES
+    def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0, read_us: int = 0) -> None:
+        """Count what the driver could not decode of a datagram, by reason (`codec.Decoded.refused`).
+
+        Its sender is charged for the time that this took, or for its bytes and frames if nothing is measured.
+        """
         for reason, count in reasons.items():
             self._outputs.refuse(reason, peer, count=count)
-            cost += FRAME * count
-        self._links.accounts.charge(peer, cost, now)
+        units = nbytes // _UNREAD_BYTES + FRAME * sum(reasons.values())
+        self._links.accounts.charge(peer, read_us or units, now)
+
+    def clock_us(self) -> int:
+        """Return the CPU time of this thread so far, by which addresses are charged; 0 if nothing is measured."""
+        return self._links.accounts.clock_us()
 
     def link(self, peer: str, up: bool, now: int) -> None:
         """Begin or end a contact that the driver asserts."""

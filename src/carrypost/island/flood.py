@@ -34,7 +34,7 @@ import msgspec
 
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.transfers.accounts import SIGNATURE
+from carrypost.gossip.transfers.accounts import LOOKS, SIGNATURE
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
 from carrypost.island.records import WHATEVER, Entry, Table, packed_prefixes, prefixes
@@ -62,8 +62,10 @@ _DOUBLINGS = 5
 """Number of times that the interval doubles, from 1 s, after comparisons that led to nothing."""
 _ASK_US = 500_000
 """Delay before lists are compared, after a neighbour was asked for everything that is lacking here."""
+_STATE = 4
+"""Work for a link state that is not like the last one (`gossip.transfers.accounts`)."""
 _SEARCH = 200
-"""Price of computing what a neighbour lacks by its digest."""
+"""Work for computing what a neighbour lacks by its digest."""
 _SECOND_US = 1_000_000
 _HEADS_PER_S = 20.0
 """Number of heads that are sent in a second, to all neighbours."""
@@ -130,7 +132,7 @@ class Flood:
         self._digest_repeats = 0
         self.outrun = 0, 0
         """Incarnation and sequence of the latest record by this host that others have, if that is an earlier one."""
-        self._pace = Budget(context.limits.link_records_per_s)
+        self._pace = Budget(signed.RECORDS_PER_S)
         self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
         self._passing: dict[NodeId, None] = {}
         """Hosts whose records are to be passed on."""
@@ -225,8 +227,8 @@ class Flood:
         elif not (self.lossless or known.pace.try_spend(0, now)):
             raise LimitError("rate")
         if self._signed:
-            signed.check(record, link, now)
-            link.budgets.credit(SIGNATURE)
+            signed.check(record, link)
+            link.work.credit(SIGNATURE)
         if going is not None:
             self._table.remove(going)
         entry = Entry.of(node, record, now, link.peer, None if known is None else known.pace)
@@ -306,8 +308,9 @@ class Flood:
             return False
         if frame == peer.last_state and peer.digest == self._table.digest and peer.compare_us == NEVER:
             return False  # As most of them.
-        budgets, lists = link.budgets, bool(frame.heads or frame.wanted)
-        if not (self.lossless or budgets.states.try_spend(1, now)) or (lists and not budgets.lists.try_spend(1, now)):
+        lists = bool(frame.heads or frame.wanted)
+        link.work.did(_STATE + (len(frame.relays) + len(frame.heads) + len(frame.wanted)) // PREFIX_BYTES)
+        if lists and not link.answers.try_spend(1, now):
             raise LimitError("rate")
         peer.last_state = None if lists else frame
         before = peer.digest is None, peer.chose, peer.one_way
@@ -319,7 +322,7 @@ class Flood:
         wanted = cut(frame.wanted, PREFIX_BYTES)
         found = [entry.node for each in wanted if (entry := self._table.at(each)) is not None]
         if WHATEVER in wanted:
-            budgets.charge(_SEARCH)
+            link.work.did(_SEARCH)
             found += sorted(self._table.lacking(peer.digest))
         self._owe(peer, found, now)
         peer.compare_us = NEVER
@@ -368,7 +371,7 @@ class Flood:
     def _answer(self, peer: Peer, heads: bytes, now: int) -> None:
         """Send a neighbour what is missing in its list, and request what is missing here."""
         wanted, lacking = self._table.compare(heads)
-        peer.link.budgets.charge(len(self._table) // 4)
+        peer.link.work.did(len(self._table) // LOOKS)
         peer.repaired_us = now
         if wanted or not lacking:
             peer.link.send((self.state(wanted=b"".join(wanted)),))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 FLOWS_MAX = 1_024
 """Flows that are kept; beyond it, all are found again, at the price of one Relay each that goes the long way."""
-
+RELAY_BYTES_MIN = 1_000
+"""A shorter datagram counts as this many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
 _OVERHEAD = codec.datagram_overhead(1)
 
 
@@ -83,7 +84,7 @@ class Flows:
             and at < length <= self._limits.datagram_bytes_max
             and codec.ends_with_body(datagram, at)
             and self._links.accounts.listens(peer, now, neighbour=True)
-            and link.budgets.receive_relayed(length, length - _OVERHEAD, now)
+            and link.relayed.try_spend(max(length - _OVERHEAD, RELAY_BYTES_MIN), now)
         ):
             return None
         self.relayed_bytes += length - _OVERHEAD

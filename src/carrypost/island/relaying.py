@@ -18,12 +18,12 @@ import msgspec
 
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.timers import REQUEST_AGAIN
-from carrypost.gossip.transfers.accounts import BROKEN, FRAME, price
+from carrypost.gossip.transfers.accounts import FRAME, PARCEL
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
 from carrypost.gossip.wire.cloud_frames import hops
-from carrypost.island.flows import Flows
+from carrypost.island.flows import RELAY_BYTES_MIN, Flows
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.routes import Routes
 
+_BROKEN = 20
+"""Work for answering that a link on the path of a frame is gone (`gossip.transfers.accounts`)."""
+_BODY_BYTES = 64
+"""Bytes of a relayed datagram that make one unit of work."""
 IDLE_US = 60_000_000
 """Time without traffic after which a route is closed."""
 _INSIDE = {
@@ -204,18 +208,19 @@ class Relaying:
 
     def _receive_one(self, link: Link, frame: fr.Relay | fr.OpenRelay, came: _Arrived, now: int) -> None:
         """Pass a datagram on, or note what is inside if it is for this host; raises `RemoteError`."""
+        link.work.begin(PARCEL + (len(frame.body) // _BODY_BYTES if isinstance(frame, fr.Relay) else 0))
         path, position = hops(frame.path), frame.position
         if len(path) > self._hosts_max or path[position] != self._prefix or path[position - 1] != link.prefix:
             raise RemoteError("path")
         if position == len(path) - 1:
             self._arrived(link, frame, path, came, now)
-        elif not link.budgets.relay(nbytes := codec.wire_size(frame), now):
+        elif not link.relayed.try_spend(max(nbytes := codec.wire_size(frame), RELAY_BYTES_MIN), now):
             raise LimitError("relayed")
         elif self._pass_on(link, frame, path, now):
             self.flows.relayed_bytes += nbytes
         else:
             return
-        link.budgets.credit(price(frame))
+        link.work.credit()
 
     def _pass_on(self, link: Link, frame: fr.Relay | fr.OpenRelay, path: list[bytes], now: int) -> bool:
         """Send a datagram to the next host on its path, or round a link that is gone. Returns False if neither goes."""
@@ -235,10 +240,8 @@ class Relaying:
             found = b"".join((*path[: at + 1], *rest))
             following.send((msgspec.structs.replace(frame, path=found, position=at + 1, broken=edge),))
             return True
-        if not link.budgets.breaks.try_spend(1, now):
-            raise LimitError("rate")
-        link.budgets.charge(BROKEN)
-        link.send((fr.Relay(b"".join(reversed(path[: at + 1])), 1, edge),))
+        link.work.did(_BROKEN)
+        link.answer((fr.Relay(b"".join(reversed(path[: at + 1])), 1, edge),), now)
         return False
 
     def _way_round(self, path: list[bytes], at: int, now: int) -> tuple[Link, list[bytes]] | None:
@@ -271,11 +274,11 @@ class Relaying:
             frames = decoded.frames
             for reason, count in decoded.refused.items():
                 self._outputs.refuse(reason, link.peer, count=count)
-                link.budgets.charge(FRAME * count)
+                link.work.owe(FRAME * count)
         accepted = [each for each in frames if type(each) in _INSIDE]
         if len(accepted) < len(frames):
             self._outputs.refuse("relay", link.peer, count=len(frames) - len(accepted))
-            link.budgets.charge(FRAME * (len(frames) - len(accepted)))
+            link.work.owe(FRAME * (len(frames) - len(accepted)))
         route = self.route(source, now) if accepted else None
         if route is not None:
             came.setdefault((route, relays), []).extend(accepted)

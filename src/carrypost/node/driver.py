@@ -17,7 +17,6 @@ from carrypost.config import Settings
 from carrypost.errors import StateError
 from carrypost.events import Event, PayloadWanted
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.transfers.accounts import price
 from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.cloud_frames import LinkState
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
@@ -41,9 +40,9 @@ _AGAIN_S = 1.0
 """Delay after a step that failed before the host is checked again, and after a compiler that could not be started."""
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that may wait for the disk, in memory."""
-_AT_ONCE = 2_000
-"""Price up to which the frames of one peer in one batch are passed to the host at once. So no more is read of a peer
-that wastes work than its account allows."""
+_AT_ONCE = 256
+"""Number of frames of one peer in one batch that are passed to the host at once. So no more is read of a peer that
+wastes work than its account allows."""
 _UNREAD_MAX = 128
 """Number of unread datagrams of a muted peer after which the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
@@ -59,12 +58,13 @@ _log = logging.getLogger("carrypost.node")
 class _Heard:
     """The frames of one peer in one batch."""
 
-    __slots__ = ("frames", "nbytes", "price")
+    __slots__ = ("frames", "nbytes", "read_us")
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.nbytes = 0
-        self.price = 0
+        self.read_us = 0
+        """Time that it took to decode them."""
 
 
 class NodeDriver(ProgramDriver):
@@ -210,24 +210,27 @@ class NodeDriver(ProgramDriver):
         """Decode datagrams, and pass them to the host, those of each peer together."""
         host, limits = self.host, self.settings.limits
         heard: dict[str, _Heard] = {}
-        unread = 0
+        unread, began_us = 0, host.clock_us()
         for peer, datagram in batch:
             if not host.listens(peer, now):
                 unread += 1
                 self._unread_of[peer] += 1
                 continue
             decoded = codec.decode(datagram, limits)
+            read_us, began_us = -began_us, host.clock_us()
+            read_us += began_us
             if decoded.refused:
-                host.refused(decoded.refused, peer, now, nbytes=len(datagram))
+                host.refused(decoded.refused, peer, now, nbytes=len(datagram), read_us=read_us)
             found = heard.get(peer)
             if found is None:
                 found = heard[peer] = _Heard()
             found.frames += decoded.frames
             found.nbytes += len(datagram)
-            found.price += sum(map(price, decoded.frames))
-            if found.price >= _AT_ONCE:
+            found.read_us += read_us
+            if len(found.frames) >= _AT_ONCE:
                 del heard[peer]
                 self._give(found, peer, now)
+                began_us = host.clock_us()
         for peer, found in heard.items():
             self._give(found, peer, now)
         self._count_unread(unread, now)
@@ -256,7 +259,7 @@ class NodeDriver(ProgramDriver):
     def _give(self, found: _Heard, peer: str, now: int) -> None:
         """Give the host what one peer sent."""
         try:
-            self.host.receive(found.frames, peer, now, nbytes=found.nbytes)
+            self.host.receive(found.frames, peer, now, nbytes=found.nbytes, read_us=found.read_us)
         except Exception as error:  # noqa: BLE001 - A bug, which must not cost the other peers what they sent.
             self._failures.append(error)
 

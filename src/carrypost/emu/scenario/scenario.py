@@ -44,7 +44,7 @@ _TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "population", "
 _UNBOUNDED = (
     "message_bytes_max", "offers_open_max", "offers_all_max", "partials_max", "fragment_buffer_bytes_max",
     "descriptor_buffer_bytes_max", "seen_max", "seen_bytes_max", "unconfirmed_max", "unconfirmed_bytes_max",
-    "link_frames_per_s", "link_bytes_per_s", "link_profiles_per_s", "link_waste_per_s", "waste_per_s",
+    "link_waste_per_s", "waste_per_s",
 )  # fmt: skip
 _IDEAL = {
     "beacons": False,

@@ -138,7 +138,6 @@ LIMITS: dict[str, Draw] = {
     "neighbours_max": of(1, 3),
     "unconfirmed_max": of(1, 3),
     "seen_max": of(1, 10),
-    "link_frames_per_s": of(10, 100),
     "offer_entries_max": of(1, 4),
 }
 

@@ -191,7 +191,7 @@ _LIMITS = {
     "barrier_entries_max": of(2, 5),
     "groups_max": of(1),
     "share_author": of(0.001, 0.5),
-    **drawing.without(drawing.LIMITS, "link_frames_per_s"),
+    **drawing.LIMITS,
 }
 _FAULTS = {
     "away_per_h": of(1.0, 5.0),

@@ -35,7 +35,6 @@ from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.journal import ACKED
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import NodeId
 
 LASTS_US = 86_400_000_000
 """Longest life of a record. A host that did not hear of it keeps its copies until they expire."""
@@ -68,6 +66,8 @@ STRAIGHT_US = 1_000_000
 """Shortest time between two records that go straight to the givers of messages, unless they are full. Records are
 passed on to all, and lists of them overflow if there is one for each message."""
 _PACE_US = 1_000_000
+_BROADCAST = 2
+"""Answers that a broadcast of a neighbour's record counts as."""
 """Delay of the next records while there are more to send than a neighbour checks in a second."""
 
 
@@ -84,7 +84,7 @@ class Acked(Layer):
         self._period_us = round(settings.acked_s * 1e6)
         self._until_us_max = LASTS_US + round(settings.skew_s_max * 1e6)
         """Longest life of a record that is believed: the clock of its author may be ahead of this host's."""
-        self._pace = settings.limits.link_records_per_s if context.identity.signed else settings.limits.acked_max
+        self._pace = signed.RECORDS_PER_S if context.identity.signed else settings.limits.acked_max
         """Number of records that are sent at once; without signatures there is nothing to check."""
         self.known = KnownAcks(settings.limits.acked_max, self._written_by)
         self._pending = Pending(context)
@@ -241,9 +241,8 @@ class Acked(Layer):
                 found[peer, private] = None
         for peer, record in found:
             link = self._links.get(peer)
-            # Reminders have a budget of their own: a neighbour that asks again and again would have
-            # this host repeat all day.
-            if link is not None and link.usable and link.budgets.reminders.try_spend(1, now):
+            # A neighbour that asks again and again would have this host repeat all day.
+            if link is not None and link.usable and link.answers.try_spend(1, now):
                 link.send((record,))
 
     def _sign(self, now: int, most: int | None = None) -> None:
@@ -346,6 +345,7 @@ class Acked(Layer):
 
     def _receive_record(self, link: Link, record: AckRecord, now: int) -> bool:
         """Handle a record; raises `RemoteError`. Cheap checks come first, the signature last."""
+        link.work.did(len(record.messages))
         fingerprint = signed.fingerprint(record)
         # Cheapest check first. The same record arrives from several neighbours.
         if fingerprint in self.known:
@@ -366,31 +366,19 @@ class Acked(Layer):
         if not concerns and all(self._cache.get(message) is not None for message in record.messages):
             raise RemoteError("purge-authority")
         if self._identity.signed:
-            self._check(link, record, node, now)
+            signed.check(record, link)
         if self._is_private(record):
             self._count(fingerprint, record)
         else:
             # The carriers of a message may be behind hosts that never knew it, so a record travels on
             # from such a host, too. But anybody can sign records of messages that do not exist: beyond
             # a rate they are not broadcast, and reach others when lists are compared.
-            spread = concerns or not self._period_us or link.budgets.strange.try_spend(1, now)
+            spread = concerns or not self._period_us or link.answers.try_spend(_BROADCAST, now)
             self._keep(fingerprint, record, self._reached_by(link) if spread else None)
         if concerns:
-            link.budgets.credit(SIGNATURE + len(record.messages))
+            link.work.credit()
         self._hasten()
         return True
-
-    def _check(self, link: Link, record: AckRecord, node: NodeId, now: int) -> None:
-        """Check the signature of another host's record; raises `RemoteError`.
-
-        A first acknowledgement of a message of this host does not use up the neighbour's budget. There are no more of
-        them than messages; otherwise records that arrive faster would have to be kept.
-        """
-        signed.check(record, link, now)
-        left = self._holdings.recipients.left
-        copies = map(self._cache.get, record.messages)
-        if any(copy is not None and copy.own and copy.here and node in left(copy.descriptor) for copy in copies):
-            link.budgets.records.give_back(1)
 
     def _is_private(self, record: AckRecord) -> bool:
         """Return True if a record is about messages of this host alone that no host but its author has.

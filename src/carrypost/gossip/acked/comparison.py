@@ -17,6 +17,7 @@ import msgspec
 
 from carrypost.errors import LimitError
 from carrypost.gossip.acked.known_acks import ALL_PARTS, part_of
+from carrypost.gossip.transfers.accounts import LOOKS
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, AckList, packed, unpacked
 from carrypost.model.times import NEVER
 
@@ -105,7 +106,8 @@ class Comparison:
         contact = self.contacts.get(link.peer)
         if contact is None:  # This host had no such layer when the contact began.
             contact = self.contacts[link.peer] = Contact(link)
-        if not link.budgets.lists.try_spend(1, now):
+        link.work.did((len(frame.xors) + len(frame.fingerprints)) // FINGERPRINT_BYTES)
+        if not link.answers.try_spend(1, now):
             raise LimitError("rate")
         _STEPS[frame.round](self, contact, frame, now)
 
@@ -138,7 +140,7 @@ class Comparison:
     def _list(self, contact: Contact, parts: int) -> None:
         """List the records in some parts, in as many frames as it takes."""
         fingerprints = self._known.in_parts(parts)
-        contact.link.budgets.charge(len(fingerprints) // 4)
+        contact.link.work.did(len(fingerprints) // LOOKS)
         room = (contact.link.datagram_bytes_max - _FRAME_BYTES) // FINGERPRINT_BYTES
         frames = [AckList(2, packed((mask,)), packed(listed)) for mask, listed in _pages(fingerprints, parts, room)]
         contact.link.send(frames)
@@ -146,7 +148,7 @@ class Comparison:
     def _answer(self, contact: Contact, frame: AckList, now: int) -> None:
         """Round 2: the neighbour lists some parts. Send what it lacks, and request what this host lacks."""
         theirs, mine = unpacked(frame.fingerprints), self._known.in_parts(int.from_bytes(frame.xors, "big"))
-        contact.link.budgets.charge(len(mine) // 4)
+        contact.link.work.did(len(mine) // LOOKS)
         contact.owed.update(dict.fromkeys(sorted(set(mine) - set(theirs))))
         lacking = [each for each in theirs if each not in self._known]
         if lacking:

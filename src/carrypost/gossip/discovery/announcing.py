@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import RemoteError
 from carrypost.gossip.discovery.beacon import Beacon
 from carrypost.gossip.discovery.neighbour import LINKED, SILENT
 from carrypost.gossip.discovery.places import ANNOUNCE_BYTES, HEARD_BYTES
@@ -184,8 +183,6 @@ class Announcing:
         return [Profile(own.digest, part, len(bodies), body) for part, body in enumerate(bodies)]
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
-        """Send the profile to a neighbour that requests it, within its budget; raises `RemoteError`."""
+        """Send the profile to a neighbour that requests it, but not as often as it likes; raises `LimitError`."""
         if self._interests.view is not None and frame.digest == self._interests.view.digest:
-            if not link.budgets.answers.try_spend(1, now):
-                raise RemoteError("rate")
-            link.send(self._profile_frames(link))
+            link.answer(self._profile_frames(link), now)

@@ -44,7 +44,7 @@ from carrypost.gossip.discovery.neighbour import (
 from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.timers import ASK_PROFILE, FORGET, PROVE, REPORT_ONE_WAY
-from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.transfers.accounts import FRAME, LOOKS, Work
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
 from carrypost.gossip.wire.parts import Parts
@@ -68,9 +68,9 @@ _DOUBT_US = 200_000
 _LEFT_MAX = 512
 """Number of nodes that left and are remembered."""
 _PROFILE_RETRY_US = 1_000_000
-_CHANGE_COST = 25
-"""Cost of a link that begins, ends or accepts other datagrams, and of checking or giving a proof, beside the frames
-that caused it (`gossip.transfers.accounts`)."""
+_CHANGE = 25
+"""Work for a link that begins, ends or accepts other datagrams, and for checking or giving a proof
+(`gossip.transfers.accounts`)."""
 
 
 class Neighbours:
@@ -173,14 +173,14 @@ class Neighbours:
         self._links.remove(neighbour.link)
         del self._neighbours[neighbour.link.peer]
 
-    def receive(self, frames: Sequence[Frame], peer: str, now: int, *, nbytes: int) -> bool:
+    def receive(self, frames: Sequence[Frame], peer: str, now: int, *, nbytes: int, began_us: int) -> bool:
         """Handle frames from an address without a link: an announcement may make it a neighbour, others are refused.
 
-        Returns False if they contained nothing new.
+        Returns False if they contained nothing new. `began_us`: their sender is charged for the time since then.
         """
-        cost = 0
+        work = Work()
         for number, frame in enumerate(frames, 1):
-            cost += price(frame)
+            work.did(FRAME)
             if type(frame) is not Announce:
                 self._outputs.refuse("unannounced", peer)
                 continue
@@ -189,13 +189,15 @@ class Neighbours:
                 series = self._left.pop(peer, None)
                 if series is not None and series.goes_on(frame):
                     neighbour.resume(series)
+                neighbour.link.work.did(work.done)
                 new = self._announced(neighbour, frame, now)
-                return neighbour.link.receive(frames[number:], now, cost=cost) or new
-        self._links.accounts.charge(peer, cost, now)
+                return neighbour.link.receive(frames[number:], now, began_us=began_us) or new
+        self._links.accounts.settle(peer, work, began_us, now)
         return False
 
     def _announced(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
         """Handle an announcement; return False if it says nothing new."""
+        neighbour.link.work.did(len(frame.heard) // LOOKS)
         if frame.node == self._node:
             return False
         proves = neighbour.proves(frame)
@@ -221,7 +223,7 @@ class Neighbours:
             neighbour.profile = b""
         if frame.datagram_bytes != neighbour.link.accepted_bytes:
             neighbour.link.set_accepted_bytes(frame.datagram_bytes)
-            neighbour.link.budgets.charge(_CHANGE_COST)
+            neighbour.link.work.did(_CHANGE)
             self._links.fit()
         contact = neighbour.contact
         if neighbour.profile == frame.profile and lists_me and contact is not None and contact.view is not None:
@@ -259,7 +261,7 @@ class Neighbours:
         if neighbour.driver_asserted:
             return
         if neighbour.asks:
-            neighbour.link.budgets.charge(_CHANGE_COST)
+            neighbour.link.work.did(_CHANGE)
         if neighbour.proven:
             if neighbour.asks:
                 self.announcing.announce(now, neighbour)
@@ -292,7 +294,7 @@ class Neighbours:
         self._outputs.refuse("replay" if known else "unproven", link.peer)
         if known:
             return False
-        link.budgets.charge(_CHANGE_COST)
+        link.work.did(_CHANGE)
         if now - neighbour.doubted_us < _DOUBT_US:
             return False
         neighbour.doubted_us = now
@@ -354,7 +356,7 @@ class Neighbours:
         if before is neighbour.state:
             return
         self._links.open(neighbour.link, usable=neighbour.state is LINKED)
-        neighbour.link.budgets.charge(_CHANGE_COST)
+        neighbour.link.work.did(_CHANGE)
         timers = neighbour.link.timers
         if before is SILENT:
             neighbour.first_us = now
@@ -450,11 +452,8 @@ class Neighbours:
             return
         if profile_digest(encoded) != frame.digest:
             raise RemoteError("profile-digest")
-        if not link.budgets.profiles.try_spend(1, now):
-            raise RemoteError("rate")
         entries = decode_entries(encoded, self._limits)
-        copies = self._holdings.known_copies()
-        if self._pace.begin(entries, frame.digest, copies, link, now):
+        if self._pace.begin(entries, frame.digest, self._holdings.cache.copies, link, now):
             self._use_profile(frame.digest, now)
 
     def _use_profile(self, digest: bytes, now: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from carrypost.gossip.wire.frames import OfferEntry
-from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
+from carrypost.model.descriptor import Descriptor, PayloadCodec, decode, destination_of
 from carrypost.model.ids import MessageId, NodeId
 
 DELIVERED, CLAIMED = 1, 2
@@ -84,6 +84,11 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     wire: bytes = b""
     """Of a `Memory`: the encoded descriptor."""
 
+    @property
+    def destination(self) -> str:
+        """The destination of the message."""
+        return self.descriptor.destination
+
     def condense(self) -> None:
         """Turn into a `Memory`: the copy left, that is reported, and it is never wanted again."""
         if not self.wire:
@@ -103,6 +108,11 @@ class Memory(Copy, eq=False, gc=False):
     """
 
     descriptor = cast("Any", property(lambda memory: decode(memory.wire)))
+
+    @property
+    def destination(self) -> str:
+        """The destination of the message."""
+        return destination_of(self.wire)
 
 
 _FORGOTTEN = Descriptor("", 0, 0, 0, None, "", 0, 0, PayloadCodec.BLANK, b"", 64)

@@ -94,7 +94,7 @@ class ProfileIndex:
         return self._enter(learning)
 
     def begin(
-        self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted], *, own: bool = False
+        self, entries: Iterable[Entry], digest: bytes, copies: Iterable[Slotted | None], *, own: bool = False
     ) -> Learning:
         """Begin to learn a profile that is neither known nor being learnt; raises as `learn` does."""
         self._make_room(own=own)

@@ -26,30 +26,45 @@ _LOOK_US = 3
 class Learning:
     """A view that was not matched against all copies yet. It is informed of new messages like any other view."""
 
-    __slots__ = ("_left", "view")
+    __slots__ = ("_copies", "_gone", "_left", "free", "view")
 
-    def __init__(self, view: View, copies: Iterable[Slotted]) -> None:
+    def __init__(self, view: View, copies: Iterable[Slotted | None]) -> None:
         self.view = view
-        self._left = {copy.slot: copy for copy in copies}
+        self.free = True
+        """True if the neighbour that has the profile is not charged for learning it."""
+        self._copies: Iterable[Slotted | None] | None = copies
+        """Copies to match, if that has not begun. There may be a million, so they are listed only then."""
+        self._left: list[Slotted | None] = []
+        self._gone: set[int] = set()
+        """Slots that were freed meanwhile."""
 
     def finish(self) -> None:
         """Match all messages that are left, however long that takes."""
-        self.view.look_at_all(self._left.values())
-        self._left.clear()
+        self._begin()
+        self._look_at(len(self._left))
 
     def go_on(self, within_us: int) -> bool:
         """Match more messages for about this long; return True when none is left."""
+        self._begin()
         matcher, left = self.view.matcher, self._left
         at_once = _AT_ONCE_CHEAP if matcher.is_cheap else _AT_ONCE
         end_us = matcher.spent_us + within_us
         while left and matcher.spent_us < end_us:
-            some = [left.popitem()[1] for _ in range(min(at_once, len(left)))]
-            self.view.look_at_all(some)
-            end_us -= _LOOK_US * len(some)
+            end_us -= _LOOK_US * min(at_once, len(left))
+            self._look_at(at_once)
         return not left
+
+    def _begin(self) -> None:
+        if self._copies is not None:
+            self._left, self._copies = list(self._copies), None
+
+    def _look_at(self, count: int) -> None:
+        """Match some of the messages that are left, the latest first."""
+        left, gone = self._left, self._gone
+        some, left[-count:] = left[-count:], ()
+        self.view.look_at_all([copy for copy in some if copy is not None and copy.slot not in gone])
 
     def release(self, mask: int) -> None:
         """Forget freed slots."""
-        for slot in bits(mask):
-            self._left.pop(slot, None)
+        self._gone.update(bits(mask))
         self.view.clear(~mask)

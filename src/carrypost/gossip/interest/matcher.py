@@ -46,6 +46,10 @@ class Slotted(Protocol):
     def descriptor(self) -> Descriptor:
         """The descriptor that profiles are matched against."""
 
+    @property
+    def destination(self) -> str:
+        """The destination, which decides for most profiles and is found without decoding the whole descriptor."""
+
 
 class Matcher:
     """A profile, compiled for matching descriptors.
@@ -134,7 +138,7 @@ class Matcher:
         """Return the slots of the copies that any entry matches."""
         plain = self.plain
         if plain is not None and self._whole and not self._guarded:
-            return [copy.slot for copy in copies if copy.descriptor.destination in plain] if plain else []
+            return [copy.slot for copy in copies if copy.destination in plain] if plain else []
         matches = self.matches
         return [copy.slot for copy in copies if matches(copy.descriptor)]
 

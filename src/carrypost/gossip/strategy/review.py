@@ -18,7 +18,7 @@ to lack.
 #    an answer names both, the part that it is, and the number of parts. Whatever answers no open
 #    question is dropped unread, so duplicates, stragglers and forgeries cost one lookup.
 # 3. What a neighbour can make this host do is bounded and charged: questions kept, parts of an
-#    answer, frames that open a run, and the runs that it causes by its announcements (`_RUN_COST`).
+#    answer, frames that open a run, and the runs that it causes by its announcements (`RUN`).
 #    A few runs per contact are free, because an honest neighbour needs them.
 # 4. The set that is compared is frozen (`ReviewRun.snapshot`). A message that arrives during the
 #    run is not in it, so it is neither believed known nor lacking, and is offered as a new one.
@@ -32,8 +32,7 @@ import msgspec
 from carrypost.gossip.strategy import reconcile
 from carrypost.gossip.strategy.exchange_machine import SYNCED, UNDECIDED, ReviewRun
 from carrypost.gossip.timers import OFFER, REVIEW
-from carrypost.gossip.transfers.accounts import price
-from carrypost.gossip.wire.frames import Digest, Frame
+from carrypost.gossip.wire.frames import Bucket, Digest, Frame
 
 if TYPE_CHECKING:
     from carrypost.gossip.interest.index import View
@@ -50,8 +49,10 @@ _QUESTIONS_MAX = 4096
 """Number of questions open to one neighbour; beyond it the oldest is forgotten."""
 _OPENINGS_MAX = 8
 """Number of frames that may open a run; a neighbour is charged for further ones (`gossip.transfers.accounts`)."""
-_RUN_COST = 100
-"""Cost of beginning a run, which a neighbour causes by its announcements."""
+RUN = 100
+"""Work for beginning a run, which a neighbour causes by its announcements (`gossip.transfers.accounts`)."""
+_XOR = 12
+"""Work for comparing one part of a set, and for listing its contents if it differs."""
 _PARTS_MAX = 256
 """Frames of one answer."""
 
@@ -93,7 +94,7 @@ class Review:
             return
         contact.timers.arm(REVIEW, now + self._patience_us(contact))
         contact.machine.begin(run)
-        contact.link.budgets.charge(_RUN_COST)
+        contact.link.work.owe(RUN)
         self._send(contact, run, reconcile.opening(view), 0)
 
     def due(self, contact: ExchangeContact, now: int) -> bool:
@@ -129,8 +130,9 @@ class Review:
         # burst then starts with a timeout that fits the link.
         if frame.answers:
             contact.link.outbox.recovery.expect(now - run.asked_us)
+        contact.link.work.did(len(frame.wanted) + sum(map(_looks, frame.buckets)))
         if run.free:
-            contact.link.budgets.credit(price(frame))
+            contact.link.work.credit()
         if offering:
             contact.timers.arm(REVIEW, now + self._patience_us(contact))
         elif contact.view is not None and (agreement.state not in SYNCED or self._same(contact)):
@@ -161,7 +163,7 @@ class Review:
                 ):
                     return None
                 agreement.give_way()
-            free = contact.link.budgets.runs.try_spend(1, now)
+            free = contact.link.takes_free(now)
             if free:
                 # This takes milliseconds in a nearly full cache: a neighbour that begins runs all the
                 # time must not cause it each time.
@@ -222,6 +224,12 @@ class Review:
         contact.link.unlearn(run.mine_only)
         contact.timers.arm(OFFER, now)
         contact.timers.cancel(REVIEW)
+
+
+def _looks(bucket: Bucket) -> int:
+    """Return the work for comparing a part of a set: all that is held here is compared with a list of everything."""
+    listed = 2 if bucket.depth else _XOR
+    return listed + _XOR * len(bucket.fingerprints) + len(bucket.members or ())
 
 
 def _expected(run: ReviewRun, frame: Digest) -> bool:

@@ -36,8 +36,9 @@ from carrypost.gossip.holdings.ranking import precedence
 from carrypost.gossip.interest.index import FINGERPRINT_BITS, ROOT_BITS
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.strategy.exchange_machine import ReviewRun
+from carrypost.gossip.strategy.review import RUN
 from carrypost.gossip.timers import REVIEW
-from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.transfers.accounts import LOOKS
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, Missing, Summary, packed, unpacked
 
 if TYPE_CHECKING:
@@ -54,10 +55,6 @@ _SUMMARIES = 2
 """Number of lists without any answer after which sets are compared instead."""
 _TURN_US = 4_000_000
 """Time that a neighbour may be silent within its session before this side compares sets."""
-_RUN_COST = 100
-"""Price of a session, which a neighbour causes by its announcements."""
-_LOOKS = 4
-"""Number of fingerprints read for one frame that make one unit of its cost (`gossip.transfers.accounts`)."""
 _LAST = (1 << FINGERPRINT_BITS) - 1
 _SENDING_ORDER = attrgetter("sending_order")
 
@@ -122,7 +119,7 @@ class Sessions:
         session = Session(self._number, len(parts))
         session.open = dict(enumerate(parts))
         contact.machine.begin(session)
-        contact.link.budgets.charge(_RUN_COST + len(fingerprints) // _LOOKS)
+        contact.link.work.owe(RUN + len(fingerprints) // LOOKS)
         contact.link.supply()
         self._send(contact, session, now)
 
@@ -155,6 +152,7 @@ class Sessions:
         if listed is None:
             return  # It was answered already.
         lacking = unpacked(frame.fingerprints)
+        link.work.did(len(lacking))
         # Without this check a neighbour could name any fingerprint, and learn by what it is sent
         # which messages are here.
         if not set(lacking) <= set(listed):
@@ -162,7 +160,7 @@ class Sessions:
         del session.open[frame.part]
         session.unanswered = 0
         link.outbox.recovery.expect(now - session.asked_us)
-        link.budgets.credit(price(frame))
+        link.work.credit()
         contact.timers.arm(REVIEW, now + link.outbox.recovery.answer_us(0))
         self._removals.sweep()
         lacks = self._slots(lacking)
@@ -179,17 +177,18 @@ class Sessions:
         session = agreement.answering
         if not isinstance(session, Session) or session.number != frame.session:
             session = Session(frame.session, frame.parts)
-            session.free = link.budgets.runs.try_spend(1, now)
+            session.free = link.takes_free(now)
             agreement.answer(session)
         if frame.parts != session.parts:
             raise DecodeError("summary", "another number of parts than before")
         self._removals.sweep()
         listed = unpacked(frame.fingerprints)
+        link.work.did(len(listed))
         fresh = not session.arrived >> frame.part & 1
         if fresh:
             session.arrived |= 1 << frame.part
             if session.free:
-                link.budgets.credit(price(frame))
+                link.work.credit()
             # The first range begins at zero and the last ends at the highest fingerprint, so that
             # messages outside of all that is listed are compared, too.
             first = listed[0] if frame.part else 0
@@ -209,7 +208,7 @@ class Sessions:
         index, shift = self._index, FINGERPRINT_BITS - ROOT_BITS
         index.apply()
         buckets = [index.by_bucket.get(number, ()) for number in range(first >> shift, (last >> shift) + 1)]
-        contact.link.budgets.charge(sum(map(len, buckets)) // _LOOKS)
+        contact.link.work.did(sum(map(len, buckets)) // LOOKS)
         here = [slot for bucket in buckets for slot in bucket if first <= index.fingerprints[slot] <= last]
         has = self._slots(listed)
         contact.link.learn(has)

@@ -2,15 +2,15 @@
 
 # The attack. Limits on frames and bytes do not bound work: one frame may name five hundred
 # messages, each of which has to be looked up. A stranger that sends such frames as fast as it can
-# keeps a node busy within every other limit.
+# keeps a node busy within every such limit.
 #
-# The way chosen. Every frame has a *price*, by its contents (`price`), in units of about a
-# microsecond of CPU. The part of gossip that handles a frame credits to the link (`Budgets.tally`)
-# what the frame led to: a message received, a new offer, a request that is served. The rest is
-# *waste*, and it is charged here, per link address and for all addresses together. A price is an
-# estimate, and some frame may always cost more than anybody thought of. So a real node measures the
-# CPU time that it takes to handle frames, and charges that instead if it is more (`Accounts.waste`).
-# An emulation measures nothing, so that its runs can be repeated.
+# The way chosen. A node measures the CPU time that it takes to read and handle the frames of an
+# address. The parts of gossip that handle a frame count what they do for it (`Work.did`), and what
+# of that led to something: a message received, a new offer, a request that is served
+# (`Work.credit`). The rest is *waste*. By its share in the count, a part of the time is wasted, and
+# that part is charged here, per link address and for all addresses together. Nobody has to know
+# beforehand what a frame may cost. An emulation measures nothing, so that its runs can be repeated:
+# there the count stands for the time, a unit for about a microsecond.
 #
 # What must hold.
 # 1. An address whose account is overdrawn is *muted*: its datagrams are dropped unread until time
@@ -22,16 +22,17 @@
 #    brings messages is not muted for broadcasts meant for others.
 # 4. Accounts go by link address, not by node id, and survive the end of a link. Ids are free to a
 #    forger, and reconnecting must not pay a debt.
+# 5. One step alone mutes no address whose account is full, however long it takes: the first
+#    contact of an honest neighbour may take long.
 #
 # Measurements: docs/benchmarks.md, "Hostile strangers".
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from carrypost.gossip.transfers.budget import Budget
-from carrypost.gossip.wire import frames as f
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
@@ -39,17 +40,11 @@ if TYPE_CHECKING:
 FRAME = 4
 """Decoding, looking up and refusing one frame, whatever its contents."""
 PARCEL = 6
-"""Decoding a frame with a descriptor in it."""
-LINKS = 8
-"""Decoding, looking up and refusing a frame about links, or a relayed one."""
-BROKEN = 20
-"""Answering that a link on the path of a frame is gone."""
-_XOR = 12
-"""Comparing one part of a set, and listing its contents if it differs."""
+"""Decoding and looking up a frame with a whole message, or with a datagram for another host."""
 SIGNATURE = 150
-"""Checking the signature of a record."""
-ENTRY = 2
-"""Looking up one entry of an offer, or one piece request."""
+"""Checking a signature."""
+LOOKS = 4
+"""Number of entries of a table that are read within one unit."""
 MESSAGE = 1_000
 """Worth of a message that came whole: several times what it takes to verify and store it."""
 MERIT_MAX = 200_000
@@ -65,39 +60,46 @@ _RECOVERED_SHARE = 0.5
 """An address that was overdrawn is listened to again when it has this part of what it may waste. Muted and heard again
 a hundred times a second, a flood would cost more than what is read of it. Strangers are listened to while as much is
 left of what all may waste."""
+_STEP_SHARE = 0.9
+"""Part of its allowance that one step may cost an address."""
 _INNOCENT_SHARE = 0.9
 """Part of its allowance above which an address need not wait until others have paid."""
 
 
-def _bucket_price(bucket: f.Bucket) -> int:
-    listed = 2 if bucket.depth else _XOR  # All that is held here is compared with a list of everything.
-    return listed + _XOR * len(bucket.fingerprints) + len(bucket.members or ())
+class Work:
+    """The work that the frames of one link have caused and that was not charged yet, counted where it is done."""
 
+    __slots__ = ("_frame", "common", "done", "owed", "useful")
 
-_PRICES: dict[type, Callable[[Any], int]] = {
-    f.Announce: lambda frame: FRAME + 2 + len(frame.heard) // 8,
-    f.Profile: lambda frame: FRAME + len(frame.body) // 32,
-    f.Digest: lambda frame: FRAME + len(frame.wanted) + sum(map(_bucket_price, frame.buckets)),
-    f.WholeDescriptor: lambda _: PARCEL,
-    f.DescriptorPart: lambda _: PARCEL,
-    f.OpenParcel: lambda _: PARCEL,
-    f.Offer: lambda frame: FRAME + ENTRY * len(frame.entries),
-    f.Request: lambda frame: FRAME + len(frame.handles) + ENTRY * len(frame.pieces) + len(frame.offers) // 4,
-    f.Ack: lambda frame: FRAME + len(frame.bitmap) // 64,
-    f.AckRecord: lambda frame: FRAME + len(frame.messages),
-    f.AckList: lambda frame: FRAME + (len(frame.xors) + len(frame.fingerprints)) // 8,
-    f.Summary: lambda frame: FRAME + len(frame.fingerprints) // 8,
-    f.Missing: lambda frame: FRAME + len(frame.fingerprints) // 8,
-    f.LinkState: lambda frame: LINKS + (len(frame.relays) + len(frame.heads) + len(frame.wanted)) // 8,
-    f.Relay: lambda frame: LINKS + len(frame.body) // 64,
-    f.LinkRecord: lambda frame: LINKS + (len(frame.chosen_by) + len(frame.denied)) // 16,
-}
+    def __init__(self) -> None:
+        self.done = self.useful = 0
+        """Units of work that frames caused while they were handled, and those of it that led to something."""
+        self.owed = 0
+        """Work that they cause at other times: charged as it is."""
+        self.common = 0
+        """Work that is charged to all addresses together, and not to this one."""
+        self._frame = 0
+        """Value of `done` before the present frame."""
 
+    def begin(self, units: int = FRAME) -> None:
+        """Count the beginning of a frame."""
+        self._frame = self.done
+        self.done += units
 
-def price(frame: f.Frame) -> int:
-    """Return the cost of handling a frame, in units of about a microsecond, by its kind and contents."""
-    priced = _PRICES.get(type(frame))
-    return FRAME if priced is None else priced(frame)
+    def did(self, units: int) -> None:
+        """Count work that was done for a frame."""
+        self.done += units
+
+    def credit(self, units: int | None = None) -> None:
+        """Credit what frames led to; None: everything that was done for the present frame."""
+        self.useful += self.done - self._frame if units is None else units
+
+    def owe(self, units: int, *, free: bool = False) -> None:
+        """Count work that is not part of handling a frame; `free`: all addresses together are charged for it."""
+        if free:
+            self.common += units
+        else:
+            self.owed += units
 
 
 class Account:
@@ -116,8 +118,10 @@ class Accounts:
     """The accounts of all link addresses at one host."""
 
     def __init__(self, limits: Limits, meter: Callable[[], int] | None = None) -> None:
-        """`meter`: returns the CPU time of this thread so far in microseconds; without it prices alone count."""
+        """`meter`: returns the CPU time of this thread so far in microseconds; without it the count stands for it."""
         self._limits, self._meter = limits, meter
+        self.step_max = max(1, int(limits.link_waste_per_s * _STEP_SHARE))
+        """Waste beyond which the frames of one step are not handled, and for which it is charged at most."""
         self._all = Budget(limits.waste_per_s, burst_s=_BURST_S)
         self._short_us = 0
         """Time until which strangers have to wait, because all addresses together wasted too much."""
@@ -134,18 +138,24 @@ class Accounts:
         return 0 if account is None else account.muted_us
 
     def clock_us(self) -> int:
-        """Return the CPU time so far, from which `waste` measures; 0 without a meter."""
+        """Return the CPU time so far, from which `took` and `waste` measure; 0 without a meter."""
         return 0 if self._meter is None else self._meter()
 
-    def waste(self, waste: int, cost: int, began_us: int) -> int:
-        """Return the waste of frames that are handled since `began_us`, of which prices say that it is `waste`.
+    def took(self, began_us: int, units: int) -> int:
+        """Return the time since `began_us`, or the count of the work where nothing is measured."""
+        return units if self._meter is None else self._meter() - began_us
 
-        Where the handling is measured, the same part of the time is wasted as of the `cost`, if that is more.
-        """
-        if self._meter is None or waste <= 0:
-            return waste
-        took_us = min(self._meter() - began_us, self._limits.link_waste_per_s)
-        return max(waste, took_us * min(waste, cost) // max(1, cost))
+    def waste(self, work: Work, began_us: int) -> int:
+        """Return the waste of frames that are handled since `began_us`; negative: what they are worth beyond it."""
+        wasted = work.done - work.useful
+        if wasted > 0:
+            wasted = min(self.took(began_us, work.done) * wasted // work.done, self.step_max)
+        return wasted + work.owed
+
+    def settle(self, peer: str, work: Work, began_us: int, now: int) -> None:
+        """Charge an address for the work since `began_us`."""
+        self.charge(peer, self.waste(work, began_us), now, common=work.common)
+        work.done = work.useful = work.owed = work.common = 0
 
     def charge(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
         """Charge an address for work that led to nothing; negative waste is merit.

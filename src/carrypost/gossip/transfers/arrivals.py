@@ -7,6 +7,7 @@ where room had to be made, earlier arrivals are reported first, then the evictio
 from __future__ import annotations
 
 from itertools import repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.gossip.transfers.accounts import MESSAGE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.removals import Removals
 
 
+_HERE = attrgetter("here")
 _FRESH_MAX = 8
 """If more than this arrive in one step it is a burst, which is offered: the neighbours of its sender may get it,
 too."""
@@ -92,7 +94,6 @@ class Arrivals:
             self._outputs.report()
             self._removals.sweep()
         self._outputs.receive(link.node, link.path, receptions)
-        link.budgets.credit(MESSAGE * len(copies))
         self.news = True
         self._count += len(copies)
         if serials is not None:
@@ -102,6 +103,8 @@ class Arrivals:
         # Layers may hold a message back (causal order), or release others that waited for it. So
         # the messages delivered are not always those that arrived.
         delivered = self._layers.receive(copies) if copies[0].interesting else copies
+        # One that was turned away at once, because too many wait for others, led to nothing.
+        link.work.credit(MESSAGE * sum(map(_HERE, copies)))
         self._holdings.keep(copies)
         if delivered is not copies:
             arrived = {copy.slot for copy in copies}

@@ -28,7 +28,6 @@ from carrypost import journal as keys
 from carrypost.errors import RemoteError
 from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.gossip.transfers.accounts import FRAME, PARCEL
 from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.inspection import ForgetfulError, Inspection, PurgedError
 from carrypost.gossip.transfers.wants import BLOCK_US, CLOSED_MAX, SHARE_BLOCK_US
@@ -159,7 +158,7 @@ class Inbound:
             self._cache.remember(found, done=False)
             self._decline(link, want, found, Reason.NO_ROOM)
             return self.closed(link, frame.handle)
-        link.budgets.credit(PARCEL)
+        link.work.credit()
         self._wants.opened(link, frame.handle, want)
         self._accept(want, found, frame)
         return not (isinstance(frame, WholeDescriptor) and found.small)
@@ -168,10 +167,9 @@ class Inbound:
         """Block a message from this neighbour for a while or, if its recipients are done with it, drop it for good."""
         if isinstance(error, PurgedError):
             self._outputs.refuse("purged", link.peer, error.memory.descriptor.shown)
-            link.budgets.credit(PARCEL)
+            link.work.credit()
             self._wants.fulfil((error.memory,))
         elif isinstance(error, ForgetfulError):
-            link.budgets.credit(PARCEL)
             self._wants.block_from(link, want.entry.handle, error.reason, now + SHARE_BLOCK_US, blamed=False)
         else:
             self._wants.block_from(link, want.entry.handle, error.reason, now + BLOCK_US)
@@ -200,7 +198,7 @@ class Inbound:
             self._outputs.refuse("hash-list", link.peer)
             return True
         if frame.start not in want.hash_parts:
-            link.budgets.credit(FRAME)
+            link.work.credit()
         want.hash_parts[frame.start] = frame.hashes
         if sum(map(len, want.hash_parts.values())) < descriptor.pieces * HASH_BYTES:
             return True
@@ -264,7 +262,7 @@ class Inbound:
         # Only the first arrival of a fragment counts as useful: sent over and over, it would pay
         # for its own flood.
         if number not in fragments:
-            link.budgets.credit(FRAME)
+            link.work.credit()
             fragments[number] = body
             self._wants.charge(link, want.entry.handle, piece, len(body))
             self._finish(link, want.entry.handle, piece, now)
@@ -354,6 +352,7 @@ class Inbound:
 
     def _decline(self, link: Link, want: Want, descriptor: Descriptor, reason: Reason) -> None:
         self._outputs.refuse(reason.value, link.peer, descriptor.shown)
+        link.work.credit()  # Not its fault.
         memory = self._cache.get(descriptor.id)
         if memory is not None:
             self._holdings.note_memory(memory)

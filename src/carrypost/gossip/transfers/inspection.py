@@ -5,10 +5,9 @@ room to remember it, security level, and only then the signature, once per messa
 with the reason under which the refusal is counted.
 """
 
-# Why this order. Verifying a signature is priced at 150 µs (`accounts.SIGNATURE`), everything
-# before it at a few. A flood of messages that would be refused anyway must not buy signature
-# checks, and a neighbour whose forgeries used up its budget gets no more of them checked
-# (`_verify`). A message that is here already was verified then, and is not verified again.
+# Why this order. Verifying a signature takes about 150 µs (`accounts.SIGNATURE`), everything before
+# it a few. A flood of messages that would be refused anyway must not cause signature checks. A
+# message that is here already was verified then, and is not verified again.
 #
 # What may come before the signature: any check whose answer is vouched for by the id. The id is the
 # hash of the signed bytes, so a descriptor with the right id says what its author wrote, or is no
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.events import Reason
+from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.recipients import is_for
@@ -96,7 +96,7 @@ class Inspection:
         if signed:
             copy = self._holdings.cache.get(found.id)
             if copy is None or not copy.here:
-                self._verify(found, link, now)
+                self._verify(found, link)
         return wanted
 
     def is_purged(self, found: Descriptor, now: int) -> bool:
@@ -132,19 +132,14 @@ class Inspection:
         if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(date_us):
             return
         if found.signed:
-            self._verify(found, link, now)
+            self._verify(found, link)
         self._holdings.remember(found)
 
     @staticmethod
-    def _verify(found: Descriptor, link: Link, now: int) -> None:
-        """Verify the signature, the only expensive check, unless the link has sent too many forgeries."""
-        if not link.budgets.forgeries.try_spend(0, now):
-            raise LimitError("rate")
-        try:
-            verify(found)
-        except ForgeryError:
-            link.budgets.forgeries.spend(1, now)
-            raise
+    def _verify(found: Descriptor, link: Link) -> None:
+        """Verify the signature, the only expensive check."""
+        link.work.did(SIGNATURE)
+        verify(found)
 
     def _check_sizes(self, found: Descriptor, *, signed: bool) -> None:
         limits, wire_bytes = self._limits, found.wire_bytes

@@ -1,4 +1,4 @@
-"""The links of a host: for each its address, its budgets, and the state of what comes in and goes out over it.
+"""The links of a host: for each its address, the work that it causes, and the state of its transfers.
 
 A link is known by its address, never by the node that it claims to be, so that a forger gets a link of its own. The
 node behind a link, and whether the two hear each other, is determined by `gossip.discovery`; what is offered over it,
@@ -18,11 +18,11 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from carrypost.errors import RemoteError
+from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.accounts import PARCEL, Accounts, price
-from carrypost.gossip.transfers.budget import Budgets
+from carrypost.gossip.transfers.accounts import FRAME, Accounts, Work
+from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
@@ -57,6 +57,13 @@ _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
 as a list. Frames about links are for all hosts in range, and count only later (`island`)."""
 _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
 """Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
+_AT_ONCE = 16
+"""Frames between two looks at the work that they cause."""
+_ANSWERS_PER_S, _ANSWERS_BURST_S = 4.0, 25.0
+"""Frames that a neighbour gets for the asking: the longest list of acknowledgements when a contact begins, then few. It
+bounds what is sent because of one neighbour, and not the work for it."""
+_FREE = 25
+"""Answers that work counts as which a neighbour may begin free of charge: four times at once, then every 6 s."""
 
 
 class LinkRank(enum.IntEnum):
@@ -83,10 +90,10 @@ class Link:
     """One link of this host."""
 
     __slots__ = (
-        "_allowance", "_handlers", "_links", "_outputs", "_waste_max", "accepted_bytes", "begun_us", "body_bytes_max",
-        "broadcast", "budgets", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox",
-        "parcel_bytes_max", "peer", "prefix", "rank", "served", "served_pieces", "strategy_state", "supplies", "timers",
-        "unconfirmed", "usable",
+        "_allowance", "_handlers", "_links", "_outputs", "accepted_bytes", "answers", "begun_us",
+        "body_bytes_max", "broadcast", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox",
+        "parcel_bytes_max", "peer", "prefix", "rank", "relayed", "served", "served_pieces", "strategy_state",
+        "supplies", "timers", "unconfirmed", "usable", "work",
     )  # fmt: skip
     route: ClassVar = False
     """True if the other side is reached over relays: there is no contact with it, and it hears no announcements."""
@@ -105,7 +112,6 @@ class Link:
     ) -> None:
         settings = links.settings
         self._links, self._handlers, self._outputs = links, links.handlers, links.outputs
-        self._waste_max = settings.limits.link_waste_per_s
         self.peer = peer
         """The address."""
         self._allowance: int | None = None
@@ -128,7 +134,11 @@ class Link:
         self.usable = False
         """True if messages may be exchanged over the link. Written by `Links`."""
         self.rank = STRANGER
-        self.budgets = Budgets(settings.limits)
+        self.work = Work()
+        self.relayed = Budget(settings.limits.link_relay_bytes_per_s)
+        """Bytes that are passed on for the other side."""
+        self.answers = Budget(_ANSWERS_PER_S, burst_s=_ANSWERS_BURST_S)
+        """Frames that the other side gets for the asking."""
         self.timers = Timers(links.schedule)
         self.outbox = Outbox(
             self.timers,
@@ -166,41 +176,56 @@ class Link:
         """Send any number of bytes: the other side has proven that it receives at the address."""
         self._allowance = None
 
-    def receive(self, frames: Sequence[Frame], now: int, *, cost: int = 0) -> bool:
+    def receive(self, frames: Sequence[Frame], now: int, *, began_us: int | None = None) -> bool:
         """Handle frames that came over the link: one by one, except that those of burst kinds are handled together.
 
-        Returns False if they contained nothing new. `cost` is charged to their sender beside them.
+        Returns False if they contained nothing new. `began_us`: their sender is charged for the time since then.
         """
-        new = False
+        new, work = False, self.work
         accounts = self._links.accounts
-        began_us = accounts.clock_us()
+        if began_us is None:
+            began_us = accounts.clock_us()
         together: dict[type, list[Frame]] = {}
         for number, frame in enumerate(frames, 1):
             # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
             if (kind := type(frame)) in _TOGETHER and self.usable:
                 together.setdefault(kind, []).append(frame)
                 continue
-            cost += price(frame)
+            work.begin()
             if not self.usable and not self._listens_to(frame):
                 # What a stranger says changes nothing, so it must not cost a round over all links.
                 self._outputs.refuse("not-linked" if self.node else "unannounced", self.peer)
                 continue
             new = self._dispatch(frame, now) or new
-            # Five hundred frames, each dearer than its price, would keep this host busy while all others wait.
-            if cost - self.budgets.tally > self._waste_max:
+            # Five hundred expensive frames would keep this host busy while all others wait.
+            if number % _AT_ONCE == 0 and accounts.waste(work, began_us) >= accounts.step_max:
                 self._outputs.refuse("muted", self.peer, count=len(frames) - number)
                 break
         for kind, burst in together.items():
-            cost += PARCEL * len(burst) if kind is OpenParcel else sum(map(price, burst))
             if not self.usable:  # An announcement among the frames ended the contact: they would not be acknowledged.
                 self._outputs.refuse("not-linked", self.peer, count=len(burst))
+                work.did(FRAME * len(burst))
             elif (handler := self._handlers.get(kind)) is not None:
                 new = handler(self, burst, now) is not False or new
             else:
                 self._outputs.refuse("kind", self.peer, count=len(burst))
-        worth, charged, common = self.budgets.pop_tally()
-        accounts.charge(self.peer, accounts.waste(cost - worth, cost + charged, began_us), now, common=common)
+                work.did(FRAME * len(burst))
+        accounts.settle(self.peer, work, began_us, now)
         return new
+
+    def answer(self, frames: Sequence[Frame], now: int) -> None:
+        """Send frames for the asking, but not as often as the other side likes; raises `LimitError`."""
+        if not self.answers.try_spend(len(frames), now):
+            raise LimitError("rate")
+        self.send(frames)
+
+    def takes_free(self, now: int) -> bool:
+        """Return True if work that the other side begins is free: some when a contact begins, then a little at times.
+
+        This is for work that every neighbour causes now and then, and that takes long: comparing sets, and learning a
+        profile.
+        """
+        return self.answers.try_spend(_FREE, now)
 
     def receive_inner(self, frames: Sequence[Frame], now: int) -> None:
         """Handle frames that came inside another frame, over another link."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.events import Reception
+from carrypost.gossip.transfers.accounts import PARCEL
 from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.pushes import WINDOW_BYTES_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US
@@ -70,6 +71,7 @@ class Parcels:
         run: dict[MessageId, OpenParcel] = {}
         run_wanted = True
         for frame in frames:
+            link.work.begin(PARCEL)
             handle, message = frame.handle, frame.descriptor.id
             want = wants.get(handle)
             if want is not None or handle in closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import Members, mask_of
-from carrypost.gossip.transfers.accounts import price
+from carrypost.gossip.transfers.accounts import LOOKS
 from carrypost.gossip.wire.pieces import from_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.pushes import Pushes
     from carrypost.gossip.wire.frames import Ack, Request
 
-_LOOKS_AT_FLIGHTS = 4
-"""Number of frames checked against an acknowledgement that make one unit of waste."""
 _AGAIN_BYTES = 16
-"""Number of bytes sent to the same neighbour again that make one unit of waste (`gossip.transfers.accounts`)."""
+"""Number of bytes sent to the same neighbour again that make one unit of work (`gossip.transfers.accounts`)."""
+_BITMAP_BYTES = 64
+"""Number of bytes of an acknowledgement that make one."""
 _WANTED = 256
 """Added to the level of messages that the neighbour wants for itself: they go before those that it would carry."""
 _GIVEN_MAX = 2048
@@ -44,6 +44,7 @@ class RequestServer:
 
         `view`: what the neighbour wants for itself comes first. `answers`: the request answers an offer.
         """
+        link.work.did(len(frame.handles) + 2 * len(frame.pieces) + len(frame.offers) // LOOKS)
         known = self._holdings.by_handle
         wanted = [copy for handle in frame.handles if (copy := known(handle)) is not None]
         queued = [copy for copy in wanted if self._queue(link, copy, copy.held, view, now)]
@@ -70,7 +71,8 @@ class RequestServer:
         if unknown:
             self._outputs.refuse("handle", link.peer, count=unknown)
         if asked or answers:
-            link.budgets.credit(price(frame) - unknown - again_bytes // _AGAIN_BYTES)
+            link.work.credit()
+            link.work.owe(unknown + again_bytes // _AGAIN_BYTES)
         return asked
 
     def give(self, link: Link, copies: Iterable[Copy]) -> int:
@@ -126,10 +128,9 @@ class RequestServer:
                 self._holdings.mark_carried(through)
             if self._outputs.tracing:
                 self._outputs.passed(link.node, [copy.descriptor for copy in self._holdings.at(through)])
-        # At worst, each frame was looked at: a neighbour that repeatedly acknowledges nothing is
-        # charged for it.
-        looked_at = unacknowledged // _LOOKS_AT_FLIGHTS
-        useful = pushed or outbox.recovery.unacknowledged < unacknowledged
-        link.budgets.credit(price(frame) if useful else -looked_at)
+        # At worst, each frame was looked at.
+        link.work.did(len(frame.bitmap) // _BITMAP_BYTES + unacknowledged // LOOKS)
+        if pushed or outbox.recovery.unacknowledged < unacknowledged:
+            link.work.credit()
         for job in outbox.pop_unfinished():
             outbox.add(self._bursts.job(link, job.copy, job.more, job.level, skip_preamble=True))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import mask_of, without
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
-from carrypost.gossip.transfers.accounts import ENTRY, FRAME
+from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, OpenParcel, PieceRequest, Request
@@ -41,8 +41,10 @@ _GIVEN_UP_PART = 2
 _FEW_WANTS = 512
 """With more wants than this, requests are not repeated sooner: repeating them costs more than a stranger may cause."""
 _REASK_US = 400_000
-_HOPELESS_COST = 20
-"""Cost of a message that was offered, requested several times and never sent (`gossip.transfers.accounts`)."""
+_HOPELESS = 20
+"""Work for a message that was offered, requested several times and never sent (`gossip.transfers.accounts`)."""
+ENTRY = 2
+"""Work for one entry of an offer."""
 _HANDLE_BYTES = 6
 _LENGTH = attrgetter("length")
 _ACK_DELAY_US = 20_000
@@ -76,6 +78,7 @@ class Requests:
         interesting = self._interests.wants_something
         # While the store cannot write, every message would be lost on arrival and requested again.
         storing = now >= self._holdings.paused_until_us
+        link.work.did(ENTRY * len(frame.entries))
         noted_before = len(link.inbox.wants) + len(self._memories.offers(link))
         roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)), interesting=False)
         known: list[int] = []
@@ -107,7 +110,7 @@ class Requests:
             noted = 0  # An honest neighbour offers the rest when the first are through.
         news = without(mask, link.known).bit_count() + max(0, noted)
         if news:
-            link.budgets.credit(FRAME + ENTRY * news)
+            link.work.credit(FRAME + ENTRY * news)
         self._learn(link, mask)
         return mask
 
@@ -147,7 +150,7 @@ class Requests:
         """Note that a Parcel shows the neighbour to have these messages; return True if a program waits for that."""
         watched = bool(mask & self._holdings.watched)
         if mask & ~link.known:
-            link.budgets.credit(FRAME + ENTRY)
+            link.work.credit()
             self._learn(link, mask)
         return watched
 
@@ -311,7 +314,7 @@ class Requests:
         if hopeless:
             # It does not answer: leave it to the next review, and ask the others.
             others = self._wants.alternatives(link)
-            link.budgets.charge(_HOPELESS_COST * len(hopeless))
+            link.work.owe(_HOPELESS * len(hopeless))
             for want in hopeless:
                 want.tries = _REQUEST_TRIES + 1
                 want.requested = 0

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 CLOSED_MAX = 4096
-_BLOCKED_COST = 200
-"""Cost of a message that was requested, perhaps even verified, and is of no use, beside its frames
-(`transfers.accounts`)."""
 FRAGMENT_BYTES = 128
 """Approximate bytes of a stored fragment beside its body."""
 BLOCK_US = 30_000_000
@@ -231,14 +228,14 @@ class Wants:
         self._blocked = {key: until for key, until in self._blocked.items() if key[0] is not link}
 
     def block_from(self, link: Link, handle: int, reason: str, until_us: int, *, blamed: bool = True) -> None:
-        """Refuse this message from this neighbour for a while; `blamed`: it is charged for it.
+        """Refuse this message from this neighbour for a while; `blamed`: the work for it is wasted.
 
         Others may still send it, since the fault may be the neighbour's. It may send it again later, since the fault
         may be a forger's that uses its address.
         """
         want = link.inbox.wants[handle]
-        if blamed:
-            link.budgets.charge(_BLOCKED_COST)
+        if not blamed:
+            link.work.credit()
         self._outputs.refuse(reason, link.peer, want.descriptor.shown if want.descriptor else None)
         self.drop(link, handle)
         self._memories.note_room()  # Nothing is kept free for it any more.
