@@ -27,6 +27,8 @@ from carrypost.model.pattern import encode_entries, entry, profile_digest
 STRANGERS: Final = 10
 GOAL_CPU: Final = 10.0
 """Percentage of one core, for all strangers together."""
+FOR_S: Final = 10.0
+"""Length of a flood, in the host's own time. It begins with what every address may waste at once."""
 WAITING: Final = 2_400
 REMEMBERED: Final = 200_000
 FULL: Final = 20_000

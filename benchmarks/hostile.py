@@ -10,6 +10,7 @@ process, all threads, in user and kernel mode. Latency is that of the honest mes
 flood goes to another port on this machine, so that a busy machine is not taken for a fault.
 
 Run: carrypost bench hostile [--quick] [--json] [--seconds 3] [--attack "Request: unknown handles"]
+     carrypost bench hostile --states
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -168,16 +169,29 @@ def flood_rows(found: Scene, attacks: Sequence[str | None], for_s: float) -> lis
     return rows
 
 
+def show_states(show: Callable[[str, Sequence[Row]], None], *, quick: bool) -> None:
+    """Print the rows of strangers that use what a host has gathered."""
+    for_s, scale = (1.0, 0.02) if quick else (_states.FOR_S, 1.0)
+    show(
+        f"States: {_states.STRANGERS} strangers for {for_s:g} s, in one process; goal: {GOAL_CPU:g} % of a core",
+        [_states.row(name, for_s, scale) for name in _states.ATTACKS],
+    )
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the tables."""
     parser = _report.parser("hostile", str(__doc__).split("\n\n", maxsplit=1)[0], '--attack "Digest: runs without end"')
     parser.add_argument("--quick", action="store_true", help="all kinds in turn for a second, in a few seconds")
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="how long each flood lasts")
     parser.add_argument("--attack", choices=list(ATTACKS), help="this kind of datagram alone")
+    parser.add_argument("--states", action="store_true", help="only strangers that use what a host has gathered")
     given = parser.parse_args(argv)
     if given.seconds <= 0:
         parser.error("--seconds must be more than 0")
     show: Any = partial(_report.show, json=given.json)
+    if given.states:
+        show_states(show, quick=given.quick)
+        return 0
     names = [given.attack] if given.attack else list(ATTACKS)
     held, repeats = (200, 3) if given.quick else (HELD, REPEATS)
     show(
@@ -187,11 +201,7 @@ def main(argv: Sequence[str]) -> int:
     if given.attack is None or given.attack.startswith("Profile"):
         show("Profiles: the worst of a stranger, of patterns and of selectors", _worst.rows())
     if given.attack is None:
-        for_s, scale = (1.0, 0.02) if given.quick else (given.seconds, 1.0)
-        show(
-            f"States: {_states.STRANGERS} strangers, one process; goal: {GOAL_CPU:g} % of a core",
-            [_states.row(name, for_s, scale) for name in _states.ATTACKS],
-        )
+        show_states(show, quick=given.quick)
     attacks: list[str | None] = [given.attack] if given.attack else [None] if given.quick else [None, *ATTACKS]
     try:
         with scratch() as folder, scene(folder) as found:

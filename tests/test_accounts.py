@@ -6,6 +6,7 @@ are in CPU time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from carrypost import testing
 from carrypost.config import Limits
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.transfers import link
 from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts, Work
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import WIRE_KINDS, ProfileRequest
@@ -254,7 +256,12 @@ def test_addresses_without_debt_or_merit_are_forgotten_and_the_others_are_not() 
     assert len(accounts._accounts) <= ACCOUNTS_MAX  # noqa: SLF001 - what bounds the memory
 
 
-def test_what_an_honest_exchange_wastes_is_far_below_the_bound() -> None:
+@pytest.mark.parametrize("measured", [False, True])
+def test_what_an_honest_exchange_wastes_is_far_below_the_bound(measured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if measured:
+        monkeypatch.setattr(
+            link, "Accounts", lambda limits, _: Accounts(limits, lambda: time.thread_time_ns() // 1_000)
+        )
     with testing.network("a", "b", "c", seed=1, loss=0.2, delay_s=0.02, altruistic=True) as net:
         for node in "abc":
             net.subscribe(node, "news")

@@ -375,7 +375,9 @@ class Acked(Layer):
             # a rate they are not broadcast, and reach others when lists are compared.
             spread = concerns or not self._period_us or link.answers.try_spend(_BROADCAST, now)
             self._keep(fingerprint, record, self._reached_by(link) if spread else None)
-        if concerns:
+        # Of records about unknown messages, only those beyond the pace of an honest host are wasted:
+        # a neighbour must not be muted because a stranger has it pass on what it made up.
+        if concerns or link.records.try_spend(1, now):
             link.work.credit()
         self._hasten()
         return True

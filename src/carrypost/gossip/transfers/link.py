@@ -25,6 +25,7 @@ from carrypost.gossip.transfers.accounts import FRAME, Accounts, Work
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
+from carrypost.gossip.transfers.signed import RECORDS_PER_S
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
@@ -92,7 +93,7 @@ class Link:
     __slots__ = (
         "_allowance", "_handlers", "_links", "_outputs", "accepted_bytes", "answers", "begun_us",
         "body_bytes_max", "broadcast", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox",
-        "parcel_bytes_max", "peer", "prefix", "rank", "relayed", "served", "served_pieces", "strategy_state",
+        "parcel_bytes_max", "peer", "prefix", "rank", "records", "relayed", "served", "served_pieces", "strategy_state",
         "supplies", "timers", "unconfirmed", "usable", "work",
     )  # fmt: skip
     route: ClassVar = False
@@ -137,6 +138,8 @@ class Link:
         self.work = Work()
         self.relayed = Budget(settings.limits.link_relay_bytes_per_s)
         """Bytes that are passed on for the other side."""
+        self.records = Budget(RECORDS_PER_S)
+        """Records of unknown messages that the other side may pass on, at the pace of an honest host."""
         self.answers = Budget(_ANSWERS_PER_S, burst_s=_ANSWERS_BURST_S)
         """Frames that the other side gets for the asking."""
         self.timers = Timers(links.schedule)
