@@ -221,6 +221,7 @@ class NodeDriver(ProgramDriver):
             read_us += began_us
             if decoded.refused:
                 host.refused(decoded.refused, peer, now, nbytes=len(datagram), read_us=read_us)
+                read_us = 0
             found = heard.get(peer)
             if found is None:
                 found = heard[peer] = _Heard()

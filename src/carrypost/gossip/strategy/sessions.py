@@ -39,6 +39,7 @@ from carrypost.gossip.strategy.exchange_machine import ReviewRun
 from carrypost.gossip.strategy.review import RUN
 from carrypost.gossip.timers import REVIEW
 from carrypost.gossip.transfers.accounts import LOOKS
+from carrypost.gossip.transfers.request_server import GIVEN_MAX
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, Missing, Summary, packed, unpacked
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ _SUMMARIES = 2
 """Number of lists without any answer after which sets are compared instead."""
 _TURN_US = 4_000_000
 """Time that a neighbour may be silent within its session before this side compares sets."""
-_LAST = (1 << FINGERPRINT_BITS) - 1
 _SENDING_ORDER = attrgetter("sending_order")
+_LAST = (1 << FINGERPRINT_BITS) - 1
 
 
 class Session(ReviewRun):
@@ -205,14 +206,19 @@ class Sessions:
 
     def _compare(self, contact: ExchangeContact, listed: list[int], first: int, last: int, floor: int) -> None:
         """Note the messages that the neighbour has from `first` to `last`, and send those that it lacks there."""
-        index, shift = self._index, FINGERPRINT_BITS - ROOT_BITS
-        index.apply()
-        buckets = [index.by_bucket.get(number, ()) for number in range(first >> shift, (last >> shift) + 1)]
-        contact.link.work.did(sum(map(len, buckets)) // LOOKS)
-        here = [slot for bucket in buckets for slot in bucket if first <= index.fingerprints[slot] <= last]
+        self._index.apply()
         has = self._slots(listed)
         contact.link.learn(has)
-        self._supply(contact, mask_of(here) & ~has, floor)
+        # A list of one part covers everything: no need to look which messages are between its ends.
+        here = self._cache.whole if not first and last == _LAST else self._between(contact, first, last)
+        self._supply(contact, here & ~has, floor)
+
+    def _between(self, contact: ExchangeContact, first: int, last: int) -> int:
+        """Return the slots of the messages whose fingerprints are from `first` to `last`."""
+        index, shift = self._index, FINGERPRINT_BITS - ROOT_BITS
+        buckets = [index.by_bucket.get(number, ()) for number in range(first >> shift, (last >> shift) + 1)]
+        contact.link.work.did(sum(map(len, buckets)) // LOOKS)
+        return mask_of([slot for bucket in buckets for slot in bucket if first <= index.fingerprints[slot] <= last])
 
     def _lacking(self, listed: list[int], floor: int) -> list[int]:
         """Return the fingerprints of messages that are not here, and would not be declined for lack of room again."""
@@ -244,13 +250,14 @@ class Sessions:
         lacks &= self._cache.whole & ~self._holdings.withheld & ~link.unconfirmed.slots
         if view is not None:
             lacks &= view.matches
-        copies = [copy for slot in bits(lacks) if (copy := self._cache.copies[slot]) is not None]
-        wanted = [copy for copy in copies if not floor or precedence(copy.privilege, copy.descriptor) >= floor]
-        link.learn(lacks)  # What is below the floor is not offered, either.
-        lacks = mask_of([copy.slot for copy in wanted]) & ~mask_of(link.outbox.jobs)
-        link.unlearn(lacks)
-        if view is not None:
-            link.learn(self._server.give(link, sorted(wanted, key=_SENDING_ORDER)))
+        link.learn(lacks)
+        if floor:  # What is below it is not offered, either.
+            copies = self._holdings.at(lacks)
+            lacks = mask_of([copy.slot for copy in copies if precedence(copy.privilege, copy.descriptor) >= floor])
+        jobs = link.outbox.jobs
+        link.unlearn(lacks & ~mask_of(jobs))
+        if view is not None and len(jobs) < GIVEN_MAX:
+            link.learn(self._server.give(link, sorted(self._holdings.at(lacks & ~link.served), key=_SENDING_ORDER)))
 
 
 def _cut(fingerprints: list[int], most: int) -> list[list[int]]:

@@ -26,7 +26,7 @@ _BITMAP_BYTES = 64
 """Number of bytes of an acknowledgement that make one."""
 _WANTED = 256
 """Added to the level of messages that the neighbour wants for itself: they go before those that it would carry."""
-_GIVEN_MAX = 2048
+GIVEN_MAX = 2048
 """Number of messages that may wait for a neighbour that did not request them; the rest is offered."""
 
 
@@ -84,8 +84,10 @@ class RequestServer:
         outbox = link.outbox
         queued: list[int] = []
         for copy in copies:
+            if len(outbox.jobs) >= GIVEN_MAX:
+                break
             small = copy.descriptor.small and copy.descriptor.length <= self._given_bytes_max
-            if not small or copy.slot in outbox.jobs or link.served >> copy.slot & 1 or len(outbox.jobs) >= _GIVEN_MAX:
+            if not small or copy.slot in outbox.jobs or link.served >> copy.slot & 1:
                 continue
             self._holdings.handle_of(copy)
             job = self._bursts.job(link, copy, copy.held, copy.privilege)
