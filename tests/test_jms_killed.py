@@ -138,3 +138,30 @@ async def test_what_was_returned_unread_and_handed_over_again_is_forgotten(net: 
     assert (await got(inbox)).get_body(str) == "0"
     await kill(net)
     assert await delivered_again(net) == ["0"]
+
+
+@scene("a")
+async def test_jobs_on_their_way_when_another_consumer_closes_come_as_for_the_first_time(net: testing.Network) -> None:
+    await filled(net)
+    worker = await net.context("a", SessionMode.INDIVIDUAL_ACKNOWLEDGE)
+    await worker.declare_queue("others")
+    other = await worker.create_consumer("queue/others")
+    await worker.create_consumer(JOBS)
+    await other.close()
+    await net.run(1)
+    await kill(net)
+    assert await delivered_again(net) == []
+
+
+@scene("a")
+async def test_jobs_on_their_way_when_another_one_is_returned_come_as_for_the_first_time(net: testing.Network) -> None:
+    await filled(net)
+    worker = await net.context("a", SessionMode.INDIVIDUAL_ACKNOWLEDGE)
+    inbox = await worker.create_consumer(JOBS, prefetch=10)
+    first = await got(inbox)
+    second = await worker.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE)
+    await second.create_consumer(JOBS)
+    await first.release()
+    await net.run(1)
+    await kill(net)
+    assert await delivered_again(net) == ["0"]

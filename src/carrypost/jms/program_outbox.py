@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -89,7 +89,7 @@ class ProgramOutbox:
 
     def unseen(self) -> list[int]:
         """Return the numbers of the messages that the program's code did not get, written or not."""
-        self.returned(())
+        self.forget_closed()
         announced = self._announced
         return [each for consumer, some in self._untaken.items() for each in some if each > announced.get(consumer, 0)]
 
@@ -105,13 +105,10 @@ class ProgramOutbox:
         while some and (first := next(iter(some))) <= number:
             del some[first]
 
-    def returned(self, numbers: Iterable[int]) -> None:
-        """Forget messages that the program returned without reading them, and those of closed consumers."""
+    def forget_closed(self) -> None:
+        """Forget the messages of closed consumers. Those that were returned otherwise go with the next announcement."""
         self._untaken = {each: some for each, some in self._untaken.items() if each in self._consumers}
         self._announced = {each: through for each, through in self._announced.items() if each in self._consumers}
-        for some in self._untaken.values():
-            for number in numbers:
-                some.pop(number, None)
 
     def was_read(self, through: int) -> None:
         """Note that the program has read all messages up to this number."""

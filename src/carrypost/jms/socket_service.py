@@ -354,8 +354,6 @@ class SocketProgram:
             case _:
                 self._add_unread(call, args)  # Once more, for what was handed over since the call came.
                 self._forget(call.name, args)
-                if (at := call.at.get("unread")) is not None:
-                    self._outbox.returned(args[at])
                 value = await getattr(self._provider, call.name)(*args)
         raw = call.encode_value(value)
         if len(raw) > self._native.parts_bytes_max:
@@ -380,8 +378,10 @@ class SocketProgram:
         elif name == "close_session":
             self._sessions.pop(args[0], None)
             self._consumers.close_session(args[0])
+            self._outbox.forget_closed()
         elif name == "close_consumer":
             self._consumers.close(args[0])
+            self._outbox.forget_closed()
 
     def _refuse(self, number: int, error: CarrypostError) -> None:
         fault = Fault.of(error if isinstance(error, JMSException) else JMSException(str(error)))
