@@ -8,9 +8,10 @@ import pytest
 from tests.jms_attached import AttachedNetwork, VirtuallyAttached
 from tests.jms_scenes import got, scene
 
-from carrypost import Message, SessionMode, testing
+from carrypost import IllegalStateException, Message, SessionMode, testing
 
 JOBS = "queue/jobs"
+LONG = "queue/long"
 COUNT = 80
 
 
@@ -22,6 +23,7 @@ def _attached(monkeypatch: pytest.MonkeyPatch) -> None:
 async def filled(net: testing.Network) -> None:
     async with net.context("a", SessionMode.SESSION_TRANSACTED) as boss:
         await boss.declare_queue("jobs")
+        await boss.declare_queue("long")
         for number in range(COUNT):
             await boss.send(JOBS, str(number))
         await boss.commit()
@@ -165,3 +167,20 @@ async def test_jobs_on_their_way_when_another_one_is_returned_come_as_for_the_fi
     await net.run(1)
     await kill(net)
     assert await delivered_again(net) == ["0"]
+
+
+@scene("a")
+async def test_a_program_that_waits_for_a_body_hears_that_its_node_has_ended(net: testing.Network) -> None:
+    await filled(net)
+    async with net.context("a") as boss:
+        await boss.send(LONG, "x" * 300_000)
+    program = await net.context("a")
+    inbox = await program.create_consumer(LONG)
+    await net.run(1)
+    provider = net.provider("a")
+    assert isinstance(provider, VirtuallyAttached)
+    receiving = asyncio.ensure_future(inbox.receive())
+    await asyncio.sleep(0)
+    provider.line.cut_off()
+    with pytest.raises(IllegalStateException, match="the node at virtual ended"):
+        await asyncio.wait_for(receiving, 60)

@@ -152,6 +152,8 @@ class Intake:
         except JMSException as error:
             if not is_lost(error):  # Else what waited comes again, or the node is gone for good.
                 raise
+            if self.closed or (self.waiting and not inbox.away):
+                return []  # That happened before the task went on, and no further news will say so.
         return None
 
     def check_receiving(self) -> None:
