@@ -24,7 +24,6 @@ Every step of a host is: `expire`, then the request (`receive`, `published`, `co
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -50,8 +49,6 @@ Handler = Callable[["Link", Any, int], object]
 new."""
 Rows = Mapping["Key", "Value | None"]
 """Rows of the store by key; None deletes one."""
-_RENAMED = {"take": "receive", "check_work": "check_unit"}
-"""Methods of layers by their names in earlier versions, which still work, with a warning."""
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -105,12 +102,6 @@ class Layer:
     """The kind of its rows' keys in the store; empty for a layer without rows."""
     due_us: int = NEVER
     """Not after the time of its next `expire`."""
-
-    def __init_subclass__(cls) -> None:
-        for old, new in _RENAMED.items():
-            if (method := vars(cls).get(old)) is not None:
-                warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
-                setattr(cls, new, method)
 
     @classmethod
     def register(cls) -> None:

@@ -37,7 +37,6 @@ from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
 from carrypost.overlay.commands import OverlayCommands
-from carrypost.renamed import renamed_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -414,8 +413,6 @@ class Host:
             raise StateError("this host has no island: set island = true")
         with self.step(now):
             self._island.set_links(graph, now)
-
-    tell_links = renamed_method("tell_links", "set_links")
 
     def carry(self, datagram_bytes: int, now: int) -> None:
         """Set the longest datagram that the driver's interfaces carry; 0: not known. Neighbours are informed."""

@@ -11,9 +11,6 @@ from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry
-from carrypost.renamed import renamed
-
-__getattr__ = renamed(__name__, {"Work": "UnitOfWork"})
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):

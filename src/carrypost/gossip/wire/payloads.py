@@ -16,10 +16,8 @@ from carrypost.gossip.wire.frames import Data, Frame, OpenParcel, OpenRelay, Sto
 from carrypost.gossip.wire.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
-from carrypost.renamed import renamed
 
 _BLANK = PayloadCodec.BLANK
-__getattr__ = renamed(__name__, {"filled": "fill_payloads", "gathered": "assemble_payload"})
 Read = Callable[[MessageId, int], bytes | None]
 """A function that returns a piece of a message; None if it is gone."""
 
