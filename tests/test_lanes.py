@@ -41,10 +41,13 @@ def test_a_new_file_goes_to_the_lane_of_what_it_uses(tmp_path: Path, name: str, 
 
 
 def test_the_parts_of_a_lane_have_all_its_files_once_and_take_about_the_same_time(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = [f"tests/test_{number}.py" for number in range(60)]
-    costs = {files[number]: cost_s for number, cost_s in ((3, 50.0), (4, 36.0), (5, 30.0), (50, 20.0))}
+    files = [f"test_{number}.py" for number in range(60)]
+    for file in files:
+        (tmp_path / file).touch()
+    costs = {files[number]: cost_s for number, cost_s in ((3, 80.0), (4, 66.0), (5, 50.0), (50, 30.0))}
+    monkeypatch.setattr(lanes, "ROOT", tmp_path)
     monkeypatch.setattr(lanes, "files", lambda _: files)
     monkeypatch.setattr(lanes, "recorded", lambda: costs)
     dealt = lanes.parts("virtual", without=files[7])
@@ -53,6 +56,11 @@ def test_the_parts_of_a_lane_have_all_its_files_once_and_take_about_the_same_tim
     assert len(dealt) == 3
     assert max(taken_s) - min(taken_s) < 2 * lanes.USUAL_S
     assert len(lanes.parts("laboratory")) == 1  # Spark starts once.
+
+
+def test_files_that_share_what_takes_long_to_make_are_in_one_part() -> None:
+    together = {"tests/test_demo.py", "tests/test_package.py"}
+    assert [together & set(part) for part in lanes.parts("realtime") if together & set(part)] == [together]
 
 
 def programs(monkeypatch: pytest.MonkeyPatch, **texts: str) -> None:

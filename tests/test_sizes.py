@@ -38,7 +38,7 @@ def measured(name: str, text: str) -> Module:
     code = {number for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
     docstrings: set[int] = set()
     functions = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in long_nodes(ast.parse(text)):
         if isinstance(node, ast.Constant | ast.JoinedStr):  # A text may have lines that look blank, or like comments.
             if node.end_lineno != node.lineno:
                 code.update(spanned(node))
@@ -48,6 +48,14 @@ def measured(name: str, text: str) -> Module:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions[f"{name}:{node.lineno} {node.name}"] = len(spanned(node))
     return Module(name, len(lines), len(code - docstrings), functions)
+
+
+def long_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all below it, without expressions of one line and their parts, which are most of a module."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr) or child.end_lineno != child.lineno:
+            yield from long_nodes(child)
 
 
 def spanned(node: ast.expr | ast.stmt) -> range:

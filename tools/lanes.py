@@ -24,17 +24,22 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LANES: Final[tuple[str, ...]] = ("realtime", "virtual", "laboratory")
 SPARK: Final = "spark"
 """The fixture that starts it."""
+INSTALLED: Final = "installed"
+"""A fixture that takes seconds to make: the files that use it are in one part."""
 COSTS: Final = ROOT / "tools" / "costs.json"
 USUAL_S: Final = 0.3
 """Time of a file that is not among the costs."""
-_PART_S: Final[Mapping[str, float]] = {"realtime": 100.0, "virtual": 65.0, "laboratory": math.inf}
-"""Longest time of a part: a process takes 3 s to collect its tests, and a long part may be left over at the end."""
+_PART_S: Final[Mapping[str, float]] = {"realtime": 200.0, "virtual": 90.0, "laboratory": math.inf}
+"""Longest time of a part: a process takes 3 s to collect its tests, and a long part may be left over at the end.
+
+Two parts of the lane `realtime` run at a time.
+"""
 _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
 def lane_of(file: Path) -> str:
     """Return the lane of one file of tests."""
-    if "lab" in file.stem.split("_") or _contents(file).spark:
+    if "lab" in file.stem.split("_") or _asks_for(file, SPARK):
         return "laboratory"
     return "realtime" if _is_real(file) else "virtual"
 
@@ -48,14 +53,16 @@ def files(lane: str) -> list[str]:
 def parts(lane: str, *, without: str = "") -> list[list[str]]:
     """Deal the files of a lane into parts that take about the same time; the dearest comes first in each."""
     costs = recorded()
-    found = sorted((file for file in files(lane) if file != without), key=lambda file: -costs.get(file, USUAL_S))
-    whole_s = sum(costs.get(file, USUAL_S) for file in found)
-    dealt: list[list[str]] = [[] for _ in range(max(1, math.ceil(whole_s / _PART_S[lane])))]
-    taken_s = [0.0] * len(dealt)
-    for file in found:
-        least = taken_s.index(min(taken_s))
-        dealt[least].append(file)
-        taken_s[least] += costs.get(file, USUAL_S)
+
+    def cost_s(bundle: list[str]) -> float:
+        return sum(costs.get(file, USUAL_S) for file in bundle)
+
+    found = [file for file in files(lane) if file != without]
+    together = [file for file in found if _asks_for(ROOT / file, INSTALLED)]
+    bundles = [together, *([file] for file in found if file not in together)]
+    dealt: list[list[str]] = [[] for _ in range(max(1, math.ceil(cost_s(found) / _PART_S[lane])))]
+    for bundle in sorted(bundles, key=cost_s, reverse=True):
+        min(dealt, key=cost_s).extend(bundle)
     return [part for part in dealt if part]
 
 
@@ -63,6 +70,10 @@ def recorded() -> dict[str, float]:
     """Read what files took when it was last recorded: seconds of the lane `realtime`, CPU seconds of the others."""
     found: dict[str, float] = json.loads(COSTS.read_text(encoding="utf-8")) if COSTS.exists() else {}
     return found
+
+
+def _asks_for(file: Path, fixture: str) -> bool:
+    return fixture in _contents(file).fixtures
 
 
 @functools.cache
@@ -82,8 +93,8 @@ class _Contents:
     """The contents of a file that decide on its lane."""
 
     imports: frozenset[str]
-    spark: bool
-    """True if the name is that of a parameter or a text: so tests ask for a fixture."""
+    fixtures: frozenset[str]
+    """Those of `SPARK` and `INSTALLED` that are the name of a parameter or a text: so tests ask for a fixture."""
 
 
 @functools.cache
@@ -96,7 +107,8 @@ def _contents(file: Path) -> _Contents:
             imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             imports.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
-    return _Contents(frozenset(imports), SPARK in text and any(map(_asks_for_spark, ast.walk(tree))))
+    possible = {name for name in (SPARK, INSTALLED) if name in text}
+    return _Contents(frozenset(imports), frozenset(possible & set(_names(tree)) if possible else ()))
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -107,5 +119,10 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from _statements(each)
 
 
-def _asks_for_spark(node: ast.AST) -> bool:
-    return (isinstance(node, ast.Constant) and node.value == SPARK) or (isinstance(node, ast.arg) and node.arg == SPARK)
+def _names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of parameters, and texts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
