@@ -57,7 +57,7 @@ def _given_us(facts: Facts) -> dict[str, dict[str, int]]:
     """By message that all its recipients were given, when that was, by recipient."""
     log = facts.log
     found: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in log.rows(Kind.DELIVER).tolist():
+    for row in log.of(Kind.DELIVER).tolist():
         found[log.messages[log.message[row]]][log.nodes[log.node[row]]] = int(log.t_us[row])
     named = {log.messages[log.message[row]]: nodes for row, nodes in listed(log).items()}
     return {message: by_node for message, by_node in found.items() if by_node.keys() == named[message]}

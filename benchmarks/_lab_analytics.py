@@ -24,15 +24,15 @@ from benchmarks._lab_weigh import weigh, weigh_apart
 from benchmarks._processes import BenchmarkError, Row, say
 from pyspark import cloudpickle
 
+from carrypost.emu.records.copies import NEVER
+from carrypost.emu.records.log import Log
 from carrypost.lab.engines import Engine, LocalEngine, SparkEngine
 from carrypost.lab.metrics import making, records
 from carrypost.lab.metrics.causal import Delays, processing, processing_part
-from carrypost.lab.metrics.copies import NEVER
 from carrypost.lab.metrics.distribution import milliseconds
 from carrypost.lab.metrics.families import DELAYS, TDELAY
 from carrypost.lab.metrics.parts import Slice
 from carrypost.lab.metrics.records import RunFiles, Source
-from carrypost.lab.metrics.rows import Rows
 from carrypost.lab.spark.session import SparkOptions
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ Answer = dict[tuple[Any, ...], list[Any]]
 
 def answers(of: RunFiles) -> dict[str, Answer]:
     """Return the answers of one run, by key, as a task."""
-    whole = Slice(Rows(of.rows()), window_s=60.0)
-    copies, nodes, messages = whole.copies, whole.rows.nodes, whole.rows.messages
+    whole = Slice(Log.in_order(of.rows()), window_s=60.0)
+    copies, nodes, messages = whole.copies, whole.rows.names("node"), whole.rows.names("message")
     counts, delays = processing(processing_part(whole)), Delays.of(whole)
     spreads, ranks = {}, {}
     for number, name in enumerate(DELAYS):

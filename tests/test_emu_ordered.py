@@ -6,8 +6,7 @@ import json
 
 from tests.order_records import Story
 
-from carrypost.emu.records.ordered import EntryCounts, Spread
-from carrypost.emu.records.summary import summarise
+from carrypost.emu.records.summary import EntryCounts, Spread, summarise
 from carrypost.record import Record
 
 

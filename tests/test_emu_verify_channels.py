@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from carrypost.emu.records.log import Log, log_of
@@ -135,9 +136,7 @@ def test_missing_an_event_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = next(seed for seed in SEEDS if draw_channels(seed).exact)
 
     def fewer(table: pa.Table) -> Log:
-        log = log_of(table)
-        log.message[log.rows(Kind.RECEIVE, Kind.DELIVER)] = -1
-        return log
+        return log_of(table.filter(pc.invert(pc.is_in(table["kind"], pa.array([Kind.RECEIVE, Kind.DELIVER])))))
 
     monkeypatch.setattr(search, "log_of", fewer)
     assert any("did not get the events" in problem for problem in attempt(seed, CHANNELS).problems)

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from carrypost.emu.records.copies import TOLD
 from carrypost.emu.runs import run
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.lab import folders
 from carrypost.lab.engines import LocalEngine, opened
 from carrypost.lab.metrics import FAMILIES, finished, merge, parts, slices, tables
-from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.making import Wanted, make
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.schemas import RECORDS

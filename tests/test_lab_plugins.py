@@ -124,7 +124,7 @@ def test_a_plugin_that_changed_is_computed_again_and_its_own_part_of_the_page_is
         ("\n1 / 0", 1, "my.py, line 2: ZeroDivisionError: division by zero"),
         (SHORT.replace('"run"', '"who"'), 2, "the first column of last must be 'run'"),
         (SHORT.replace('"last"', '"delays"'), 2, "carrypost has a family 'delays' already"),
-        (SHORT.replace("of.rows.t_us", "of.rows.nothing"), 1, "my.py, line 9: AttributeError: 'Rows' object has no"),
+        (SHORT.replace("of.rows.t_us", "of.rows.nothing"), 1, "my.py, line 9: AttributeError: 'Log' object has no"),
     ],
 )
 def test_mistakes_in_a_plugin_are_told_with_their_line(

@@ -21,9 +21,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import CONTACTS_MIN, NEVER_US, Calibration, fingerprint, quantiles
+from carrypost.emu.records.copies import Copies
 from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
 from carrypost.emu.scenario.scenario import Scenario
@@ -55,7 +56,7 @@ def calibrate(
 def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibration:
     """Return the delays in a record of this scenario; a record with too few events is refused."""
     log = log_of(record)
-    contacts, copies = _contacts(log), _Copies(log)
+    contacts, copies = _contacts(log), _Gains(log)
     stock, opened_us = _stock(contacts, copies)
     hops = _hops(contacts, opened_us, copies)
     found = sum(contact.up_us < NEVER_US for contact in contacts)
@@ -80,7 +81,7 @@ def measured(scenario: Scenario, seed: int | str, record: pa.Table) -> Calibrati
         contacts=len(contacts),
         censored=len(contacts) - found,
         hops=fresh,
-        size_max=int(log.size[log.rows(Kind.PUBLISH)].max(initial=0)),
+        size_max=int(log.size[log.of(Kind.PUBLISH)].max(initial=0)),
         fingerprint=fingerprint(scenario),
     )
 
@@ -108,20 +109,20 @@ class _Delays(NamedTuple):
         return _Delays((self.since_us - from_us)[which], (self.until_us - from_us)[which], self.seen[which])
 
 
-class _Copies:
+class _Gains:
     """Gains of all nodes, by columns, sorted by node and message."""
 
     def __init__(self, log: Log) -> None:
-        rows = log.rows(Kind.PUBLISH, Kind.RECEIVE)
+        copies = Copies.of(log)
         self._messages = len(log.messages)
-        self._key, first = np.unique(log.node[rows] * self._messages + log.message[rows], return_index=True)
-        self._t_us, self._giver = log.t_us[rows[first]], log.peer[rows[first]]
+        self._key = copies.node * self._messages + copies.message
+        gained = np.where(copies.received >= 0, copies.received, copies.publication)  # Authors receive nothing.
+        self._t_us, self._giver = log.t_us[gained], log.peer[gained]
         self._deadline_us = np.full(self._messages, NEVER_US)
-        published = log.rows(Kind.PUBLISH)
-        deadline_us = log.attr_us("deadline")[published]
-        self._deadline_us[log.message[published]] = np.where(deadline_us < 0, NEVER_US, deadline_us)
+        deadline_us = log.attr_us("deadline")[copies.publications]
+        self._deadline_us[log.message[copies.publications]] = np.where(deadline_us < 0, NEVER_US, deadline_us)
 
-    def passing(self, contact: _Contact, node: int, other: int) -> tuple[_Delays, Ints, Ints]:
+    def passing(self, contact: _Contact, node: int, other: int) -> tuple[_Delays, Ints, Codes]:
         """Return the messages that a node has and another lacks in a contact: from when to when, gains and givers."""
         mine = slice(*np.searchsorted(self._key, (node * self._messages, (node + 1) * self._messages)).tolist())
         message, gain_us = self._key[mine] % self._messages, self._t_us[mine]
@@ -140,12 +141,12 @@ class _Copies:
 
 def _contacts(log: Log) -> list[_Contact]:
     signs: defaultdict[Pair, list[tuple[int, bool]]] = defaultdict(list)
-    up = set(log.rows(Kind.UP).tolist())
-    for row in log.rows(Kind.UP, Kind.DOWN).tolist():
+    up = set(log.of(Kind.UP).tolist())
+    for row in log.of(Kind.UP, Kind.DOWN).tolist():
         signs[int(log.node[row]), int(log.peer[row])].append((int(log.t_us[row]), row in up))
     end_us = log.attr_us("end")
     contacts = []
-    for row in log.rows(Kind.CONTACT).tolist():
+    for row in log.of(Kind.CONTACT).tolist():
         a, b, start_us, until_us = (int(column[row]) for column in (log.node, log.peer, log.t_us, end_us))
         up_us = max(_up_us(signs.get(pair, []), start_us, until_us) for pair in ((a, b), (b, a)))
         contacts.append(_Contact(a, b, start_us, until_us, up_us))
@@ -160,7 +161,7 @@ def _up_us(text: list[tuple[int, bool]], start_us: int, until_us: int) -> int:
     return next((t_us for t_us, up in text[after:] if up and t_us < until_us), NEVER_US)
 
 
-def _stock(contacts: list[_Contact], copies: _Copies) -> tuple[_Delays, list[int]]:
+def _stock(contacts: list[_Contact], copies: _Gains) -> tuple[_Delays, list[int]]:
     """Return the delays of what nodes had before they found each other, and when the first of it passed, by contact."""
     delays, opened_us = [], []
     for contact in contacts:
@@ -174,7 +175,7 @@ def _stock(contacts: list[_Contact], copies: _Copies) -> tuple[_Delays, list[int
     return _together(delays), opened_us
 
 
-def _hops(contacts: list[_Contact], opened_us: list[int], copies: _Copies) -> list[_Delays]:
+def _hops(contacts: list[_Contact], opened_us: list[int], copies: _Gains) -> list[_Delays]:
     """Return the delays of hops to neighbours that are found, by kind: published, relayed and awaited."""
     spans: defaultdict[Pair, list[tuple[int, int]]] = defaultdict(list)
     for contact, since_us in zip(contacts, opened_us, strict=True):

@@ -19,11 +19,11 @@ import numpy as np
 from carrypost.emu.arrays import Floats, Ints
 from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import Delays
+from carrypost.emu.records.copies import TDELAY, Copies
 from carrypost.emu.records.files import Records
 from carrypost.emu.records.log import log_of
 from carrypost.emu.runs import prepare
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.verify.facts import Facts
 from carrypost.model.times import MICROSECONDS
 
 FAITHFUL, IDEAL, POPULATION, COUNTED = "faithful", "ideal", "population", "population, no rows"
@@ -107,10 +107,9 @@ def _timed(
 
 def _received(record: Records) -> tuple[Floats, Ints]:
     """Return the delays of receptions in seconds, and their hops."""
-    facts = Facts(log_of(record.table))
-    log, rows = facts.log, facts.receptions
-    delay_us = log.t_us[rows] - log.t_us[facts.published[log.message[rows]]]
-    return delay_us / MICROSECONDS, log.hops[rows]
+    copies = Copies.of(log_of(record.table))
+    known, delay_us = copies.delays[TDELAY]
+    return delay_us[known] / MICROSECONDS, copies.hops[known]
 
 
 def _mean(values: Floats | Ints) -> float:

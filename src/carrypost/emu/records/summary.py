@@ -1,10 +1,14 @@
 """Summary of a run in some twenty figures, for `carrypost emu show` and for comparisons of runs.
 
-Where messages have an order, the metrics of CAUSAL §VI come on top (`carrypost.emu.records.ordered`).
+Read from the record alone, and counted by copies (`carrypost.emu.records.copies`): a message that a node dropped and
+received anew counts once. Delays are those of deliveries to others than the author. The share of the flood bound is
+that of the record's own contacts, presences and publications.
 
-Read from the record alone. What a crash brought a second time (`again`, `redelivered`) is not counted; a message that
-a node dropped and received anew counts once. Delays are those of deliveries to others than the author. The share of
-the flood bound is that of the record's own contacts, presences and publications.
+Where messages have an order, the metrics of CAUSAL §VI-A d come on top. A *co-delivery* is a delivery in order; own
+messages count. The transmission delay is from publication to reception, the co-delivery latency from reception to
+delivery, and the co-delivery delay both together; authors receive none of their own messages and have no delays. A
+message that was received and neither delivered nor expired is left: because its node left, because the copy was dropped
+(for want of room, say), or because the run ended. Standard deviations are those of all values, not of a sample.
 """
 
 from __future__ import annotations
@@ -12,14 +16,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Flags, Ints
-from carrypost.emu.records.log import KIND, log_of
-from carrypost.emu.records.ordered import Ordered, ordered
+from carrypost.emu.arrays import Ints
+from carrypost.emu.engine.samples import AT, AT_LEAVE
+from carrypost.emu.records.copies import DELAYS, Copies
+from carrypost.emu.records.log import log_of
 from carrypost.emu.scenario.tables import POPULATION
 from carrypost.emu.verify.facts import Facts
 from carrypost.gossip.wire.frames import CARRYING, kind_of
@@ -38,6 +44,102 @@ class Delays:
     median_s: float
     p90_s: float
     max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Least, most, mean and deviation in seconds, in the order of the paper's tables."""
+
+    min_s: float
+    max_s: float
+    mean_s: float
+    stdev_s: float
+
+    def __str__(self) -> str:
+        values = (self.min_s, self.max_s, self.mean_s, self.stdev_s)
+        return "least {:,.3f} s, most {:,.3f} s, mean {:,.3f} s, deviation {:,.3f} s".format(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryCounts:
+    """The number of entries: the mean, and the most."""
+
+    mean: float
+    max: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:,.2f} on average, at most {self.max:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    """The figures of messages that have an order, all groups of a run together."""
+
+    groups: dict[str, str]
+    """Destinations, and how they are ordered."""
+    broadcast: int
+    received: int
+    """Pairs of message and node."""
+    co_delivered: int
+    """Co-deliveries, own messages included."""
+    expired: int
+    """Messages that were received and will never be delivered."""
+    left_by_leaving: int
+    """Received, neither delivered nor expired when its node left for good."""
+    left_at_end: int
+    """Likewise, at nodes that are there at the end of the run."""
+    left_by_drop: int
+    """Likewise, dropped before."""
+    transmission_delay: Spread | None
+    """Delays of all receptions; None if there are none."""
+    co_delivery_latency: Spread | None
+    co_delivery_delay: Spread | None
+    barrier: EntryCounts | None
+    """Entries that messages carry."""
+    registries: dict[str, EntryCounts]
+    """By registry. The mean is that of regular samples; the most is also that of nodes about to leave."""
+
+    @property
+    def co_delivery_ratio(self) -> float | None:
+        """Co-deliveries divided by messages broadcast and received; None if there were none."""
+        return _divided(self.co_delivered, self.broadcast + self.received)
+
+    @property
+    def expiry_ratio(self) -> float | None:
+        """Expiries divided by messages received; None if there were none."""
+        return _divided(self.expired, self.received)
+
+    def ratios(self) -> dict[str, float | None]:
+        """Return the two ratios by name."""
+        return {"co_delivery_ratio": self.co_delivery_ratio, "expiry_ratio": self.expiry_ratio}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the figures for people: names and values."""
+        total = f"{self.broadcast:,} broadcast and {self.received:,} received"
+        left = {
+            "as their nodes left": self.left_by_leaving,
+            "dropped": self.left_by_drop,
+            "at the end": self.left_at_end,
+        }
+        spreads = self.transmission_delay, self.co_delivery_latency, self.co_delivery_delay
+        shown = ("–" if each is None else str(each) for each in spreads)
+        return [
+            ("order", ", ".join(f"{name} {ordering}" for name, ordering in self.groups.items())),
+            ("co-delivered", f"{self.co_delivered:,} of {total}{_share(self.co_delivery_ratio)}"),
+            ("expired", f"{self.expired:,}{_share(self.expiry_ratio)} of those received"),
+            ("left", ", ".join(f"{count:,} {why}" for why, count in left.items())),
+            *zip(("transmission delay", "co-delivery latency", "co-delivery delay"), shown, strict=True),
+            ("barrier", "–" if self.barrier is None else f"{self.barrier} entries"),
+            *((name, str(sizes)) for name, sizes in self.registries.items()),
+        ]
+
+
+def _divided(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f", {ratio:.2%}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +259,8 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
     """Return the figures of one run; without `bound` the flood is left out."""
     facts = Facts(log_of(record))
     log, attrs = facts.log, facts.log.run_attrs()
-    received, delivered = facts.receptions, facts.deliveries
-    own = log.node[delivered] == log.source[delivered]
+    copies = Copies.of(log)
+    received, delivered = copies.received[copies.received >= 0], copies.delivered >= 0
     duration_us = _duration_us(facts)
     until_us = int(log.t_us.max(initial=0))
     contacts = facts.contacts
@@ -177,14 +279,14 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         and until_us < duration_us - 1
         and any(leave_us is None for *_, leave_us in facts.presences),
         rows=len(log),
-        nodes=len(np.unique(log.node[log.rows(Kind.JOIN)])),
+        nodes=len(np.unique(log.node[log.of(Kind.JOIN)])),
         contacts=len(contacts),
         contact_s=sum(end_us - start_us for *_, start_us, end_us in contacts) / MICROSECONDS,
-        published=len(log.rows(Kind.PUBLISH)),
+        published=len(log.of(Kind.PUBLISH)),
         received=len(received),
-        delivered=int(np.count_nonzero(~own)),
-        delivered_own=int(np.count_nonzero(own)),
-        delays=_delays(facts, delivered[~own]),
+        delivered=int(np.count_nonzero(delivered & ~copies.own)),
+        delivered_own=int(np.count_nonzero(delivered & copies.own)),
+        delays=_delays(copies),
         hops_mean=round(float(log.hops[received].mean()), _PLACES) if len(received) else None,
         drops=_sums(facts, Kind.DROP, np.ones(len(log), np.int64)),
         refused=_sums(facts, Kind.REFUSE, _counts(facts)),
@@ -193,16 +295,16 @@ def summarise(record: pa.Table | Record, *, bound: bool = True) -> Summary:
         traffic=traffic,
         bound=len(facts.bound) if bound and facts.emulated else None,
         bound_endless=bool(facts.wrong_clocks.any()),
-        ordered=ordered(facts),
+        ordered=ordered(facts, copies),
         calibration=attrs.get("calibration", ""),
     )
-    return found if len(log.rows(Kind.JOIN)) or not len(log.rows(Kind.TALLY)) else _counted(found, facts)
+    return found if len(log.of(Kind.JOIN)) or not len(log.of(Kind.TALLY)) else _counted(found, facts)
 
 
 def _counted(found: Summary, facts: Facts) -> Summary:
     """Return the figures of a population whose rows were not kept, by its counts."""
     log = facts.log
-    rows = log.rows(Kind.TALLY)
+    rows = log.of(Kind.TALLY)
     since = log.attr("from_s")
     counts = {log.details[log.detail[row]]: int(log.size[row]) for row in rows.tolist() if row not in since}
     received = counts.get("receive", 0)
@@ -236,16 +338,72 @@ def _duration_us(facts: Facts) -> int | None:
     return round(values * MICROSECONDS) if isinstance(values, int | float) else None
 
 
-def _delays(facts: Facts, delivered: Ints) -> Delays | None:
-    log = facts.log
-    origin = facts.published[log.message[delivered]]
-    known: Flags = origin < len(log)
+def _delays(copies: Copies) -> Delays | None:
+    known = ~copies.own & copies.published & (copies.delivered >= 0)
     if not known.any():
         return None
-    delay_us = log.t_us[delivered[known]] - log.t_us[origin[known]]
+    delay_us = (copies.delivered_us - copies.published_us)[known]
     median, p90 = np.quantile(delay_us, (0.5, 0.9))
-    figures = (delay_us.min(), delay_us.mean(), median, p90, delay_us.max())
-    return Delays(*(round(float(each)) / MICROSECONDS for each in figures))
+    return Delays(*_seconds(delay_us.min(), delay_us.mean(), median, p90, delay_us.max()))
+
+
+def _seconds(*figures_us: float) -> Iterator[float]:
+    """Seconds of microseconds, each rounded to a whole one."""
+    return (round(float(each)) / MICROSECONDS for each in figures_us)
+
+
+def ordered(facts: Facts, copies: Copies) -> Ordered | None:
+    """Return the figures of messages with an order; None where there are none."""
+    log, groups = facts.log, dict[str, str]()
+    for destination, ordering in facts.groups:
+        groups[destination] = f"{groups[destination]} and {ordering}" if destination in groups else ordering
+    if not groups:
+        return None
+    published = copies.publications[facts.group[copies.publications] >= 0]
+    ours = copies.published & (facts.group[copies.publication] >= 0)
+    received, delivered, expired = (ours & (rows >= 0) for rows in (copies.received, copies.delivered, copies.expired))
+    left = copies.received[received & ~(delivered | expired)]
+    ends = facts.before(log.of(Kind.RECEIVE, Kind.DROP))
+    dropped, there = facts.are(ends.last(facts.copy(left)), Kind.DROP), facts.there_at_end(left)
+    barrier = np.array([int(log.details[code]) for code in log.detail[published].tolist() if code >= 0], np.int64)
+    transmission, latency, delay = (
+        _spread(delay_us[ours & known]) for known, delay_us in (copies.delays[each] for each in DELAYS)
+    )
+    return Ordered(
+        groups=groups,
+        broadcast=len(published),
+        received=int(np.count_nonzero(received)),
+        co_delivered=int(np.count_nonzero(delivered)),
+        expired=int(np.count_nonzero(expired)),
+        left_by_leaving=int(np.count_nonzero(~dropped & ~there)),
+        left_at_end=int(np.count_nonzero(~dropped & there)),
+        left_by_drop=int(np.count_nonzero(dropped)),
+        transmission_delay=transmission,
+        co_delivery_latency=latency,
+        co_delivery_delay=delay,
+        barrier=EntryCounts(round(float(barrier.mean()), _PLACES), int(barrier.max())) if len(barrier) else None,
+        registries=_registries(facts),
+    )
+
+
+def _spread(delay_us: Ints) -> Spread | None:
+    if not len(delay_us):
+        return None
+    return Spread(*_seconds(delay_us.min(), delay_us.max(), delay_us.mean(), delay_us.std()))
+
+
+def _registries(facts: Facts) -> dict[str, EntryCounts]:
+    log = facts.log
+    rows = log.of(Kind.REGISTRY)
+    leaving = np.zeros(len(log), np.bool_)
+    leaving[[row for row, at in log.attr(AT).items() if at == AT_LEAVE]] = True
+    found: dict[str, EntryCounts] = {}
+    for code in np.unique(log.detail[rows]).tolist():
+        of = rows[log.detail[rows] == code]
+        regular = of[~leaving[of]]
+        mean = float(log.size[regular].mean()) if len(regular) else 0.0
+        found[log.details[code]] = EntryCounts(round(mean, _PLACES), int(log.size[of].max()))
+    return dict(sorted(found.items()))
 
 
 def _counts(facts: Facts) -> Ints:
@@ -259,7 +417,7 @@ def _counts(facts: Facts) -> Ints:
 def _sums(facts: Facts, kind: Kind, weights: Ints) -> dict[str, int]:
     """Sums by detail over the rows of a kind, largest first."""
     log = facts.log
-    rows = np.flatnonzero(log.kind == KIND[kind])
+    rows = log.of(kind)
     totals: Counter[str] = Counter()
     for code in np.unique(log.detail[rows]).tolist():
         name = log.details[code] if code >= 0 else "?"

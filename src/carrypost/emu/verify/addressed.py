@@ -34,7 +34,7 @@ def delivered_at_recipients_only(facts: Facts) -> Found:
     for row, named in named_by.items():
         if log.nodes[log.node[row]] in named:
             yield row, f"{facts.shown(row)}: its author is among its recipients"
-    rows = log.rows(Kind.DELIVER)
+    rows = log.of(Kind.DELIVER)
     origin = facts.origin(rows)
     concerned = np.isin(origin, list(named_by))
     for row, published in zip(rows[concerned].tolist(), origin[concerned].tolist(), strict=True):
@@ -48,8 +48,8 @@ def purged_once_all_could_say_so(facts: Facts) -> Found:
     They could if a flood that starts at each recipient, when the message is delivered there, reaches the node in time.
     """
     log = facts.log
-    drops = log.rows(Kind.DROP)
-    drops = drops[log.is_detail(Reason.PURGED.value)[drops]]
+    drops = log.of(Kind.DROP)
+    drops = drops[log.is_detail(drops, Reason.PURGED.value)]
     named_by = listed(log)
     origin = facts.origin(drops)
     concerned = np.isin(origin, list(named_by))
@@ -70,7 +70,7 @@ def purged_once_all_could_say_so(facts: Facts) -> Found:
 def _acknowledgements(facts: Facts, messages: set[int]) -> dict[tuple[str, str], int]:
     """Return the times at which a flood brings the acknowledgement of a message, RECIPIENT MESSAGE, to each node."""
     log = facts.log
-    rows = log.rows(Kind.DELIVER)
+    rows = log.of(Kind.DELIVER)
     rows = rows[np.isin(log.message[rows], list(messages)) & facts.there(rows)]
     published = [
         (

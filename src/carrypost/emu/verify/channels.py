@@ -130,11 +130,11 @@ def _happened(
     A loss that is reported at the same instant as deliveries is counted before them.
     """
     log = facts.log
-    lost = log.rows(Kind.FAILURE)
-    lost = lost[log.is_detail(EVENTS_LOST)[lost]]
+    lost = log.of(Kind.FAILURE)
+    lost = lost[log.is_detail(lost, EVENTS_LOST)]
     destinations = log.attr("destination") if len(lost) else {}
     deliveries = set(facts.deliveries.tolist())
-    rows = log.rows(Kind.RECEIVE, Kind.PUBLISH, Kind.DELIVER)
+    rows = log.of(Kind.RECEIVE, Kind.PUBLISH, Kind.DELIVER)
     # A host reports lost events and delivers the results after them in one step, and the rows may
     # be in either order.
     for row in sorted(
@@ -169,7 +169,7 @@ def results_of_their_events(facts: Facts) -> Found:
     """Check that a result that passes on an event names one that its producer emitted, and covers it last."""
     log, events = facts.log, events_of(facts.log)
     results = results_of(log) if events else {}
-    for row in log.rows(Kind.DELIVER).tolist():
+    for row in log.of(Kind.DELIVER).tolist():
         result = results.get(int(log.message[row]))
         if result is None or result.origin is None:
             continue
@@ -205,7 +205,7 @@ def _consumed(log: Log) -> dict[tuple[str, str], str]:
     channels, subscriptions = log.attr("channel"), log.attr("subscription")
     return {
         (log.nodes[log.node[row]], subscriptions[row]): channels[row]
-        for row in log.rows(Kind.HOME).tolist()
+        for row in log.of(Kind.HOME).tolist()
         if row in subscriptions
     }
 
@@ -214,7 +214,7 @@ def _covered(log: Log) -> dict[tuple[str, str, str], set[int]]:
     """Return the events that results cover which came to a node, by node, number of the subscription and producer."""
     found: dict[tuple[str, str, str], set[int]] = {}
     results = results_of(log)
-    for row in log.rows(Kind.RECEIVE, Kind.PUBLISH, Kind.DELIVER).tolist():
+    for row in log.of(Kind.RECEIVE, Kind.PUBLISH, Kind.DELIVER).tolist():
         if (result := results.get(int(log.message[row]))) is not None:
             for producer, after, upto in result.runs:
                 key = log.nodes[log.node[row]], result.destination.rpartition("/")[2], producer
@@ -225,8 +225,8 @@ def _covered(log: Log) -> dict[tuple[str, str, str], set[int]]:
 def _losses_reported(log: Log) -> dict[tuple[str, str, str], int]:
     """Return how many events are reported as lost, by node, number of the subscription and producer."""
     found: dict[tuple[str, str, str], int] = {}
-    rows, destinations = log.rows(Kind.FAILURE), log.attr("destination")
-    for row in rows[log.is_detail(EVENTS_LOST)[rows]].tolist():
+    rows, destinations = log.of(Kind.FAILURE), log.attr("destination")
+    for row in rows[log.is_detail(rows, EVENTS_LOST)].tolist():
         key = log.nodes[log.node[row]], destinations[row].rpartition("/")[2], log.nodes[log.peer[row]]
         found[key] = found.get(key, 0) + int(log.size[row])
     return found

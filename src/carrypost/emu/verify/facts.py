@@ -1,16 +1,15 @@
 """Facts of a record, from its rows taken together: presence of nodes, copies, deadlines.
 
-`Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Everything is reckoned when it is first asked for.
-Copies are numbered by node and message; questions of the kind "what happened last to this copy before row 17" are
-answered for all rows at once.
+`Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Copies are numbered by node and message; questions
+of the kind "what happened last to this copy before row 17" are answered for all rows at once.
 """
-# Rules ask again and again what happened last to a copy before some row. A dictionary that is
-# carried from row to row would answer that, at the price of a Python loop per rule over millions of
-# rows. `Before` sorts pairs of key and row once, packed into one number, and answers for all rows
-# by a binary search.
-#
 # Facts are computed when they are first asked for and kept, as most records need few of them:
 # without crashes, orders or wrong clocks the rules return early.
+#
+# Where checkers stand alone. With summaries and metrics they share how a record is read, and with
+# the emulator only the names of rows, reasons and settings. No rule uses code that moves messages:
+# neither that of engine and hosts nor the sweep of population mode. The reach of a flood (`bound`),
+# orders (`happens_before`, `waiting`) and the lives of copies are reckoned here on their own.
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.arrays import Flags, Ints
-from carrypost.emu.records.log import KIND, Log
+from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.emu.records.log import KIND, Before, Log
 from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import AGAIN, REDELIVERED, Kind
+from carrypost.record import REDELIVERED, Kind
 
 CRASHES = ("crash", "crash-lost")
 """Details of a `leave` after which something may be missing without a word."""
@@ -37,41 +36,13 @@ Found = Iterator[tuple[int, str]]
 """The findings of a rule: rows, and what is wrong with them."""
 
 
-class Before:
-    """Finds, among rows that belong to keys, the last one of a key before another row, or the first one after it."""
-
-    def __init__(self, keys: Ints, rows: Ints, total: int) -> None:
-        self._stride = total + 1
-        self._sorted = np.sort(keys * self._stride + rows)
-
-    def find(self, keys: Ints, rows: Ints) -> Ints:
-        """Return the last row of each key before the given row, or -1 where there is none."""
-        if not len(self._sorted):
-            return np.full(len(keys), -1, np.int64)
-        at = np.searchsorted(self._sorted, keys * self._stride + rows) - 1
-        found = self._sorted[np.maximum(at, 0)]
-        return np.where((at >= 0) & (found // self._stride == keys), found % self._stride, -1)
-
-    def following(self, keys: Ints, rows: Ints) -> Ints:
-        """Return the first row of each key after the given row, or -1 where there is none."""
-        if not len(self._sorted):
-            return np.full(len(keys), -1, np.int64)
-        at = np.searchsorted(self._sorted, keys * self._stride + rows, side="right")
-        found = self._sorted[np.minimum(at, len(self._sorted) - 1)]
-        return np.where((at < len(self._sorted)) & (found // self._stride == keys), found % self._stride, -1)
-
-    def last(self, keys: Ints) -> Ints:
-        """Return the last row of each key, or -1 where there is none."""
-        return self.find(keys, np.full(len(keys), self._stride - 1, np.int64))
-
-
 @dataclass(frozen=True)
 class Facts:
     """A log, and what several rules want to know of it."""
 
     log: Log
 
-    def copy(self, rows: Ints, nodes: Ints | None = None) -> Ints:
+    def copy(self, rows: Ints, nodes: Codes | None = None) -> Ints:
         """Return a number for the copy of the row's message at the row's node, or at another one."""
         of = self.log.node[rows] if nodes is None else nodes
         return of * np.int64(len(self.log.messages) + 1) + self.log.message[rows]
@@ -98,29 +69,15 @@ class Facts:
         return rows[np.sort(first)]
 
     @cached_property
-    def receptions(self) -> Ints:
-        """The first row of each reception, without those that a crash repeated."""
-        rows = self.log.rows(Kind.RECEIVE)
-        return self.once(rows[~self.log.is_detail(AGAIN)[rows]])
-
-    @cached_property
     def deliveries(self) -> Ints:
         """Rows of deliveries, without those that a crash repeated."""
-        rows = self.log.rows(Kind.DELIVER)
-        return rows[~self.log.is_detail(REDELIVERED)[rows]]
-
-    @cached_property
-    def published(self) -> Ints:
-        """By message, the row of its first publication; the log's length where there is none."""
-        rows = self.log.rows(Kind.PUBLISH)
-        found = np.full(len(self.log.messages) + 1, len(self.log), np.int64)
-        np.minimum.at(found, self.log.message[rows], rows)
-        return found[:-1]
+        rows = self.log.of(Kind.DELIVER)
+        return rows[~self.log.is_detail(rows, REDELIVERED)]
 
     @cached_property
     def _publications(self) -> Before:
         """Rows of publications, by message."""
-        rows = self.log.rows(Kind.PUBLISH)
+        rows = self.log.of(Kind.PUBLISH)
         return Before(self.log.message[rows], rows, len(self.log))
 
     def origin(self, rows: Ints) -> Ints:
@@ -153,7 +110,7 @@ class Facts:
         number = {group: place for place, group in enumerate(self.groups)}
         for row, group in self._ordered.items():
             found[row] = number[group]
-        rows = self.log.rows(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE) if number else found[:0]
+        rows = self.log.of(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE) if number else found[:0]
         origin = self.origin(rows)
         found[rows] = np.where(origin >= 0, found[np.maximum(origin, 0)], -1)
         return found
@@ -184,7 +141,7 @@ class Facts:
 
         A copy that waited in vain expires earlier, and is carried on.
         """
-        rows = self.log.rows(*begin, Kind.DROP, Kind.EXPIRE)
+        rows = self.log.of(*begin, Kind.DROP, Kind.EXPIRE)
         early = (self.log.kind[rows] == KIND[Kind.EXPIRE]) & (self.shown_us(rows) < self.deadline_us(rows))
         found: Ints = rows[~early]
         return found
@@ -208,7 +165,7 @@ class Facts:
     @cached_property
     def comings(self) -> Before:
         """Rows of joining and leaving, by node."""
-        rows = self.log.rows(Kind.JOIN, Kind.LEAVE)
+        rows = self.log.of(Kind.JOIN, Kind.LEAVE)
         return Before(self.log.node[rows], rows, len(self.log))
 
     @cached_property
@@ -225,7 +182,7 @@ class Facts:
     def _crashes(self) -> Ints:
         """Indices of crashes. In a record that is not the emulator's, any node that leaves may have crashed."""
         log = self.log
-        rows = log.rows(Kind.LEAVE)
+        rows = log.of(Kind.LEAVE)
         if not self.emulated:
             return rows
         known = [log.details.index(each) for each in CRASHES if each in log.details]
@@ -234,7 +191,7 @@ class Facts:
     @cached_property
     def emulated(self) -> bool:
         """True if the record has the true contacts, which only the emulator knows."""
-        return "scenario" in self.log.run_attrs() or len(self.log.rows(Kind.CONTACT)) > 0
+        return "scenario" in self.log.run_attrs() or len(self.log.of(Kind.CONTACT)) > 0
 
     def limit(self, name: str) -> int | None:
         """Return a number of the nodes' settings, if the record has it."""
@@ -275,7 +232,7 @@ class Facts:
         """The times at which each node joined and left, in microseconds; None: it stayed to the end."""
         log, since = self.log, dict[int, int]()
         found: list[tuple[str, int, int | None]] = []
-        for row in log.rows(Kind.JOIN, Kind.LEAVE).tolist():
+        for row in log.of(Kind.JOIN, Kind.LEAVE).tolist():
             node, t_us = int(log.node[row]), int(log.t_us[row])
             if log.kind[row] == KIND[Kind.JOIN]:
                 since.setdefault(node, t_us)
@@ -289,7 +246,7 @@ class Facts:
         log, end_us = self.log, self.log.attr_us("end")
         return [
             (log.nodes[log.node[row]], log.nodes[log.peer[row]], int(log.t_us[row]), int(end_us[row]))
-            for row in log.rows(Kind.CONTACT).tolist()
+            for row in log.of(Kind.CONTACT).tolist()
         ]
 
     @cached_property
@@ -302,7 +259,7 @@ class Facts:
     def bound(self) -> Flood:
         """The reach of a flood over these contacts. Where clocks are wrong, messages count as living without end."""
         log, endless = self.log, bool(self.wrong_clocks.any())
-        rows = log.rows(Kind.PUBLISH)
+        rows = log.of(Kind.PUBLISH)
         rows = rows[self.there(rows)]
         deadlines = self.deadline_us(rows)
         messages: dict[int, tuple[str, str, int, int | None]] = {}

@@ -95,8 +95,8 @@ class Pasts:
 
 def rows_with_order(facts: Facts, *kinds: Kind) -> Ints:
     """Return rows of these kinds about messages with an order, without deliveries that a crash repeated."""
-    rows = facts.log.rows(*kinds)
-    again = (facts.log.kind[rows] == KIND[Kind.DELIVER]) & facts.log.is_detail(REDELIVERED)[rows]
+    rows = facts.log.of(*kinds)
+    again = (facts.log.kind[rows] == KIND[Kind.DELIVER]) & facts.log.is_detail(rows, REDELIVERED)
     found: Ints = rows[(facts.group[rows] >= 0) & ~again]
     return found
 

@@ -37,14 +37,14 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Ints
-from carrypost.emu.records.log import KIND, Log, log_of
+from carrypost.emu.records.log import KIND, Before, Log, log_of
 from carrypost.emu.verify.addressed import (
     delivered_at_recipients_only,
     displaced_by_a_higher_rank,
     purged_once_all_could_say_so,
 )
 from carrypost.emu.verify.channels import events_once_and_in_order, results_of_their_events
-from carrypost.emu.verify.facts import NEVER_US, Before, Facts, Found
+from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
 from carrypost.events import Reason
@@ -99,10 +99,10 @@ def only_what_was_published(facts: Facts) -> Found:
     An id may be given anew where a crash took the first message before another node received it.
     """
     log = facts.log
-    published = log.rows(Kind.PUBLISH)
+    published = log.of(Kind.PUBLISH)
     first = facts.origin(published)
-    rows = log.rows(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE)
-    shown = log.rows(Kind.RECEIVE, Kind.DELIVER)
+    rows = log.of(Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE)
+    shown = log.of(Kind.RECEIVE, Kind.DELIVER)
     # A message that was lost in its author's crash, before another node received it, may give its
     # id to another one.
     seen = Before(log.message[shown], shown, len(log)).find(log.message[published], published)
@@ -118,9 +118,9 @@ def only_what_was_published(facts: Facts) -> Found:
 def only_who_is_there(facts: Facts) -> Found:
     """Check that nodes do nothing while they are away, and that a node that joins was away."""
     log = facts.log
-    rows = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE, Kind.LEAVE)
+    rows = log.of(Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.DROP, Kind.EXPIRE, Kind.LEAVE)
     yield from facts.blamed(rows[~facts.there(rows)], "the node is not there")
-    joins = log.rows(Kind.JOIN)
+    joins = log.of(Kind.JOIN)
     for row in joins[facts.there(joins)].tolist():
         yield row, f"{log.nodes[log.node[row]]} joins, and is there already"
 
@@ -131,10 +131,10 @@ def received_once(facts: Facts) -> Found:
     An author receives none of its own messages.
     """
     log = facts.log
-    rows = log.rows(Kind.RECEIVE)
+    rows = log.of(Kind.RECEIVE)
     yield from facts.blamed(rows[log.node[rows] == log.source[rows]], "received by its author")
     last = facts.before(facts.copies(Kind.RECEIVE)).find(facts.copy(rows), rows)
-    had, again = facts.are(last, Kind.RECEIVE), log.is_detail(AGAIN)[rows]
+    had, again = facts.are(last, Kind.RECEIVE), log.is_detail(rows, AGAIN)
     yield from facts.blamed(rows[had & ~again], "received twice")
     yield from facts.blamed(rows[again & ~had], "received again, and was not here")
     crash = facts.crashes.find(log.node[rows], rows)
@@ -151,14 +151,14 @@ def delivered_once(facts: Facts) -> Found:
     later batch had noted already. Or a copy gave way before its delivery was handed over, and that was not on disk yet.
     """
     log = facts.log
-    rows = log.rows(Kind.DELIVER)
-    here = facts.before(log.rows(Kind.RECEIVE, Kind.PUBLISH)).find(facts.copy(rows), rows)
+    rows = log.of(Kind.DELIVER)
+    here = facts.before(log.of(Kind.RECEIVE, Kind.PUBLISH)).find(facts.copy(rows), rows)
     yield from facts.blamed(rows[here < 0], "delivered where it is not")
-    again = log.is_detail(REDELIVERED)[rows]
+    again = log.is_detail(rows, REDELIVERED)
     last = facts.before(rows).find(facts.copy(rows), rows)
     seen_max = facts.in_force.get("settings", {}).get("limits", {}).get("seen_max")
-    short = seen_max is not None and seen_max < len(log.rows(Kind.PUBLISH))
-    drop = facts.before(log.rows(Kind.DROP)).find(facts.copy(rows), rows)
+    short = seen_max is not None and seen_max < len(log.of(Kind.PUBLISH))
+    drop = facts.before(log.of(Kind.DROP)).find(facts.copy(rows), rows)
     forgotten = drop > last if short else last < -1
     forgotten &= (facts.group[rows] < 0) & (facts.deadline_us(rows) == NEVER_US)
     twice = (last >= 0) & ~again & ~forgotten
@@ -179,25 +179,25 @@ def before_the_deadline(facts: Facts) -> Found:
     A message that waits may expire earlier, if it can never be delivered.
     """
     log = facts.log
-    rows = log.rows(Kind.RECEIVE, Kind.DELIVER)
+    rows = log.of(Kind.RECEIVE, Kind.DELIVER)
     deadline_us = facts.deadline_us(rows)
     judged = (facts.clock_us[rows] >= 0) | ~facts.wrong_clocks[log.node[rows]]
     late = judged & (facts.shown_us(rows) >= deadline_us)
     for row, due_us in zip(rows[late].tolist(), deadline_us[late].tolist(), strict=True):
         yield row, f"{facts.shown(row)}: its deadline was {due_us / MICROSECONDS:.6f} s"
     # A row without the node's clock cannot be judged where that clock is wrong.
-    drops = log.rows(Kind.DROP)
-    drops = drops[log.is_detail(Reason.EXPIRED.value)[drops] & ~facts.wrong_clocks[log.node[drops]]]
+    drops = log.of(Kind.DROP)
+    drops = drops[log.is_detail(drops, Reason.EXPIRED.value) & ~facts.wrong_clocks[log.node[drops]]]
     yield from facts.blamed(drops[log.t_us[drops] < facts.deadline_us(drops)], "expired before its deadline")
 
 
 def over_an_open_contact(facts: Facts) -> Found:
     """Check that every message is received from a neighbour over an open contact, or over relays."""
     log = facts.log
-    rows = log.rows(Kind.RECEIVE)
+    rows = log.of(Kind.RECEIVE)
     if not facts.emulated:
         return
-    contacts = log.rows(Kind.CONTACT)
+    contacts = log.of(Kind.CONTACT)
     relayed = log.attr("path")
     rows = rows[~np.isin(rows, list(relayed))]
     last = Before(_pair(log, contacts), contacts, len(log)).find(_pair(log, rows), rows)
@@ -218,7 +218,7 @@ def along_open_contacts(facts: Facts) -> Found:
         return
     ends = log.attr_us("end")
     stays: dict[frozenset[str], list[tuple[int, int]]] = {}
-    for row in log.rows(Kind.CONTACT).tolist():
+    for row in log.of(Kind.CONTACT).tolist():
         pair = frozenset((log.nodes[log.node[row]], log.nodes[log.peer[row]]))
         stays.setdefault(pair, []).append((int(log.t_us[row]), int(ends[row])))
     for row, path in relayed.items():
@@ -238,9 +238,9 @@ def hop_by_hop(facts: Facts) -> Found:
     Messages of several pieces are not checked: their pieces come from several neighbours, some of which lack the rest.
     """
     log = facts.log
-    rows = log.rows(Kind.RECEIVE)
+    rows = log.of(Kind.RECEIVE)
     rows = rows[log.size[rows] <= PIECE_BYTES]
-    holders = log.rows(Kind.PUBLISH, Kind.RECEIVE)
+    holders = log.of(Kind.PUBLISH, Kind.RECEIVE)
     had = facts.before(holders).find(facts.copy(rows, log.peer[rows]), rows)
     for row in rows[had < 0].tolist():
         yield row, f"{facts.shown(row)}: from {log.nodes[log.peer[row]]}, which did not have it"
@@ -259,7 +259,7 @@ def within_the_bound(facts: Facts) -> Found:
     if not facts.emulated:
         return
     log = facts.log
-    rows = log.rows(Kind.RECEIVE)
+    rows = log.of(Kind.RECEIVE)
     reached = facts.bound
     place = {name: index for index, name in enumerate(reached.messages)}
     bit = np.array([place.get(name, -1) for name in log.messages] or [-1], np.int64)[log.message[rows]]
@@ -280,8 +280,8 @@ def caches_within_limits(facts: Facts) -> Found:
     """Check that no cache holds more than the settings allow, by its own count and by the rows of copies."""
     log = facts.log
     if (most := facts.limit("cache_messages_max")) is not None:
-        rows = log.rows(Kind.REGISTRY)
-        rows = rows[log.is_detail("cache")[rows]]
+        rows = log.of(Kind.REGISTRY)
+        rows = rows[log.is_detail(rows, "cache")]
         for row in rows[log.size[rows] > most].tolist():
             yield row, f"{log.nodes[log.node[row]]} has {log.size[row]:,} messages in its cache, at most {most:,}"
     rows, gain = _balance(facts)
@@ -302,10 +302,10 @@ def caches_within_limits(facts: Facts) -> Found:
 def every_end_has_a_reason(facts: Facts) -> Found:
     """Check that every drop has a reason, and that nothing is kept past its deadline."""
     log = facts.log
-    drops = log.rows(Kind.DROP)
+    drops = log.of(Kind.DROP)
     known = [log.details.index(reason.value) for reason in Reason if reason.value in log.details]
     yield from facts.blamed(drops[~np.isin(log.detail[drops], known)], "dropped, and no known reason")
-    refusals = log.rows(Kind.REFUSE)
+    refusals = log.of(Kind.REFUSE)
     yield from facts.blamed(refusals[log.detail[refusals] < 0], "refused, and no reason")
     copies = facts.copies(Kind.PUBLISH, Kind.RECEIVE)
     last = facts.before(copies).last(np.unique(facts.copy(copies)))

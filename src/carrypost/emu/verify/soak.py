@@ -146,12 +146,12 @@ def attempt(seed: int, family: str = PLAIN) -> SeedOutcome:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the search is for
             where = traceback.format_exception(error)
             return SeedOutcome(seed, 0, 0, (f"{type(error).__name__}: {error}", "".join(where).rstrip()))
-    return SeedOutcome(seed, len(log), len(log.rows(Kind.RECEIVE)), tuple(problems))
+    return SeedOutcome(seed, len(log), len(log.of(Kind.RECEIVE)), tuple(problems))
 
 
 def _missed(log: Log) -> list[str]:
     """Receptions that a flood reaches and the run did not; of messages that list recipients, those of recipients."""
-    rows = log.rows(Kind.RECEIVE)
+    rows = log.of(Kind.RECEIVE)
     pairs = zip(log.message[rows].tolist(), log.node[rows].tolist(), strict=True)
     reached = {(log.messages[message], log.nodes[node]) for message, node in pairs}
     wanted = {log.messages[log.message[row]]: named for row, named in listed(log).items()}

@@ -45,15 +45,15 @@ def expired_while_it_waited(facts: Facts) -> Found:
     disk.
     """
     log = facts.log
-    rows = log.rows(Kind.EXPIRE)
+    rows = log.of(Kind.EXPIRE)
     copy = facts.copy(rows)
     yield from facts.blamed(rows[facts.group[rows] < 0], "expired, and its topic has no order to wait for")
-    copies = log.rows(Kind.RECEIVE, Kind.DROP)
+    copies = log.of(Kind.RECEIVE, Kind.DROP)
     last = facts.before(copies).find(copy, rows)
     crash = facts.crashes.find(log.node[rows], rows)
     here = facts.are(last, Kind.RECEIVE) | ((last >= 0) & (crash > last))
     yield from facts.blamed(rows[~here], "expired where it is not")
-    given = facts.before(log.rows(Kind.DELIVER)).find(copy, rows)
+    given = facts.before(log.of(Kind.DELIVER)).find(copy, rows)
     yield from facts.blamed(rows[given >= 0], "expired, and was delivered before")
     came, last = last, facts.before(rows).find(copy, rows)
     yield from facts.blamed(rows[(last > came) & (crash < last)], "expired twice")
@@ -78,10 +78,10 @@ def _dropped_instead(facts: Facts) -> Found:
         return
     log = facts.log
     rows = rows_with_order(facts, Kind.DROP)
-    rows = rows[log.is_detail(Reason.EXPIRED.value)[rows]]
+    rows = rows[log.is_detail(rows, Reason.EXPIRED.value)]
     # What was delivered, evicted and forgotten (`seen_max`) comes again, and waits for nothing.
-    rows = rows[facts.before(log.rows(Kind.DELIVER)).find(facts.copy(rows), rows) < 0]
-    ways = log.rows(Kind.PUBLISH, Kind.RECEIVE, Kind.EXPIRE, Kind.DROP)
+    rows = rows[facts.before(log.of(Kind.DELIVER)).find(facts.copy(rows), rows) < 0]
+    ways = log.of(Kind.PUBLISH, Kind.RECEIVE, Kind.EXPIRE, Kind.DROP)
     last = facts.before(ways).find(facts.copy(rows), rows)
     text = "dropped at its deadline, and it waited for its order: that is an expiry"
     yield from facts.blamed(rows[facts.are(last, Kind.RECEIVE)], text)
@@ -95,7 +95,7 @@ def nothing_waits_in_vain(facts: Facts) -> Found:
     ordered = rows_with_order(facts, Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE, Kind.DROP)
     if not len(ordered) or len(rows_with_order(facts, Kind.PUBLISH)) > _MESSAGES_MAX:
         return
-    rows = np.sort(np.concatenate([ordered, log.rows(Kind.JOIN, Kind.LEAVE)]))
+    rows = np.sort(np.concatenate([ordered, log.of(Kind.JOIN, Kind.LEAVE)]))
     room = _WaitingRoom(len(log.nodes), len(facts.groups))
     for row, t_us, kind, node, place, message, deadline_us in facts.happenings(rows):
         for waiting, since_us in room.advance(t_us):
@@ -135,7 +135,7 @@ def nothing_is_hurried(facts: Facts) -> Found:
 
 def _ahead_us(facts: Facts) -> int:
     """Return the time by which a group's clock may be ahead: each message may be dated a microsecond after the last."""
-    return len(facts.log.rows(Kind.PUBLISH))
+    return len(facts.log.of(Kind.PUBLISH))
 
 
 def _in_vain(facts: Facts, row: int, since_us: int) -> str:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags
+from carrypost.emu.records.log import microseconds
 from carrypost.emu.traces.encounters import Rules, encounters
 from carrypost.emu.traces.formats.keys import ranked
 from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 from carrypost.lab.contacts.slabs import PIECES, named
-from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS
 
 SAMPLES_HERE_MAX = 2_000_000

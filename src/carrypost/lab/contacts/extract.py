@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from carrypost.emu.records.log import microseconds
 from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.lab import folders
@@ -23,7 +24,6 @@ from carrypost.lab.contacts import scenario_tables
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.engines import Engine, SparkEngine
 from carrypost.lab.metrics.parts import window_us
-from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from carrypost.emu.records.log import microseconds
 from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine
 from carrypost.lab.metrics import FAMILIES, kept, statistics
 from carrypost.lab.metrics.parts import table_of
 from carrypost.lab.metrics.presence import Presence
-from carrypost.lab.metrics.rows import microseconds
 from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, statistics
 from carrypost.lab.metrics import families as f
@@ -20,7 +21,6 @@ from carrypost.lab.metrics.dissemination import Spread
 from carrypost.lab.metrics.latencies import Latencies
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, table_of
 from carrypost.lab.metrics.presence import Presence
-from carrypost.lab.metrics.rows import Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +83,7 @@ def parts(
     rows: pa.Table, wanted: Iterable[Table], *, window_s: float = WINDOW_S, among: Mapping[Table, Family] = FAMILIES
 ) -> list[Part]:
     """Return the results of these rows of a run, for each part that these families are made of."""
-    these = Slice(Rows(rows), window_s=window_s)
+    these = Slice(Log.in_order(rows), window_s=window_s)
     return [part(these) for part in _needed(wanted, among)]
 
 

@@ -1,6 +1,6 @@
 """The metrics of CAUSAL §VI-A d: what became of messages, and how long it took.
 
-They are those of `carrypost.emu.records.ordered`: transmission delay (tdelay), co-delivery latency (ltcy) and
+They are those of `carrypost.emu.records.summary`: transmission delay (tdelay), co-delivery latency (ltcy) and
 co-delivery delay. Messages without an order are counted too: they are delivered as they come.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Ints
-from carrypost.lab.metrics.copies import NEVER, Copies
+from carrypost.emu.records.copies import Copies
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, Moments, cdf, counted, milliseconds, summed
 from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY
 from carrypost.lab.metrics.parts import Slice, Tally, listed, ratio
@@ -32,18 +32,17 @@ _NICE = (1, 2, 5, 10)
 def processing_part(of: Slice) -> Tally:
     """Copies counted, by node; every node that there is a row of, and the run itself, which has no name."""
     copies, rows = of.copies, of.rows
-    count = len(rows.nodes)
-    received, delivered, expired = (
-        each != NEVER for each in (copies.received_us, copies.delivered_us, copies.expired_us)
-    )
+    nodes = rows.names("node")
+    count = len(nodes)
+    received, delivered, expired = (each >= 0 for each in (copies.received, copies.delivered, copies.expired))
     of_copies = (received, delivered, expired, received & ~(delivered | expired))
     counts = (
-        np.bincount(copies.publications.author, minlength=count),
+        np.bincount(rows.node[copies.publications], minlength=count),
         *(np.bincount(copies.node[each], minlength=count) for each in of_copies),
     )
     heard = np.bincount(rows.node, minlength=count) > 0  # A dictionary may name more than its rows do.
     columns = {name: each[heard] for name, each in zip(_COUNTS, counts, strict=True)}
-    return Tally.of({"node": rows.nodes.filter(pa.array(heard)), **columns}, ["node"], **dict.fromkeys(_COUNTS, "sum"))
+    return Tally.of({"node": nodes.filter(pa.array(heard)), **columns}, ["node"], **dict.fromkeys(_COUNTS, "sum"))
 
 
 def processing(part: Tally) -> Columns:

@@ -16,15 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.emu.records.copies import NEVER, Copies
+from carrypost.emu.records.log import Log, microseconds
 from carrypost.emu.traces.formats.words import numbers
 from carrypost.emu.verify.bound import flood_ages_us
-from carrypost.lab.metrics.copies import ENDLESS, NEVER, Copies
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, counted, dominated, milliseconds, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import coded
 from carrypost.model.times import MICROSECONDS
 
+ENDLESS = (1 << 62) - 1
+"""The deadline of messages that have none."""
 _UNKNOWN = "unknown"
 """The mode of a message whose publication has none."""
 
@@ -41,22 +44,21 @@ class Delivered:
     @classmethod
     def of(cls, of: Slice) -> Delivered:
         """Collect the messages of a slice."""
-        copies, rows, publications = of.copies, of.rows, of.copies.publications
-        first = publications.first
-        message = publications.message[first]
-        deadline_us = np.maximum.reduceat(publications.deadline_us, first) if len(first) else publications.deadline_us
-        ends_us = np.full(len(rows.messages), NEVER)
+        copies, rows, messages = of.copies, of.rows, of.rows.names("message")
+        at = copies.publications[copies.first]
+        message = rows.message[at]
+        deadline_us = _deadlines_us(rows, copies)
+        ends_us = np.full(len(messages), NEVER)
         ends_us[message] = deadline_us
-        got = ~copies.own & (copies.delivered_us != NEVER)
+        got = ~copies.own & (copies.delivered >= 0)
         got[got] = copies.delivered_us[got] < ends_us[copies.message[got]]
-        at = publications.row[first]
         mode = pc.fill_null(rows.attribute("mode", at), _UNKNOWN)
         columns = {
-            "message": rows.messages.take(pa.array(message)),
-            "source": rows.nodes.take(pa.array(publications.author[first])),
-            "published_us": publications.t_us[first],
+            "message": messages.take(pa.array(message)),
+            "source": rows.texts("node", at),
+            "published_us": rows.t_us[at],
             "deadline_us": deadline_us,
-            "delivered": np.bincount(copies.message[got], minlength=len(rows.messages))[message],
+            "delivered": np.bincount(copies.message[got], minlength=len(messages))[message],
             "mode": mode,
             "priority": _whole(rows.attribute("priority", at)),
             "listed": rows.attribute("recipients", at),
@@ -67,6 +69,14 @@ class Delivered:
         """Return the messages of this part and another, which have none in common."""
         lives = pa.concat_tables([self.lives, other.lives])
         return Delivered(lives, self.ages.merge(other.ages), self.presence.merge(other.presence))
+
+
+def _deadlines_us(rows: Log, copies: Copies) -> Ints:
+    """Return the last deadline of each message."""
+    seconds = numbers(rows.attribute("deadline", copies.publications))
+    ends = np.isfinite(seconds)
+    found = np.where(ends, microseconds(np.where(ends, seconds, 0.0)), ENDLESS)
+    return np.maximum.reduceat(found, copies.first) if len(found) else found
 
 
 def _whole(texts: pa.Array) -> pa.Array:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.records.copies import Copies
 from carrypost.emu.traces.formats.words import numbers
-from carrypost.lab.metrics.copies import NEVER, Copies
 from carrypost.lab.metrics.distribution import Columns
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.model.times import MICROSECONDS
@@ -19,17 +19,17 @@ _ENTRIES_MAX = 1 << 53
 
 def barriers_part(of: Slice) -> Tally:
     """Publications counted by the entries of their barriers; one without an order has none."""
-    entries = numbers(of.rows.texts("detail", of.copies.publications.row))
+    entries = numbers(of.rows.texts("detail", of.copies.publications))
     whole = entries[np.isfinite(entries) & (np.abs(entries) < _ENTRIES_MAX)].astype(np.int64)
     return Tally.of({"entries": whole, "messages": np.ones(len(whole), np.int64)}, ["entries"], messages="sum")
 
 
 def hops_part(of: Slice) -> Tally:
     """Receptions and their hops, by node; those of which hops are not known are left out."""
-    copies, nodes = of.copies, of.rows.nodes
-    known = np.flatnonzero((copies.received_us != NEVER) & (copies.hops > 0))
+    copies, nodes = of.copies, of.rows.names("node")
+    known = np.flatnonzero(copies.hops > 0)
     node, hops = copies.node[known], copies.hops[known]
-    most = np.zeros(len(nodes), np.int32)
+    most = np.zeros(len(nodes), np.int64)
     np.maximum.at(most, node, hops)
     received, total = np.bincount(node, minlength=len(nodes)), np.bincount(node, hops, len(nodes)).astype(np.int64)
     direct = np.bincount(node[hops == 1], minlength=len(nodes))
@@ -53,7 +53,7 @@ def hops(part: Tally) -> Columns:
 def hop_counts_part(of: Slice) -> Tally:
     """Receptions by their hops; those of which hops are not known are left out."""
     copies = of.copies
-    hops, counts = np.unique(copies.hops[(copies.received_us != NEVER) & (copies.hops > 0)], return_counts=True)
+    hops, counts = np.unique(copies.hops[copies.hops > 0], return_counts=True)
     return Tally.of({"hops": hops, "copies": counts}, ["hops"], copies="sum")
 
 
@@ -96,13 +96,13 @@ class Spread:
         known = np.flatnonzero(_came(copies))
         if not len(known):
             return cls(None, 0, np.zeros(0, np.int64))
-        counts = np.bincount(copies.message[known], minlength=len(rows.messages))
-        first_us = np.zeros(len(rows.messages), np.int64)
-        publications = copies.publications
-        first_us[publications.message[publications.first]] = publications.t_us[publications.first]
+        messages, first = rows.names("message"), copies.publications[copies.first]
+        counts = np.bincount(copies.message[known], minlength=len(messages))
+        first_us = np.zeros(len(messages), np.int64)
+        first_us[rows.message[first]] = rows.t_us[first]
         most = np.flatnonzero(counts == counts.max())
-        first = most[first_us[most] == first_us[most].min()]
-        name, message = min((rows.messages[int(code)].as_py(), int(code)) for code in first)
+        most = most[first_us[most] == first_us[most].min()]
+        name, message = min((messages[code].as_py(), code) for code in most.tolist())
         mine = known[copies.message[known] == message]
         mine = mine[np.argsort(copies.received_us[mine], kind="stable")]
         return cls(name, int(first_us[message]), copies.received_us[mine] - copies.published_us[mine])
@@ -124,5 +124,5 @@ def spread(part: Spread) -> Columns:
 
 def _came(copies: Copies) -> Flags:
     """Return flags of copies that came from elsewhere, and are of a known publication."""
-    found: Flags = ~copies.own & copies.published & (copies.received_us != NEVER)
+    found: Flags = ~copies.own & copies.published & (copies.received >= 0)
     return found

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from carrypost.emu.records.log import MISSING, Log
 from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics.distribution import Columns, Counts, milliseconds
 from carrypost.lab.metrics.parts import Slice, window_us
-from carrypost.lab.metrics.rows import MISSING, Rows
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import REDELIVERED, Kind
 
@@ -85,13 +85,15 @@ class Latencies:
         return made[:, 0], made[:, 1]
 
 
-def _given(rows: Rows, published: np.ndarray) -> pa.Table:
+def _given(rows: Log, published: np.ndarray) -> pa.Table:
     """Return the results of these publications that consumers were given, once for each."""
     at = rows.of(Kind.DELIVER)
     at = at[~rows.is_detail(at, REDELIVERED) & np.isin(rows.message[at], rows.message[published])]
-    _, first = np.unique(rows.message[at].astype(np.int64) * (len(rows.nodes) + 1) + rows.node[at], return_index=True)
+    _, first = np.unique(
+        rows.message[at].astype(np.int64) * (len(rows.names("node")) + 1) + rows.node[at], return_index=True
+    )
     at = at[np.sort(first)]
-    place = np.full(len(rows.messages) + 1, MISSING, np.int64)
+    place = np.full(len(rows.names("message")) + 1, MISSING, np.int64)
     place[rows.message[published]] = np.arange(len(published))
     of = pa.array(place[rows.message[at]])
     last = [_last(*each) for each in zip(

@@ -14,27 +14,40 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Ints
+from carrypost.emu.arrays import Flags, Ints
+from carrypost.emu.records.copies import Copies
+from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError
-from carrypost.lab.metrics.copies import Copies
 from carrypost.lab.metrics.distribution import Columns
-from carrypost.lab.metrics.rows import Rows
 from carrypost.lab.schemas import Table
+from carrypost.model.address import BETWEEN_OVERLAYS
 from carrypost.model.times import MICROSECONDS
+from carrypost.record import Kind
 
 
 class Slice:
     """Rows of a run, and values that several parts need, made once. All rows about a message are in one slice."""
 
-    def __init__(self, rows: Rows, *, window_s: float) -> None:
+    def __init__(self, rows: Log, *, window_s: float) -> None:
         self.rows = rows
         self.window_s = window_s
 
     @cached_property
     def copies(self) -> Copies:
-        """The copies of messages."""
-        return Copies.of(self.rows)
+        """The copies of messages that programs published."""
+        return Copies.of(self.rows, _between_overlays(self.rows))
+
+
+def _between_overlays(rows: Log) -> Ints:
+    """Return messages that no program published: those between overlays; and events, which come as results."""
+    at = rows.of(Kind.PUBLISH)
+    destination = rows.attribute("destination", at)
+    found: Flags = rows.attribute("event", at).is_valid().to_numpy(zero_copy_only=False).copy()
+    for prefix in BETWEEN_OVERLAYS:
+        found |= pc.fill_null(pc.starts_with(destination, prefix), False).to_numpy(zero_copy_only=False)
+    return np.unique(rows.message[at[found]]).astype(np.int64)
 
 
 class Part(Protocol):

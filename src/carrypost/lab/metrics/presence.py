@@ -13,11 +13,11 @@ from carrypost.emu.arrays import Ints
 from carrypost.emu.engine.overlays import TOPOLOGY
 from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
 from carrypost.emu.engine.samples import REGISTRIES as ORDERED
+from carrypost.emu.records.log import Log, microseconds
 from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics import statistics
 from carrypost.lab.metrics.distribution import Columns, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
-from carrypost.lab.metrics.rows import Rows, microseconds
 from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
@@ -84,7 +84,7 @@ def _later(one: int | None, other: int | None) -> int | None:
     return max((each for each in (one, other) if each is not None), default=None)
 
 
-def _duration_us(rows: Rows) -> int | None:
+def _duration_us(rows: Log) -> int | None:
     """Return the length of the scenario, if a row has it."""
     found = None
     for text in rows.attribute("defaults", rows.of(Kind.RUN)).to_pylist():
@@ -95,7 +95,7 @@ def _duration_us(rows: Rows) -> int | None:
     return found
 
 
-def _meetings(rows: Rows) -> Meetings:
+def _meetings(rows: Log) -> Meetings:
     """Return the contacts."""
     at = rows.of(Kind.CONTACT)
     ends = numbers(rows.attribute("end", at))
@@ -141,7 +141,7 @@ def registry_sizes(part: Tally) -> Columns:
     return {**columns, "mean": ratio(columns["total"].to_numpy(), columns["samples"].to_numpy())}
 
 
-def _samples(of: Slice) -> tuple[Rows, Ints, pa.Array, pa.Array]:
+def _samples(of: Slice) -> tuple[Log, Ints, pa.Array, pa.Array]:
     """Return the rows that are samples of registries, their sizes, and whether the node was about to leave."""
     rows = of.rows
     at = rows.of(Kind.REGISTRY)
@@ -167,7 +167,7 @@ def timeline_part(of: Slice) -> Tally:
     rows, width_us = of.rows, window_us(of.window_s)
     size = rows.whole("size")
     sized = size.is_valid().to_numpy(zero_copy_only=False)
-    window, kinds = rows.t_us // width_us, max(1, len(rows.kinds))
+    window, kinds = rows.t_us // width_us, len(rows.kinds)
     keys = window * kinds + rows.kind
     sizes = size.fill_null(0).to_numpy(zero_copy_only=False)
     ones = np.ones(len(keys), np.int64)
@@ -178,7 +178,7 @@ def timeline_part(of: Slice) -> Tally:
     number, kind = np.divmod(found, kinds)
     columns = {
         "t_us": number * width_us,
-        "kind": rows.kinds.take(pa.array(kind)),
+        "kind": pa.array(rows.kinds).take(pa.array(kind)),
         "count": count,
         "size": pa.array(total, mask=with_size == 0),
     }

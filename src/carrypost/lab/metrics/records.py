@@ -21,12 +21,14 @@ import pyarrow.parquet as pq
 
 from carrypost.files import refusing
 from carrypost.lab import folders
-from carrypost.lab.metrics.rows import COLUMNS, TEXTS
 from carrypost.lab.schemas import RECORDS
 from carrypost.model.times import MICROSECONDS
 
 REAL = "node"
 """Prefix of the runs of real nodes, before a stroke."""
+COLUMNS = ("t", "kind", "node", "peer", "message", "hops", "size", "detail", "attrs")
+"""Columns of a record that families need."""
+TEXTS = ("kind", "node", "peer", "message", "detail")
 _LINES = ("*.jsonl", "*.ndjson")
 
 

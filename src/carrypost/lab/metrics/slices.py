@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.emu.records.copies import TOLD
+from carrypost.emu.records.log import MISSING, encoded, microseconds
 from carrypost.lab.folders import errors_naming
 from carrypost.lab.metrics import families_of, kept, parts
-from carrypost.lab.metrics.copies import TOLD
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.plugins import Plugin, families_with
-from carrypost.lab.metrics.records import RowGroup, RunFiles
-from carrypost.lab.metrics.rows import MISSING, TEXTS, encoded, microseconds
+from carrypost.lab.metrics.records import TEXTS, RowGroup, RunFiles
 from carrypost.record import Kind
 
 SLICE_ROWS = 5_000_000
@@ -152,8 +152,8 @@ class _Messages:
 
 def _message_rows(table: pa.Table) -> tuple[Flags, Flags, Codes, pa.Array]:
     """Return the rows about messages, those of them that are publications, and the message of each."""
-    kind, kinds = encoded(table["kind"])
-    code, names = encoded(table["message"])
+    (kind,), kinds = encoded(table["kind"])
+    (code,), names = encoded(table["message"])
     wanted = np.array([name in TOLD for name in kinds.to_pylist()] or [False], np.bool_)
     publish = np.array([name == Kind.PUBLISH for name in kinds.to_pylist()] or [False], np.bool_)
     mentions: Flags = wanted[kind] & (code != MISSING)
@@ -228,7 +228,7 @@ def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
 def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
     """Return rows with numbers in place of texts, new ones for those that have none yet."""
     for name, known in numbers.items():
-        codes, names = encoded(table[name])
+        (codes,), names = encoded(table[name])
         mine = [known.setdefault(text, len(known)) for text in names.to_pylist()]
         place = table.column_names.index(name)
         table = table.set_column(place, name, pa.array(np.array([*mine, MISSING], np.int32)[codes]))
