@@ -37,9 +37,7 @@ from carrypost.overlay.entries import (
     DIGEST_BYTES,
     HOPS_MAX,
     Entry,
-    first_version,
     is_later,
-    next_version,
     pack,
     pack_stamps,
     unpack,
@@ -251,8 +249,6 @@ class Topology:
         self.routes = Routes(context.prefix, self.table, self.brokers, vicinity)
         self.neighbours: dict[NodeId, int] = {}
         """BNT: the neighbours, and the hops to each."""
-        self._changed: dict[bytes, set[NodeId]] = {}
-        """Entries for neighbours, and the brokers that sent each and need not get it."""
         self._differing: dict[NodeId, int] = {}
         """Number of messages in a row whose digest was another one, by neighbour."""
         self._answered: dict[NodeId, int] = {}
@@ -263,7 +259,6 @@ class Topology:
         """Brokers that were in reach in the first period."""
         self._waiting: dict[NodeId, BrokerInfo] = {}
         """Brokers that announced themselves and found no room: the latest, as many as there may be of the others."""
-        self._version = 0
         self._learning_us = 0
         """End of the first period."""
         self._drafts: list[Draft] = []
@@ -291,7 +286,7 @@ class Topology:
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce this node and to look for others, if it is a broker."""
         if self._settings.broker:
-            self._version = first_version(incarnation)
+            self.table.start(incarnation)
             self.rosters.table.start(incarnation)
             self._announce_us, self.look_us = now, now + _FIRST_US
             self._learning_us = now + self._update_us
@@ -327,10 +322,8 @@ class Topology:
         return [each.node for each in gone]
 
     def _forget(self, prefix: bytes, node: NodeId) -> None:
-        if self.table.get(prefix) is not None:
-            self.table.remove(prefix)
+        self.table.remove(prefix)
         self.rosters.table.remove(prefix)
-        self._changed.pop(prefix, None)
         self._differing.pop(node, None)
         self._answered.pop(node, None)
         self.neighbours.pop(node, None)
@@ -441,9 +434,7 @@ class Topology:
         links, own = tuple(sorted(hops.items())), self.table.get(self.prefix)
         load = self._load.percent
         if again or own is None or own.neighbours != links or abs(own.load - load) >= _CHANGE_PERCENT:
-            self._version = next_version(self._version)
-            self.table.put(Entry(self.prefix, self._version, load, links), self.brokers)
-            self._changed[self.prefix] = set()
+            self.table.write(lambda version: Entry(self.prefix, version, load, links), self.brokers)
 
     def _drop_absent(self, reach: Iterable[NodeId]) -> list[NodeId]:
         known = {self.prefix, *map(node_prefix, reach)}
@@ -453,7 +444,6 @@ class Topology:
         # entry, and all paths over it, out of every table.
         for prefix in sorted(absent & self._absent):
             self.table.remove(prefix)
-            self._changed.pop(prefix, None)
         self._absent = absent
         return gone
 
@@ -485,18 +475,16 @@ class Topology:
         `only_news`: send nothing to neighbours that have all of them.
         """
         self._propagate_us = NEVER
-        changed = [entry for prefix in self._changed if (entry := self.table.get(prefix)) is not None]
         for node in self._informed():
             prefix = node_prefix(node)
             fresh = [
-                entry for entry in changed
-                if node not in self._changed[entry.prefix]
+                entry for entry in self.table.changed_for({node})
                 # The author of an entry sends it to all brokers that it lists.
-                and (entry.prefix == self.prefix or prefix not in dict(entry.neighbours))
+                if entry.prefix == self.prefix or prefix not in dict(entry.neighbours)
             ]  # fmt: skip
             if fresh or not only_news:
                 self._send(node, fresh, asking=asking)
-        self._changed = {}
+        self.table.mark_sent()
 
     def serve(self, channels: Mapping[str, Served], now: int) -> None:
         """Write this broker's roster; if its contents changed, inform others at once."""
@@ -565,17 +553,14 @@ class Topology:
             self._outputs.refuse("topology", author)
         elif asked is not None:
             self._answered[author] = now + _ANSWER_US
-            later = [
-                each for each in self.table
-                if each.prefix not in asked or is_later(each.version, asked[each.prefix])
-            ]  # fmt: skip
+            later = self.table.later(asked)
             lacking = [] if asked_rosters is None else self.rosters.table.later(asked_rosters)
             if later or lacking:
                 self._send(author, later or None, lacking)
             elif self._lacks(asked):
                 self._send(author, (), asking=True)
         else:
-            self._compare(item, author, quiet=not entries and not sent_rosters and not self._changed)
+            self._compare(item, author, quiet=not (entries or sent_rosters or self.table.changed_for(())))
         return bool(new)
 
     def _lacks(self, stamps: Mapping[bytes, int]) -> bool:
@@ -586,27 +571,15 @@ class Topology:
         )
 
     def _enter(self, entry: Entry, author: NodeId) -> bool:
+        """Process an entry that a broker sent, its own or another's; return True if it is news."""
         if entry.prefix == self.prefix:
-            own = self.table.get(self.prefix)
-            forged = own is not None and entry.version == own.version and entry != own
-            if forged or is_later(entry.version, self._version):
-                # An entry of an earlier life, or a lie. Outbidding it works in both cases, without
-                # knowing which it is.
-                self._version = entry.version
-                self._write(again=True)
-                return True
-            return False
-        if self.table.put(entry, self.brokers):
-            self._changed[entry.prefix] = {author}
+            if not self.table.outbid(entry):
+                return False
+            self._write(again=True)
             return True
-        known = self.table.get(entry.prefix)
-        if known is None:
-            self._outputs.refuse("brokers", author)
-        elif known.version == entry.version and entry.prefix in self._changed:
-            self._changed[entry.prefix].add(author)
-        elif known.version != entry.version:
-            self._outputs.refuse("overlay-old", author)
-        return False
+        if refusal := self.table.enter(entry, author, self.brokers):
+            self._outputs.refuse(refusal, author)
+        return refusal is None
 
     def _compare(self, item: items.Topology, author: NodeId, *, quiet: bool) -> None:
         """Ask a neighbour with another digest for what is lacking here, if that does not come by itself."""
