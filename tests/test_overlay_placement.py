@@ -20,8 +20,8 @@ RAIN = random.Random(1).randbytes(4_000)
 @pytest.mark.parametrize(
     ("ratio", "most", "placed", "share"),
     [
-        (None, 0.5, True, 1), (0.1, 0.5, False, 0.1), (0.1, 0.05, False, 1), (0.1, None, True, 1), (0.7, 0.5, True, 1),
-        (0.9, 0.5, False, 1), (0.9, 0.5, True, 1.01),
+        (None, 0.5, True, 1), (0.1, 0.5, False, 0.1), (0.1, 0.05, False, 1), (0.1, None, True, 1),
+        (0.7, 0.5, True, 0.7), (0.7, 0.5, False, 1), (0.9, 0.5, False, 1), (0.9, 0.5, True, 1.01),
     ],
 )  # fmt: skip
 def test_hops_after_a_seat_count_by_the_bytes_that_travel_them(
@@ -114,6 +114,23 @@ def test_a_seat_of_several_producers_moves_to_where_their_paths_meet() -> None:
         assert world.moves()[2:] == [("B", "downstream")]
         assert world.covered("p") == list(range(1, 46))
         assert world.covered("q") == list(range(1, 31))
+
+
+def test_a_seat_that_moved_towards_most_producers_stays_while_its_ratio_is_not_known_again_or_varies() -> None:
+    world = Placing("pqrsty")
+    with world.net as net:
+        world.add("ABCD", vicinity_hops=1)
+        world.begin("AB BC CD pA qA rA sA tD yD")  # In full hops, paths through D are the shortest ones.
+        results = world.subscribe()
+        world.feed("pqrst", 15)
+        assert world.moves() == [("A", "upstream")]
+        net.host("y").overlay.change(results, Modulator.named("synthetic", ratio=0.5), round(net.now * 1e6))
+        world.feed("pqrst", 15)
+        assert world.moves() == [("A", "upstream")]
+        net.host("y").overlay.change(results, ALL, round(net.now * 1e6))
+        world.feed("pqrst", 15)
+        assert world.moves() == [("A", "upstream"), ("D", "downstream")]
+        assert [world.covered(each) for each in "pqrst"] == [list(range(1, 46))] * 5
 
 
 @pytest.mark.parametrize(

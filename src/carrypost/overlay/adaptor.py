@@ -48,7 +48,7 @@ class NearestBroker(NamedTuple):
     """The other brokers, and the hops from the consumer to each; the nearest first."""
     now_us: int
     placed: bool = False
-    """True if the seat moved here upstream or downstream (`overlay.placement`)."""
+    """True if the seat moved here upstream (`overlay.placement`)."""
 
 
 class LoadChanged(NamedTuple):

@@ -329,11 +329,10 @@ class Homes:
     def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> None:
         """Inform the home of a consumer of brokers that are as near, or nearer."""
         unreachable = home not in distances or distances[home].unreachable
-        placed = client.reason in {events.UPSTREAM, events.DOWNSTREAM}
         found = [] if unreachable else client.monitor.look_for_consumer(home, distances, now)
         if found and home != self._node:
             brokers = tuple((node, min(hops, HOPS_MAX)) for node, hops in found)
-            self._outbox.add(home, Report(*client.key[1:], brokers, placed))
+            self._outbox.add(home, Report(*client.key[1:], brokers, client.reason == events.UPSTREAM))
 
     def _move(self, client: _Client, broker: NodeId | None, now: int, reason: str) -> None:
         """Let a client ask another broker, and leave the one that it asked before."""

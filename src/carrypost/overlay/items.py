@@ -177,7 +177,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="R", gc=False):
     brokers: Annotated[tuple[tuple[_Name, _Hops], ...], msgspec.Meta(min_length=1, max_length=REPORTED_MAX)]
     """The brokers, and the hops from the consumer to each; the nearest first."""
     placed: bool = False
-    """True if the seat moved to that home upstream or downstream."""
+    """True if the seat moved to that home upstream."""
 
 
 class Moving(msgspec.Struct, frozen=True, array_like=True, tag="m", gc=False):

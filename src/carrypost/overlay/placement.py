@@ -177,14 +177,15 @@ def mean_hops(distances: Mapping[bytes, int], producers: Mapping[bytes, int]) ->
 def share_of(ratio: float | None, most: float | None, *, placed: bool) -> float:
     """Return the weight of hops after a seat that sends `ratio` bytes for each byte that it gets, if that is known.
 
-    It is the ratio up to `most`; else 1, unless a seat that moved upstream (`placed`) has to come back.
+    It is the ratio up to `most`; else 1. For a seat that moved upstream (`placed`) it is the ratio up to the mean of
+    `most` and 1; a higher one lets it come back.
     """
     if ratio is None or most is None:
         return 1.0
-    if ratio <= most:
+    # Two limits, so that a seat whose ratio varies around one of them does not move to and fro.
+    if ratio <= ((1 + most) / 2 if placed else most):
         return ratio
-    # Far from `most`, so that a seat whose ratio varies around one of them does not move to and fro.
-    return _RETURNING if placed and ratio > (1 + most) / 2 else 1.0
+    return _RETURNING if placed else 1.0
 
 
 class HomeBrokerAdaptor:
@@ -262,6 +263,9 @@ class HomeBrokerAdaptor:
     def _place(self, seat: Seat, now: int) -> None:
         """Move a seat to the best of the brokers that its consumer reported, or of all if it shortens events."""
         report, name = self._report(seat, now), name_of(seat.client)
+        # By full hops, a seat of several producers would go back at once, and upstream again later.
+        if report is not None and report.placed and seat.flow.ratio is None:
+            return
         brokers = dict.fromkeys(node for node, _ in (() if report is None else report.brokers))
         if self._share(seat, now) != 1:
             brokers |= dict.fromkeys(each.node for each in self._topology.brokers)
