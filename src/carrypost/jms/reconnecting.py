@@ -1,7 +1,7 @@
 """A provider that outlives its node: it attaches again when the node is back, and restores what its programs had open.
 
 Calls that were not begun wait for the node. Calls that the node was to answer when it ended raise, unless they can be
-made again without harm. `jms.ledger` has everything that is open, and translates the numbers of the node.
+made again without harm. `jms.open_objects` has everything that is open, and translates the numbers of the node.
 """
 # What must hold. Messages that the old node handed over are void. The programs drop them
 # (`Program.interrupted`) before anything new can come, and the new node hands them over again.
@@ -24,7 +24,7 @@ import msgspec
 
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, NoNodeError
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
-from carrypost.jms.ledger import Ledger, Opened, OpenedConnection, OpenedConsumer, OpenedSession
+from carrypost.jms.open_objects import Opened, OpenedConnection, OpenedConsumer, OpenedSession, OpenObjects
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider, is_lost
 from carrypost.jms.values import CALLS, Call, RemoteProvider
 from carrypost.model.descriptor import Descriptor
@@ -71,7 +71,7 @@ class ReconnectingProvider(RemoteProvider):
         """The last provider: in use, being restored, or lost."""
         self._ended = ""
         """Reason why there is no way back."""
-        self._ledger = Ledger()
+        self._open = OpenObjects()
         self._waiting: dict[asyncio.Future[Any], tuple[Perform, Performed]] = {}
         """Units of work that wait for the node, by their future `sent`."""
         self._changed: asyncio.Future[None] | None = None
@@ -91,7 +91,7 @@ class ReconnectingProvider(RemoteProvider):
     @property
     def is_over(self) -> bool:
         """True if there is no way back to the node, or the node is gone and no program waits for it."""
-        unnoticed = self._inner is not None and self._inner.is_over and not self._ledger.connections
+        unnoticed = self._inner is not None and self._inner.is_over and not self._open.connections
         return unnoticed or bool(self._ended)
 
     def check_present(self) -> None:
@@ -124,7 +124,7 @@ class ReconnectingProvider(RemoteProvider):
         while True:
             inner = await self._present(call, args)
             try:
-                value = await getattr(inner, call.name)(*self._ledger.real_args(call, args))
+                value = await getattr(inner, call.name)(*self._open.real_args(call, args))
             except JMSException as error:
                 if not is_lost(error):
                     raise
@@ -142,7 +142,7 @@ class ReconnectingProvider(RemoteProvider):
             self._check()
             if self._inner is not None:
                 return self._inner
-            self._ledger.real_args(call, args)
+            self._open.real_args(call, args)
             await self._news()
 
     def _check(self) -> None:
@@ -168,22 +168,22 @@ class ReconnectingProvider(RemoteProvider):
             made = OpenedConnection(client, program)
             made.real = await inner.connect(client, _Seat(self, inner, made))
             if self._inner is inner:
-                return self._ledger.add(made)
+                return self._open.add(made)
 
     async def open_session(self, connection: int) -> int:
         """Return one more session."""
         real = int(await self.ask(CALLS["open_session"], connection))
-        return self._ledger.add(OpenedSession(self._ledger.connection(connection), real))
+        return self._open.add(OpenedSession(self._open.connection(connection), real))
 
     async def consume(self, session: int, asked: Subscribe | Receive) -> int:
         """Open a consumer."""
         real = int(await self.ask(CALLS["consume"], session, asked))
-        return self._ledger.add(OpenedConsumer(self._ledger.session(session), asked, real))
+        return self._open.add(OpenedConsumer(self._open.session(session), asked, real))
 
     async def modulate(self, consumer: int, modulator: bytes) -> None:
         """Give a consumer of a channel another modulator."""
         await self.ask(CALLS["modulate"], consumer, modulator)
-        found = self._ledger.consumers.get(consumer)
+        found = self._open.consumers.get(consumer)
         if found is not None and isinstance(found.asked, Subscribe):
             found.asked = msgspec.structs.replace(found.asked, modulator=modulator)
 
@@ -191,32 +191,32 @@ class ReconnectingProvider(RemoteProvider):
         """Manage a queue; a temporary one is declared again with its connection."""
         destination = str(await self.ask(CALLS["declare"], asked))
         if asked.connection:
-            self._ledger.connection(asked.connection).temporaries[destination] = asked
+            self._open.connection(asked.connection).temporaries[destination] = asked
         return destination
 
     async def end_queue(self, destination: str) -> None:
         """End a queue."""
         await self.ask(CALLS["end_queue"], destination)
-        for connection in self._ledger.connections.values():
+        for connection in self._open.connections.values():
             connection.temporaries.pop(destination, None)
 
     async def disconnect(self, connection: int, unread: Collection[int]) -> None:
         """Close a connection with its sessions."""
-        await self._close(CALLS["disconnect"], self._ledger.connections.get(connection), unread)
+        await self._close(CALLS["disconnect"], self._open.connections.get(connection), unread)
 
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session."""
-        await self._close(CALLS["close_session"], self._ledger.sessions.get(session), unread)
+        await self._close(CALLS["close_session"], self._open.sessions.get(session), unread)
 
     async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
         """Close a consumer."""
-        await self._close(CALLS["close_consumer"], self._ledger.consumers.get(consumer), unread)
+        await self._close(CALLS["close_consumer"], self._open.consumers.get(consumer), unread)
 
     async def _close(self, call: Call, closed: Opened | None, unread: Collection[int]) -> None:
         """Forget an object with everything in it, and close it on the node, unless the node is gone."""
         if closed is None:
             return
-        inner, args = self._inner, self._ledger.real_args(call, (closed.number, unread))
+        inner, args = self._inner, self._open.real_args(call, (closed.number, unread))
         self._forget(closed)
         if inner is not None:
             try:
@@ -227,9 +227,9 @@ class ReconnectingProvider(RemoteProvider):
 
     def _forget(self, closed: Opened) -> None:
         """Forget an object, and fail everything in it that waits for the node."""
-        self._ledger.remove(closed)
+        self._open.remove(closed)
         for sent, (asked, performed) in list(self._waiting.items()):
-            if asked.session not in self._ledger.sessions:
+            if asked.session not in self._open.sessions:
                 del self._waiting[sent]
                 _fail(performed, IllegalStateException("the context was closed while it waited for the node"))
         self._wake()
@@ -238,19 +238,19 @@ class ReconnectingProvider(RemoteProvider):
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """Grant a consumer this much more credit; one that waits for its node gets all of it anew."""
-        found = self._ledger.consumers.get(consumer)
+        found = self._open.consumers.get(consumer)
         if found is not None and self._inner is not None:
             self._inner.credit(found.real, messages, nbytes)
 
     def go_on(self, session: int) -> None:
         """Let a session receive more."""
-        found = self._ledger.sessions.get(session)
+        found = self._open.sessions.get(session)
         if found is not None and self._inner is not None:
             self._inner.go_on(found.real)
 
     async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
         """Let come again what a session has not acknowledged; void messages do so in any case."""
-        if numbers is not None and all(number <= self._ledger.through for number in numbers):
+        if numbers is not None and all(number <= self._open.through for number in numbers):
             return 0
         return await self._return(CALLS["recover"], session, unread, numbers)
 
@@ -260,17 +260,17 @@ class ReconnectingProvider(RemoteProvider):
 
     async def _return(self, call: Call, *args: object) -> int:
         """Let messages come again; if the node ends meanwhile, they do."""
-        inner, through = await self._present(call, args), self._ledger.through
+        inner, through = await self._present(call, args), self._open.through
         try:
-            return int(await getattr(inner, call.name)(*self._ledger.real_args(call, args))) + through
+            return int(await getattr(inner, call.name)(*self._open.real_args(call, args))) + through
         except JMSException as error:
             if not is_lost(error) or self._ended:
                 raise
-            return self._ledger.highest
+            return self._open.highest
 
     async def retry(self, session: int, number: int) -> int:
         """Count a message once more; returns 0 for a void one, which the session does not have any more."""
-        return 0 if number <= self._ledger.through else int(await self.ask(CALLS["retry"], session, number))
+        return 0 if number <= self._open.through else int(await self.ask(CALLS["retry"], session, number))
 
     # --- units of work -------------------------------------------------------------------------------------
 
@@ -283,8 +283,8 @@ class ReconnectingProvider(RemoteProvider):
         """Begin a unit of work, or let it wait for the node."""
         self._check()
         if self._inner is not None:
-            return self._inner.perform(self._ledger.real_unit(asked))
-        self._ledger.real_unit(asked)
+            return self._inner.perform(self._open.real_unit(asked))
+        self._open.real_unit(asked)
         loop = asyncio.get_running_loop()
         performed = Performed(loop.create_future(), loop.create_future())
         self._waiting[performed.sent] = asked, performed
@@ -301,7 +301,7 @@ class ReconnectingProvider(RemoteProvider):
         waiting, self._waiting = list(self._waiting.values()), {}
         for asked, outer in waiting:
             try:
-                performed = inner.perform(self._ledger.real_unit(asked))
+                performed = inner.perform(self._open.real_unit(asked))
             except JMSException as error:
                 _fail(outer, error)
             else:
@@ -310,21 +310,21 @@ class ReconnectingProvider(RemoteProvider):
 
     # --- the node goes, and returns ------------------------------------------------------------------------
 
-    def ledger_of(self, inner: Attachment) -> Ledger | None:
-        """Return the ledger for news of a node; None if that node is gone, and another one is there."""
-        return self._ledger if inner is self._latest else None
+    def open_objects_of(self, inner: Attachment) -> OpenObjects | None:
+        """Return the open objects for news of a node; None if that node is gone, and another one is there."""
+        return self._open if inner is self._latest else None
 
     def node_ended(self, inner: Attachment, reason: str) -> None:
         """Note that a node is gone, and begin to try to reach it again."""
         if inner is not self._inner or self._ended:
             return  # It is known, or the node was being restored.
         self._inner = None
-        self._ledger.interrupt()
+        self._open.interrupt()
         _log.warning("lost the connection to the node at %s (%s); trying to reach it again", self._place, reason)
         loop = asyncio.get_running_loop()
         self._returning = loop.create_task(self._return_to_node(reason), name="carrypost reconnect")
-        for connection in list(self._ledger.connections.values()):
-            connection.program.interrupted(reason, self._ledger.through)
+        for connection in list(self._open.connections.values()):
+            connection.program.interrupted(reason, self._open.through)
         self._wake()
 
     async def _return_to_node(self, reason: str) -> None:
@@ -374,9 +374,9 @@ class ReconnectingProvider(RemoteProvider):
             await inner.close()
             return False
         self._latest = inner
-        self._ledger.interrupt()
+        self._open.interrupt()
         try:
-            opened = list(self._ledger.connections.values())
+            opened = list(self._open.connections.values())
             restored = [made for each in opened for made in await self._restore(inner, each)]
             await self._close_forgotten(inner, restored)
         except JMSException:
@@ -385,7 +385,7 @@ class ReconnectingProvider(RemoteProvider):
         if inner.is_over:
             return False
         self._inner, self._back_s = inner, asyncio.get_running_loop().time()
-        for connection in list(self._ledger.connections.values()):
+        for connection in list(self._open.connections.values()):
             connection.program.resumed()
         self._begin_waiting(inner)
         self._wake()
@@ -396,26 +396,26 @@ class ReconnectingProvider(RemoteProvider):
 
         A connection that the node refuses, or of which it refuses something, is closed, and its program informed.
         """
-        ledger, what, restored = self._ledger, "the connection", list[Opened]()
+        opened, what, restored = self._open, "the connection", list[Opened]()
         try:
             connection.real = await inner.connect(connection.client, _Seat(self, inner, connection))
             restored.append(connection)
             for declared in list(connection.temporaries.values()):
                 what = f"the temporary queue {declared.name}"
                 await inner.declare(msgspec.structs.replace(declared, connection=connection.real))
-            for session in [each for each in ledger.sessions.values() if each.connection is connection]:
+            for session in [each for each in opened.sessions.values() if each.connection is connection]:
                 what = "a session"
                 session.real = await inner.open_session(connection.real)
                 restored.append(session)
-            for consumer in [each for each in ledger.consumers.values() if each.session.connection is connection]:
-                if ledger.has(consumer):
+            for consumer in [each for each in opened.consumers.values() if each.session.connection is connection]:
+                if opened.has(consumer):
                     what = consumer.shown
-                    ledger.reopened(consumer, await inner.consume(consumer.session.real, consumer.asked))
+                    opened.reopened(consumer, await inner.consume(consumer.session.real, consumer.asked))
                     restored.append(consumer)
         except JMSException as error:
             if inner.is_over or is_lost(error):
                 raise
-            if ledger.has(connection):
+            if opened.has(connection):
                 self._forget(connection)
                 connection.program.node_ended(
                     f"the node is back, and {what} could not be opened again: {error}. Create a new context"
@@ -424,7 +424,7 @@ class ReconnectingProvider(RemoteProvider):
 
     async def _close_forgotten(self, inner: Attachment, restored: list[Opened]) -> None:
         """Close on the node what was closed here while it was being restored."""
-        while forgotten := [each for each in restored if not self._ledger.has(each)]:
+        while forgotten := [each for each in restored if not self._open.has(each)]:
             restored = [each for each in restored if each not in forgotten]
             for each in forgotten:
                 try:
@@ -442,7 +442,7 @@ class ReconnectingProvider(RemoteProvider):
         """End everything, because there is no way back."""
         self._ended = reason
         _log.warning("%s", reason)
-        connections, self._ledger = list(self._ledger.connections.values()), Ledger()
+        connections, self._open = list(self._open.connections.values()), OpenObjects()
         waiting, self._waiting = list(self._waiting.values()), {}
         for _, performed in waiting:
             _fail(performed, IllegalStateException(reason, NODE_ENDED))
@@ -459,17 +459,17 @@ class _Seat(Program):
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Pass on a message."""
-        ledger = self._provider.ledger_of(self._inner)
-        if ledger is None or (consumer := ledger.consumer_at(handed.consumer)) is None:
+        opened = self._provider.open_objects_of(self._inner)
+        if opened is None or (consumer := opened.consumer_at(handed.consumer)) is None:
             return
-        number = ledger.message(handed.number)
+        number = opened.message(handed.number)
         if (consumer, number) != (handed.consumer, handed.number):
             handed = msgspec.structs.replace(handed, consumer=consumer, number=number)
         self._connection.program.deliver(handed, body)
 
     def _about_consumer(self, event: E, pass_on: Callable[[E], None]) -> None:
-        ledger = self._provider.ledger_of(self._inner)
-        if ledger is not None and (consumer := ledger.consumer_at(event.consumer)) is not None:
+        opened = self._provider.open_objects_of(self._inner)
+        if opened is not None and (consumer := opened.consumer_at(event.consumer)) is not None:
             pass_on(msgspec.structs.replace(event, consumer=consumer))
 
     def gave_up(self, event: GivenUp) -> None:

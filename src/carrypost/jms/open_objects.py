@@ -1,7 +1,7 @@
-"""The ledger of a program that outlives its node: what it has open there, under numbers that do not change.
+"""Objects that a program which outlives its node has open there, under numbers that do not change.
 
 A restarted node gives connections, sessions, consumers and messages other numbers, and may give a number to something
-else. So programs know all of them by numbers of the ledger, in which no number is used twice.
+else. So programs know all of them by numbers of this module, none of which is used twice.
 """
 # A message has the node's own number plus `through`, the highest number that any message had when
 # the last node was lost. So all messages of a node that is gone are at most `through`. They are
@@ -29,7 +29,7 @@ VOID = (
 
 @dataclass(slots=True, eq=False)
 class OpenedConnection:
-    """A connection of a program: its number in the ledger, and the `real` one on the node."""
+    """A connection of a program: the number by which the program knows it, and the `real` one on the node."""
 
     client: str
     program: Program
@@ -67,7 +67,7 @@ class OpenedConsumer:
 Opened = OpenedConnection | OpenedSession | OpenedConsumer
 
 
-class Ledger:
+class OpenObjects:
     """Everything that the programs of one provider have open."""
 
     def __init__(self) -> None:
