@@ -287,12 +287,6 @@ MISUSES: dict[str, Row] = {
         lambda c: c.create_consumer(Topic("sensors/+/t")), InvalidDestinationException, r"as in 'sensors\.\*\.t'"),
     "wildcard of others, sent to": (
         lambda c: c.create_producer().send(Topic("a.+"), "x"), InvalidDestinationException, "is not a valid wildcard"),
-    "chained sends": (
-        lambda c: made(lambda: c.create_producer().send(NEWS, "x").send(NEWS, "y")), State, "await the first send"),
-    "setter of a send": (
-        lambda c: made(lambda: c.create_producer().send(NEWS, "x").set_priority(5)), State, "await the first send"),  # type: ignore[attr-defined]
-    "state of a send that was not awaited": (
-        lambda c: made(lambda: c.create_producer().send(NEWS, "x").state), State, "first send before `state`"),  # type: ignore[attr-defined]
     "to a queue that is not there": (
         lambda c: c.create_producer().send(Queue("A@a"), "x"), InvalidDestinationException, "'A@a': declare it first"),
     "to an unknown name": (

@@ -22,7 +22,6 @@ from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.messages import Message
 from carrypost.jms.messages.properties import PropertyValue
 from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
-from carrypost.jms.pending_send import pending
 from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
@@ -165,7 +164,6 @@ class Context(ConsumerCreation):
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    @pending
     async def send(
         self,
         to: Destination | str,

@@ -16,7 +16,6 @@ from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import Message, headers
 from carrypost.jms.messages.properties import Properties, PropertyValue
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.pending_send import pending
 from carrypost.jms.send_options import send_options
 from carrypost.jms.sent import Sent
 from carrypost.model.recipient_lists import as_given
@@ -54,7 +53,6 @@ class Producer:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    @pending
     async def send(
         self,
         destination: Destination | str,
