@@ -80,13 +80,13 @@ async def test_a_closed_consumer_with_its_own_mode_returns_what_is_not_acknowled
 @scene("a")
 async def test_sessions_of_consumers_end_with_them_or_with_the_context(net: testing.Network) -> None:
     async with net.context("a") as ctx:
-        opened = len(ctx._sessions.all)  # noqa: SLF001 - nothing else shows them
+        opened = len(ctx._all)  # noqa: SLF001 - nothing else shows them
         for _ in range(3):
             async with ctx.create_consumer(ORDERS, acknowledge="individual"):
                 pass
         with pytest.raises(JMSException):
             await ctx.create_durable_consumer(ORDERS, "x", acknowledge="individual")  # There is no client id.
-        assert len(ctx._sessions.all) == opened  # noqa: SLF001
+        assert len(ctx._all) == opened  # noqa: SLF001
         left = await ctx.create_consumer(ORDERS, acknowledge="individual")
         await sent(ctx, "tea")
         await got(left)

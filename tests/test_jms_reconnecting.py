@@ -434,7 +434,7 @@ async def test_requests_wait_on(net: testing.Network) -> None:
         await away(net)
         await other.reply(question, "sunny")
         assert (await asking).get_body(str) == "sunny"
-        assert not await ctx._sessions.requestor._connection.opened.provider.open_requests()  # noqa: SLF001 - it is over
+        assert not await ctx._requestor._connection.opened.provider.open_requests()  # noqa: SLF001 - it is over
 
 
 @scene("a")
@@ -586,7 +586,7 @@ async def test_another_node_is_refused(net: testing.Network) -> None:
         inbox = await ctx.create_consumer("topic/news")
         net.kill("a")
         await asyncio.sleep(1)
-        lasting.answered = other._sessions.opened().units.provider.node_info  # noqa: SLF001 - of the other node
+        lasting.answered = other._opened().units.provider.node_info  # noqa: SLF001 - of the other node
         net.restart("a")
         with pytest.raises(IllegalStateException, match=r"another node, b, is now at a: .* was attached to a"):
             await inbox.receive()

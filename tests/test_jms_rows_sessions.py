@@ -575,7 +575,7 @@ async def test_a_session_that_answers_many_destinations_remembers_none_of_them(n
         found = [message async for message in far.messages(timeout=SOON_S)]
         assert [message.get_body(str) for message in found] == ["0", "10", "20", "30"]
         assert not any(message.property_exists("JMS_carrypost_OutOfOrder") for message in found)
-        kept = vars(both.here._sessions.opened()).values()  # noqa: SLF001 - what it keeps is seen nowhere else
+        kept = vars(both.here._opened()).values()  # noqa: SLF001 - what it keeps is seen nowhere else
         assert max(len(each) for each in kept if isinstance(each, Sized)) < 40
 
 

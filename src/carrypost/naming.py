@@ -157,7 +157,7 @@ class NamingContext:
         return destination_at(found.destination, found.ordering)
 
     async def _provider(self) -> Provider:
-        units = self._context._sessions.opened().units  # noqa: SLF001 - a part of the same API
+        units = self._context._opened().units  # noqa: SLF001 - a part of the same API
         await units.ready()
         return units.provider
 

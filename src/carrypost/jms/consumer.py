@@ -32,7 +32,7 @@ class MessageListener(Protocol):
 class SessionOwner(Protocol):
     """The part of a context that opened a session for one consumer."""
 
-    async def release(self, session: Session) -> None:
+    async def _release(self, session: Session) -> None:
         """Close the session of a consumer that is closed."""
 
 
@@ -189,7 +189,7 @@ class Consumer:
             if self._owner is None:
                 await self._session.leave(self._intake)
             else:
-                await self._owner.release(self._session)
+                await self._owner._release(self._session)  # noqa: SLF001 - a part of the same API
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._intake.waiting)} waiting"

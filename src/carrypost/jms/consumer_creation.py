@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from carrypost.jms.consumer import Consumer
-from carrypost.jms.consumer_options import ConsumerOptions
-from carrypost.jms.destinations import Destination, named
+from carrypost.jms.destinations import Destination
 from carrypost.jms.modes import Acknowledge
 from carrypost.jms.openable import Openable
 from carrypost.jms.topic_declaration import TopicDeclaration
@@ -48,11 +47,10 @@ class ConsumerCreation(TopicDeclaration):
         selects how its seat moves to another broker: "strict" loses nothing; "stateless", "lossy" and "light" give up
         the modulator's state, events, or both. Raises `IllegalStateException` if the overlay is off.
         """
-        wanted = ConsumerOptions(
-            destination=destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
+        return self._opening(
+            "create_consumer", destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
             modulator=modulator, relocation=relocation, acknowledge=acknowledge,
         )  # fmt: skip
-        return self._sessions.opening(wanted, "create_consumer")
 
     def create_durable_consumer(
         self,
@@ -72,12 +70,10 @@ class ConsumerCreation(TopicDeclaration):
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
         selector creates it anew; another modulator, for a channel, replaces its present one.
         """
-        wanted = ConsumerOptions(
-            destination=topic, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), durable=True, modulator=modulator, relocation=relocation,
-            acknowledge=acknowledge,
+        return self._opening(
+            "create_durable_consumer", topic, name, durable=True, selector=selector, no_local=no_local,
+            patterns=patterns, prefetch=prefetch, modulator=modulator, relocation=relocation, acknowledge=acknowledge,
         )  # fmt: skip
-        return self._sessions.opening(wanted, "create_durable_consumer")
 
     def create_shared_consumer(
         self,
@@ -92,12 +88,10 @@ class ConsumerCreation(TopicDeclaration):
         acknowledge: Acknowledge | None = None,
     ) -> Openable[Consumer]:
         """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
-        wanted = ConsumerOptions(
-            destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), shared=True, modulator=modulator, relocation=relocation,
-            acknowledge=acknowledge,
+        return self._opening(
+            "create_shared_consumer", topic, name, shared=True, selector=selector, patterns=patterns, prefetch=prefetch,
+            modulator=modulator, relocation=relocation, acknowledge=acknowledge,
         )  # fmt: skip
-        return self._sessions.opening(wanted, "create_shared_consumer")
 
     def create_shared_durable_consumer(
         self,
@@ -112,9 +106,7 @@ class ConsumerCreation(TopicDeclaration):
         acknowledge: Acknowledge | None = None,
     ) -> Openable[Consumer]:
         """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
-        wanted = ConsumerOptions(
-            destination=topic, selector=selector, patterns=patterns, prefetch=prefetch,
-            name=named(name, "the name of a subscription"), shared=True, durable=True, modulator=modulator,
-            relocation=relocation, acknowledge=acknowledge,
+        return self._opening(
+            "create_shared_durable_consumer", topic, name, shared=True, durable=True, selector=selector,
+            patterns=patterns, prefetch=prefetch, modulator=modulator, relocation=relocation, acknowledge=acknowledge,
         )  # fmt: skip
-        return self._sessions.opening(wanted, "create_shared_durable_consumer")

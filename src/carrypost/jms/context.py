@@ -6,25 +6,24 @@ opened by ``async with``, or by awaiting it, and closed at the end of that block
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from carrypost.errors import IllegalArgumentException
+from carrypost.errors import IllegalArgumentException, TransactionInProgressException
 from carrypost.jms import queue_declaration, requestor
-from carrypost.jms.connection import Connection
 from carrypost.jms.consumer_creation import ConsumerCreation
 from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
-from carrypost.jms.context_sessions import ContextSessions
-from carrypost.jms.destinations import Destination, Queue, as_queue, named, resolved
-from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.destinations import Destination, Queue, as_destination, as_queue, named, resolved
+from carrypost.jms.durations import Duration
+from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import Message
 from carrypost.jms.messages.properties import PropertyValue
-from carrypost.jms.modes import DeliveryMode, SessionMode, session_mode
+from carrypost.jms.modes import DeliveryMode, SessionMode
 from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
+from carrypost.jms.send_options import send_options
 
 if TYPE_CHECKING:
     from carrypost.jms.reports import ExceptionListener
@@ -39,55 +38,13 @@ L = TypeVar("L", bound=Callable[[Any], object])
 class Context(ConsumerCreation):
     """A connection and a session; made by `ConnectionFactory.create_context`, or by another context."""
 
-    def __init__(self, connection: Connection, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> None:
-        super().__init__(ContextSessions(connection, session_mode(mode)))
-        self._connection = connection
-
-    # --- opening and closing -------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        return await self._open()
-
-    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
-            self._sessions.cut_off()  # As by Ctrl-C: what listeners are doing is cancelled as well.
-        await self.close()
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self._open().__await__()
-
-    async def _open(self) -> Self:
-        await self._sessions.open()
-        return self
-
-    async def close(self) -> None:
-        """Close the context, and the connection if this was its last context. Idempotent.
-
-        Listeners finish the message that they have, however long that takes: `drain` has a timeout, and leaving the
-        ``async with`` block by cancellation, as Ctrl-C does, interrupts them. A pending `receive` returns None.
-        Unacknowledged messages are returned: durable subscriptions have them again, flagged. Sends that were begun are
-        finished.
-        """
-        await self._sessions.close()
-
-    async def drain(self, timeout: Duration | None = None) -> None:
-        """Close the context without leaving work undone; after `timeout`, in any case.
-
-        Nothing more is handed out. Listeners finish what they have, it is acknowledged, and all sends are durable. When
-        the time is over listeners are cancelled, and their messages come again.
-        """
-        await self._sessions.drain(None if timeout is None else seconds(timeout, "a timeout"))
-
-    def __repr__(self) -> str:
-        return f"<Context {self._sessions}>"
-
     # --- what it is ----------------------------------------------------------------------------------------
 
     @property
     def session_mode(self) -> SessionMode:
         """The acknowledgement mode."""
-        self._sessions.check_not_closed()
-        return self._sessions.mode
+        self._check_not_closed()
+        return self._mode
 
     @property
     def transacted(self) -> bool:
@@ -97,7 +54,7 @@ class Context(ConsumerCreation):
     @property
     def client_id(self) -> str | None:
         """The client id of its connection; None if it has none."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return self._connection.client_id or None
 
     async def set_client_id(self, client_id: str) -> None:
@@ -105,46 +62,42 @@ class Context(ConsumerCreation):
 
         Raises `InvalidClientIDException` if another connection of this node has it.
         """
-        await self._sessions.rename(named(client_id, "a client id"))
+        self._own = await self._connection.rename(named(client_id, "a client id"), self._opened())
 
     @property
     def node_id(self) -> NodeId:
         """The id of the node that it uses."""
-        return self._sessions.opened().units.provider.node_info.node
+        return self._opened().units.provider.node_info.node
 
     @property
     def given_up(self) -> int:
         """The number of messages that its listeners, including those of `listener`, failed with too often."""
-        return sum(session.inbox.given_up for session in self._sessions.all)
+        return sum(session.inbox.given_up for session in self._all)
 
     # --- contexts and delivery -----------------------------------------------------------------------------
 
     def create_context(self, mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE) -> Context:
         """Another context on the same connection, with a session of its own."""
-        self._sessions.use()
+        self._use()
         return Context(self._connection, mode)
 
     @property
     def auto_start(self) -> bool:
         """True if the first consumer starts the connection."""
-        self._sessions.check_not_closed()
-        return self._sessions.auto_start
+        self._check_not_closed()
+        return self._auto_start
 
     def set_auto_start(self, auto_start: bool) -> None:
         """Let the first consumer start the connection, which is the default, or only `start`."""
-        self._sessions.check_not_closed()
-        self._sessions.auto_start = auto_start
-
-    async def start(self) -> None:
-        """Start delivery to all contexts of the connection; wait until its listeners are ready, or raise why not."""
-        await self._sessions.start()
+        self._check_not_closed()
+        self._auto_start = auto_start
 
     async def stop(self) -> None:
         """Stop the delivery of messages to the contexts of this connection, until `start`.
 
         Returns when no listener is being called. Timeouts of `receive` go on, and so does all sending and carrying.
         """
-        self._sessions.opened()
+        self._opened()
         await self._connection.stop()
 
     def set_exception_listener(self, listener: ExceptionListener | None) -> None:
@@ -155,7 +108,7 @@ class Context(ConsumerCreation):
         lost (`ResourceAllocationException`: the first, the second, the fourth, and so on), and the end of the node.
         That no other node is near is no problem.
         """
-        self._sessions.opened()
+        self._opened()
         if listener is not None and not callable(listener := getattr(listener, "on_exception", listener)):
             raise IllegalArgumentException(
                 f"an exception listener must be a function or have on_exception, not {listener!r}"
@@ -192,20 +145,23 @@ class Context(ConsumerCreation):
         are seconds, or a `timedelta`. Each option means what the producer's setter of that name says, and what is
         raised is as with `Producer.send`.
         """
-        return await self._sessions.send(
-            to, body, properties=properties, jms_correlation_id=jms_correlation_id, jms_reply_to=jms_reply_to,
-            jms_type=jms_type, priority=priority, time_to_live=time_to_live, delivery_delay=delivery_delay,
+        session = self._use()
+        options = send_options(
+            Sending(), properties=properties, jms_correlation_id=jms_correlation_id,
+            jms_reply_to=await resolved(session.units.provider, as_destination(jms_reply_to)), jms_type=jms_type,
+            priority=priority, time_to_live=time_to_live, delivery_delay=delivery_delay,
             delivery_timeout=delivery_timeout, delivery_mode=delivery_mode, request_receipt=request_receipt,
             label=label, recipients=recipients,
         )  # fmt: skip
+        return await session.send(to, body, options)
 
     def create_producer(self) -> Producer:
         """Create a producer; cheap, and never closed."""
-        return Producer(self._sessions.use())
+        return Producer(self._use())
 
     async def sent(self, message_id: str) -> Sent:
         """Find a message by its id, also after a restart; raises `IllegalArgumentException` (`Session.sent`)."""
-        return await self._sessions.opened().sent(message_id)
+        return await self._opened().sent(message_id)
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -215,7 +171,7 @@ class Context(ConsumerCreation):
         Raises `InvalidDestinationException` if there is none of this name, `IllegalStateException` if it has a consumer
         or unacknowledged messages.
         """
-        session = self._sessions.opened()
+        session = self._opened()
         await session.units.ready()
         await session.units.provider.unsubscribe(self._connection.client_id, name)
 
@@ -228,7 +184,7 @@ class Context(ConsumerCreation):
         side by side; each is called with one message at a time. Raises the exceptions of `create_consumer` for a
         destination or a selector.
         """
-        return self._sessions.listening(ConsumerOptions(destination=destination, selector=selector, no_local=no_local))
+        return self._listening(ConsumerOptions(destination=destination, selector=selector, no_local=no_local))
 
     def responder(self, destination: Destination | str, selector: str | None = None) -> Callable[[L], L]:
         """Decorate a function, which gets requests from a topic or a queue; what it returns is the reply.
@@ -244,7 +200,7 @@ class Context(ConsumerCreation):
         and replies once. If the function raises, the request comes again, after a while, as after a rollback. It
         stands when `start` returns. Raises what `listener` raises.
         """
-        return self._sessions.listening(ConsumerOptions(destination=destination, selector=selector), responds=True)
+        return self._listening(ConsumerOptions(destination=destination, selector=selector), responds=True)
 
     # --- queues --------------------------------------------------------------------------------------------
 
@@ -278,13 +234,13 @@ class Context(ConsumerCreation):
         `JMSException` with all that declined when no node is left, and `DeliveryTimeoutException` if a node does not
         answer within `timeout` (a minute for all).
         """
-        provider = self._sessions.opened().units.provider
+        provider = self._opened().units.provider
         wanted = queue_declaration.declared(
             provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers, tries=tries
         )
         timeout_us = queue_declaration.placed(placement, timeout)
         here = queue_declaration.managed_by(wanted, provider.node_info.node)
-        await self._sessions.ready()
+        await self._ready()
         if placement is None:
             return await queue_declaration.declare(provider, here, advertise=advertise)
         return await queue_declaration.place(provider, wanted, placement, timeout_us, advertise=advertise)
@@ -295,25 +251,25 @@ class Context(ConsumerCreation):
         Its senders are informed that those messages failed. Raises `InvalidDestinationException` if this node does not
         manage the queue, `IllegalStateException` while a program of this node consumes from it.
         """
-        self._sessions.opened()
+        self._opened()
         named_queue = as_queue(queue, "end_queue requires a queue, made by declare_queue")
-        provider = (await self._sessions.ready()).units.provider
+        provider = (await self._ready()).units.provider
         found = await resolved(provider, named_queue)
         await provider.end_queue(found.address)
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """Create a queue that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""
-        connection = (await self._sessions.ready()).connection
+        connection = (await self._ready()).connection
         return await connection.temporaries.queue(connection.provider, connection.number)
 
     async def create_temporary_topic(self) -> TemporaryTopic:
         """Create a topic that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""
-        connection = (await self._sessions.ready()).connection
+        connection = (await self._ready()).connection
         return connection.temporaries.topic(connection.provider, connection.number)
 
     def create_browser(self, queue: Queue | str, selector: str | None = None) -> QueueBrowser:
         """Return a browser: it sees the messages that wait in a queue, by ``async for``, and takes none."""
-        session = self._sessions.use()
+        session = self._use()
         found = as_queue(queue, "a browser requires a queue, made by create_queue")
         return QueueBrowser(session, found, queue_selector(selector))
 
@@ -328,7 +284,7 @@ class Context(ConsumerCreation):
         finds the request again. Returns when request and note are on disk.
         """
         life_s = requestor.waiting_s(time_to_live, "time_to_live")
-        return await self._sessions.request(destination, body, life_s, correlation_id=correlation_id)
+        return await self._request(destination, body, life_s, correlation_id=correlation_id)
 
     async def ask(
         self,
@@ -348,17 +304,36 @@ class Context(ConsumerCreation):
         raised. `request` is for replies that may come after a restart.
         """
         life_s = requestor.waiting_s(timeout, "timeout")
-        request = await self._sessions.request(to, body, life_s, properties=properties)
-        return await self._sessions.requestor.answer(request)
+        request = await self._request(to, body, life_s, properties=properties)
+        return await self._requestor.answer(request)
+
+    async def _request(
+        self,
+        to: Destination | str,
+        body: Body,
+        life_s: float,
+        *,
+        correlation_id: str | None = None,
+        properties: Mapping[str, PropertyValue | None] | None = None,
+    ) -> Request:
+        if self._opened().transaction is not None:
+            raise TransactionInProgressException(
+                "a transacted context sends requests only with the commit: make requests in a context of another "
+                "mode (ctx.create_context())"
+            )
+        await self._ready()
+        made = await self._requestor.send(to, body, life_s, correlation_id=correlation_id, properties=properties)
+        self._start_by_itself()
+        return made
 
     async def open_request(self, correlation_id: str) -> Request:
         """Return the request of this correlation id that a program of this node sent, perhaps before a restart.
 
         Raises `IllegalStateException` if none is open: its reply was received, or its time is over.
         """
-        await self._sessions.ready()
-        found = await self._sessions.requestor.open(named(correlation_id, "a correlation id"))
-        self._sessions.start_by_itself()
+        await self._ready()
+        found = await self._requestor.open(named(correlation_id, "a correlation id"))
+        self._start_by_itself()
         return found
 
     async def reply(self, request: Message, body: Body, *, time_to_live: Duration | None = None) -> Sent:
@@ -366,7 +341,7 @@ class Context(ConsumerCreation):
 
         The reply lives as long as the request, unless `time_to_live` says otherwise.
         """
-        return await requestor.reply(self._sessions.use(), request, body, time_to_live)
+        return await requestor.reply(self._use(), request, body, time_to_live)
 
     # --- acknowledging -------------------------------------------------------------------------------------
 
@@ -375,11 +350,11 @@ class Context(ConsumerCreation):
 
         Where the mode acknowledges by itself there is nothing to do.
         """
-        await self._sessions.opened().acknowledgement.acknowledge_all()
+        await self._opened().acknowledgement.acknowledge_all()
 
     async def recover(self) -> None:
         """Have every message redelivered that this context received and did not acknowledge, flagged as redelivered."""
-        await self._sessions.opened().recover()
+        await self._opened().recover()
 
     # --- transactions --------------------------------------------------------------------------------------
 
@@ -389,11 +364,11 @@ class Context(ConsumerCreation):
         All of it is on disk when this returns, or none of it happened: then `TransactionRolledBackException` is raised,
         and the received messages come again.
         """
-        await self._sessions.transaction().commit()
+        await self._transaction().commit()
 
     async def rollback(self) -> None:
         """Roll the transaction back: nothing was sent, and received messages come again, flagged."""
-        await self._sessions.transaction().rollback()
+        await self._transaction().rollback()
 
     def transaction(self) -> AbstractAsyncContextManager[None]:
         """Commit at the end of the block; roll back if it raises.
@@ -401,7 +376,7 @@ class Context(ConsumerCreation):
         A context has one transaction at a time: inside the block of another one this raises
         `TransactionInProgressException`.
         """
-        return self._sessions.transaction().block()
+        return self._transaction().block()
 
 
 JMSContext = Context

@@ -29,8 +29,8 @@ class TopicDeclaration(ValueFactory):
                 f"contain '@' or begin with {RESERVED!r}, as {found!r} does"
             )
         check_one(Topic(found))
-        self._sessions.opened()
-        provider = (await self._sessions.ready()).units.provider
+        self._opened()
+        provider = (await self._ready()).units.provider
         destination = address.holder(found, provider.node_info.node)
         if len(destination.encode()) > min(DESTINATION_MAX, provider.node_info.limits.destination_bytes_max):
             raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
@@ -47,5 +47,5 @@ class TopicDeclaration(ValueFactory):
         found = as_destination(topic)
         if not isinstance(found, HeldTopic):
             raise InvalidDestinationException(f"end_topic requires a topic, made by declare_topic, not {topic!r}"[:200])
-        self._sessions.opened()
-        await (await self._sessions.ready()).units.provider.end_topic(found.address)
+        self._opened()
+        await (await self._ready()).units.provider.end_topic(found.address)

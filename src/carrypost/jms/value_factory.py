@@ -11,11 +11,8 @@ from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMess
 from carrypost.model.descriptor import Ordering
 
 
-class ValueFactory:
+class ValueFactory(ContextSessions):
     """The part of a context that creates values; until the context is closed."""
-
-    def __init__(self, sessions: ContextSessions) -> None:
-        self._sessions = sessions
 
     def create_topic(
         self,
@@ -34,7 +31,7 @@ class ValueFactory:
         for an event channel of the overlay, whose events brokers forward. Both raise `IllegalArgumentException` with an
         ordering.
         """
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return topic_of(name, ordering, model)
 
     def create_queue(self, name: str) -> Queue:
@@ -42,35 +39,35 @@ class ValueFactory:
 
         This does not create a queue on a node: use `declare_queue`.
         """
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return queue_of(name)
 
     def create_message(self) -> Message:
         """Return a message without a body."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return Message()
 
     def create_text_message(self, text: str | None = None) -> TextMessage:
         """Return a message with a text."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return TextMessage(text)
 
     def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
         """Return a message with bytes."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return BytesMessage(data)
 
     def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
         """Return a message with names and values."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return MapMessage(entries or {})
 
     def create_stream_message(self) -> StreamMessage:
         """Return a message with values one after the other."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return StreamMessage()
 
     def create_object_message(self, value: object = None) -> ObjectMessage:
         """Return a message with an object of a registered class."""
-        self._sessions.check_not_closed()
+        self._check_not_closed()
         return ObjectMessage(value)

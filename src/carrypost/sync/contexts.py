@@ -215,7 +215,7 @@ def _close(opened: Consumer | Context) -> object:
 class Context(Blocking[context.Context]):
     def __init__(self, inner: context.Context) -> None:
         super().__init__(inner)
-        running().add(inner._sessions)
+        running().add(inner)
 
     # --- opening and closing -------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Context(Blocking[context.Context]):
     drain = blocking(context.Context.drain)
 
     def __del__(self) -> None:
-        if self._inner._sessions.is_open:
+        if self._inner._is_open:
             warnings.warn(f"{self!r} was not closed: use `with`, or ctx.close()", ResourceWarning, 2, source=self)
 
     # --- what it is ----------------------------------------------------------------------------------------

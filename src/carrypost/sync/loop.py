@@ -126,7 +126,7 @@ class Loop:
 
     def add(self, context: ContextSessions) -> None:
         """Close this context when the program ends, unless it is closed by then."""
-        self._contexts = [*(each for each in self._contexts if each.is_open), context]
+        self._contexts = [*(each for each in self._contexts if each._is_open), context]  # noqa: SLF001 - a part of the same API
 
     def _end(self) -> None:
         # A forked child inherits the handler, but neither the thread nor the contexts.
@@ -143,4 +143,4 @@ class Loop:
             if not closing or not (await asyncio.wait(closing, timeout=limit_s))[1]:
                 return
             for each in self._contexts:
-                each.cut_off()
+                each._cut_off()  # noqa: SLF001
