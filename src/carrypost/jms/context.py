@@ -145,10 +145,12 @@ class Context(ConsumerCreation):
         are seconds, or a `timedelta`. Each option means what the producer's setter of that name says, and what is
         raised is as with `Producer.send`.
         """
-        session = self._use()
+        session = self._own or self._opened()
+        self._connection.used = True
+        reply_to = as_destination(jms_reply_to)
         options = send_options(
             Sending(), properties=properties, jms_correlation_id=jms_correlation_id,
-            jms_reply_to=await resolved(session.units.provider, as_destination(jms_reply_to)), jms_type=jms_type,
+            jms_reply_to=reply_to and await resolved(session.units.provider, reply_to), jms_type=jms_type,
             priority=priority, time_to_live=time_to_live, delivery_delay=delivery_delay,
             delivery_timeout=delivery_timeout, delivery_mode=delivery_mode, request_receipt=request_receipt,
             label=label, recipients=recipients,

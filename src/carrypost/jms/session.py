@@ -107,7 +107,8 @@ class Session:
         units = self.units
         destination: Destination = to if type(to) in _PLAIN else await self.place(to)  # type: ignore[assignment]
         message = message_of(body)
-        await units.ready()
+        if units.abandoned:
+            await units.abandoned_done()
         await units.provider.room()
         draft = to_draft(message, destination, self._completed(options), units.provider.node_info.limits)
         if self.transaction is not None:

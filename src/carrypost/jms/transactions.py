@@ -65,6 +65,7 @@ class Transaction:
         self, draft: Draft, message: object, destination: Destination, listener: CompletionListener | None
     ) -> Sent:
         """Keep a message for the commit."""
+        self._units.check()
         self._acknowledgement.check_idle()
         number, descriptor = await self._units.provider.draft(self._units.session, draft)
         sent = self._sends.track(draft, descriptor)

@@ -33,7 +33,7 @@ class SessionUnitsOfWork:
         """Units of work without an answer, and the future that a caller waits for, if any."""
         self._left: set[asyncio.Future[None]] = set()
         """Units of work that no caller waits for."""
-        self._abandoned: set[asyncio.Future[None]] = set()
+        self.abandoned: set[asyncio.Future[None]] = set()
         """Units of work at which a task was cancelled."""
         self._closed = ""
 
@@ -131,7 +131,7 @@ class SessionUnitsOfWork:
 
     def _abandon(self, done: asyncio.Future[None]) -> None:
         """Note that the task that waited was cancelled."""
-        self._abandoned.add(done)
+        self.abandoned.add(done)
         self.leave(done)
 
     async def settled(self) -> None:
@@ -140,10 +140,15 @@ class SessionUnitsOfWork:
 
     async def ready(self) -> None:
         """Wait for the outcome of cancelled calls, then raise unless the session is open."""
-        while self._abandoned:
-            await asyncio.wait(self._abandoned)
-            self._abandoned = {each for each in self._abandoned if not each.done()}
+        if self.abandoned:
+            await self.abandoned_done()
         self.check()
+
+    async def abandoned_done(self) -> None:
+        """Wait for the outcome of cancelled calls."""
+        while self.abandoned:
+            await asyncio.wait(self.abandoned)
+            self.abandoned = {each for each in self.abandoned if not each.done()}
 
     async def all_done(self) -> None:
         """Wait for the outcome of everything."""
