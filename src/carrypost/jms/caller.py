@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+Kinds = Mapping[type, type[Any]]
+"""Classes of messages and temporary destinations that a program gets, by those of the asyncio API in their place."""
+SAME: Kinds = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +59,8 @@ class Outcome(NamedTuple):
 
 class Caller:
     """The way in which the functions of one session are called: here, in the task that wants them called."""
+
+    kinds: ClassVar[Kinds] = SAME
 
     async def called(self, owner: object, function: Callable[..., object], *given: object) -> Outcome:
         """Call a program's function for `owner`, and return the outcome.

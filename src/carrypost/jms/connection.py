@@ -17,8 +17,6 @@ from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayState, OverlayTold, Receipt, Unserved
     from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
@@ -28,18 +26,18 @@ if TYPE_CHECKING:
 class Connection:
     """One connection, which a provider informs of events.
 
-    `callers` make the objects that call its program's functions.
+    `callers` is the class of the objects that call its program's functions.
     """
 
-    def __init__(self, source: Source, client_id: str, callers: Callable[[], Caller] = Caller) -> None:
+    def __init__(self, source: Source, client_id: str, callers: type[Caller] = Caller) -> None:
         self.client_id = client_id
         self.used = False
         """True if it was used: then its client id cannot be changed."""
         self.reports = Reports(source, callers())
-        self._source, self._callers = source, callers
+        self._source, self.callers = source, callers
         self._intakes: dict[int, Intake] = {}
         self._overlays: dict[int, OverlayState] = {}
-        self._temporaries = Temporaries(self._intakes)
+        self._temporaries = Temporaries(self._intakes, callers.kinds)
         self._open: OpenConnection | None = None
         self._started = False
         self._node_has_ended = False
@@ -77,7 +75,7 @@ class Connection:
     async def _connect(self, provider: Provider, client_id: str) -> None:
         number = await provider.connect(client_id, self)
         self._open = OpenConnection(
-            provider, number, client_id, self.reports, self._intakes, self._overlays, self._temporaries, self._callers
+            provider, number, client_id, self.reports, self._intakes, self._overlays, self._temporaries, self.callers
         )
 
     async def _add_session(self, mode: SessionMode) -> Session:

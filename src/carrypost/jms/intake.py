@@ -41,6 +41,7 @@ from carrypost.printing import raised
 if TYPE_CHECKING:
     from carrypost.events import GivenUp, Handed
     from carrypost.jms.acknowledgement import Acknowledgement
+    from carrypost.jms.caller import Kinds
     from carrypost.jms.consumer_options import ConsumerOptions
     from carrypost.jms.messages import Message
     from carrypost.jms.messages.message import Acknowledger
@@ -261,7 +262,9 @@ class Intake:
                 if not self.closed:
                     raise
                 return None
-        return from_handed(handed, payload, now_us, self._inbox.acknowledger, self.wanted.destination)
+        return from_handed(
+            handed, payload, now_us, self._inbox.acknowledger, self.wanted.destination, kinds=self._inbox.kinds
+        )
 
     def _is_announced(self, handed: Handed) -> bool:
         return self._announcements is None or handed.number <= self._announcements.through
@@ -385,8 +388,15 @@ class Inbox:
     """The intakes of one session, and the state that decides whether its program may have their messages."""
 
     def __init__(
-        self, units: SessionUnitsOfWork, acknowledgement: Acknowledgement, acknowledger: Acknowledger, reports: Reports
+        self,
+        units: SessionUnitsOfWork,
+        acknowledgement: Acknowledgement,
+        acknowledger: Acknowledger,
+        reports: Reports,
+        kinds: Kinds,
     ) -> None:
+        self.kinds = kinds
+        """Classes of messages in the place of those of the asyncio API."""
         self.units = units
         self.acknowledgement = acknowledgement
         self.acknowledger = acknowledger

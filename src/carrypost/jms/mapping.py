@@ -14,6 +14,7 @@ from carrypost.config import Limits
 from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.events import Handed
 from carrypost.gossip.layer import Draft
+from carrypost.jms.caller import SAME, Kinds
 from carrypost.jms.destinations import ChannelTopic, Destination, Topic, check_one
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.jms.messages.foreign import converted
@@ -139,33 +140,38 @@ def from_handed(
     received_us: int,
     acknowledger: Acknowledger | None = None,
     wanted: Destination | None = None,
+    *,
+    kinds: Kinds = SAME,
 ) -> Message:
     """Return the message for a consumer. No content of a stranger's message raises here; reading it may raise.
 
-    `wanted`: the destination of the consumer, which becomes the destination of a modulator's result.
+    `wanted`: the destination of the consumer, which becomes the destination of a modulator's result. `kinds`: classes
+    in the place of those of the asyncio API.
     """
     descriptor = handed.descriptor.original
     made = _received(
         Origin(
             descriptor=descriptor, payload=payload, redelivered=handed.count > 1, given=_given(handed, received_us),
             number=handed.number, tries=handed.tries, acknowledger=acknowledger,
-        )
+        ),
+        kinds,
     )  # fmt: skip
     if isinstance(wanted, ChannelTopic) and not is_channel(descriptor.destination):
         made.jms_destination = wanted
     return made
 
 
-def from_browsed(descriptor: Descriptor, payload: bytes) -> Message:
+def from_browsed(descriptor: Descriptor, payload: bytes, kinds: Kinds = SAME) -> Message:
     """Return the message for a browser, without the properties of a hand-over."""
     shown = descriptor.original
-    return _received(Origin(descriptor=shown, payload=payload, given=_sent_by(shown)))
+    return _received(Origin(descriptor=shown, payload=payload, given=_sent_by(shown)), kinds)
 
 
-def _received(origin: Origin) -> Message:
+def _received(origin: Origin, kinds: Kinds) -> Message:
     """Make a message of the type that its headers name; of an unknown type, a message of bytes."""
     headers = origin.descriptor.headers
-    return _KINDS.get(0 if headers is None else headers.body_type, BytesMessage)._received(origin)  # noqa: SLF001 - as programs never do
+    kind = _KINDS.get(0 if headers is None else headers.body_type, BytesMessage)
+    return kinds.get(kind, kind)._received(origin)  # type: ignore[no-any-return]  # noqa: SLF001 - as programs never do
 
 
 def _sent_by(descriptor: Descriptor) -> dict[str, Property]:

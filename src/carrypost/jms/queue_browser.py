@@ -93,7 +93,7 @@ class QueueBrowser:
         """Return the message; None if it is gone meanwhile, or dead."""
         provider = self._session.units.provider
         payload = await provider.payload(descriptor) if descriptor.alive(provider.now_us()) else None
-        return None if payload is None else from_browsed(descriptor, payload)
+        return None if payload is None else from_browsed(descriptor, payload, self._session.caller.kinds)
 
     async def close(self) -> None:
         """Close the browser. Idempotent."""

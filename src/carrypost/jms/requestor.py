@@ -242,7 +242,7 @@ class Requestor:
             # Both calls in one turn of the loop, so that the node writes them in one batch.
             forgotten = self._connection.opened.provider.forget_request(correlation)
             try:
-                await asyncio.gather(*([] if reply is None else [reply.acknowledge()]), forgotten)
+                await asyncio.gather(*([] if reply is None else [Message.acknowledge(reply)]), forgotten)
             except JMSException as error:
                 if not is_lost(error):
                     raise

@@ -34,7 +34,7 @@ from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping
+    from collections.abc import MutableMapping
 
     from carrypost.events import Browsed
     from carrypost.jms.messages.message import Message
@@ -65,8 +65,8 @@ class OpenConnection(NamedTuple):
     overlays: MutableMapping[int, OverlayState]
     """States of consumers of channels, by number."""
     temporaries: Temporaries
-    callers: Callable[[], Caller]
-    """Makes the caller of one session."""
+    callers: type[Caller]
+    """Class of the caller of one session."""
 
 
 class Session:
@@ -78,7 +78,7 @@ class Session:
         self.mode = mode
         self.units = SessionUnitsOfWork(connection.provider, number, connection.reports.report)
         self.acknowledgement = acknowledgement_of(mode, self.units)
-        self.inbox = Inbox(self.units, self.acknowledgement, self, connection.reports)
+        self.inbox = Inbox(self.units, self.acknowledgement, self, connection.reports, connection.callers.kinds)
         self.sends = Sends(connection.provider.node_info.node)
         self.caller = connection.callers()
         self.completions = Completions(self.caller)
@@ -106,7 +106,7 @@ class Session:
         """
         units = self.units
         destination: Destination = to if type(to) in _PLAIN else await self.place(to)  # type: ignore[assignment]
-        message = message_of(body)
+        message = message_of(body, self.caller.kinds)
         if units.abandoned:
             await units.abandoned_done()
         await units.provider.room()

@@ -15,6 +15,7 @@ from carrypost.model import address
 from carrypost.mom.commands import Declare
 
 if TYPE_CHECKING:
+    from carrypost.jms.caller import Kinds
     from carrypost.jms.intake import Intake
     from carrypost.jms.provider import Provider
 
@@ -53,9 +54,11 @@ class TemporaryTopic(Temporary, Topic):
 class Temporaries:
     """The temporary destinations of one connection."""
 
-    def __init__(self, intakes: Mapping[int, Intake]) -> None:
+    def __init__(self, intakes: Mapping[int, Intake], kinds: Kinds) -> None:
         self._intakes = intakes
         """Open consumers of it."""
+        self._queue: type[TemporaryQueue] = kinds.get(TemporaryQueue, TemporaryQueue)
+        self._topic: type[TemporaryTopic] = kinds.get(TemporaryTopic, TemporaryTopic)
         self._alive: dict[str, Provider] = {}
         """By address, the messaging of the node that has it."""
         self._count = 0
@@ -64,11 +67,11 @@ class Temporaries:
         """Make one more queue, which the node ends with the connection of this number."""
         destination = await provider.declare(Declare(self._name(provider, connection), connection=connection))
         self._alive[destination] = provider
-        return TemporaryQueue(address.name_of(destination) or destination, self)
+        return self._queue(address.name_of(destination) or destination, self)
 
     def topic(self, provider: Provider, connection: int) -> TemporaryTopic:
         """Make one more topic."""
-        topic = TemporaryTopic(f"{self._name(provider, connection)}.{provider.node_info.node}", self)
+        topic = self._topic(f"{self._name(provider, connection)}.{provider.node_info.node}", self)
         self._alive[topic.address] = provider
         return topic
 

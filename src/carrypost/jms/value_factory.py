@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from carrypost.jms.context_sessions import ContextSessions
 from carrypost.jms.destinations import Queue, Topic, queue_of, topic_of
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.model.descriptor import Ordering
+
+M = TypeVar("M", bound=Message)
 
 
 class ValueFactory(ContextSessions):
@@ -44,30 +46,29 @@ class ValueFactory(ContextSessions):
 
     def create_message(self) -> Message:
         """Return a message without a body."""
-        self._check_not_closed()
-        return Message()
+        return self._new(Message)
 
     def create_text_message(self, text: str | None = None) -> TextMessage:
         """Return a message with a text."""
-        self._check_not_closed()
-        return TextMessage(text)
+        return self._new(TextMessage, text)
 
     def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
         """Return a message with bytes."""
-        self._check_not_closed()
-        return BytesMessage(data)
+        return self._new(BytesMessage, data)
 
     def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
         """Return a message with names and values."""
-        self._check_not_closed()
-        return MapMessage(entries or {})
+        return self._new(MapMessage, entries or {})
 
     def create_stream_message(self) -> StreamMessage:
         """Return a message with values one after the other."""
-        self._check_not_closed()
-        return StreamMessage()
+        return self._new(StreamMessage)
 
     def create_object_message(self, value: object = None) -> ObjectMessage:
         """Return a message with an object of a registered class."""
+        return self._new(ObjectMessage, value)
+
+    def _new(self, kind: type[M], *given: Any) -> M:  # noqa: ANN401 - each has its own
+        """Return a message of this class, or of the one that blocking programs have instead."""
         self._check_not_closed()
-        return ObjectMessage(value)
+        return self._connection.callers.kinds.get(kind, kind)(*given)  # type: ignore[no-any-return]  # a subclass

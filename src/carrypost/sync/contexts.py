@@ -19,7 +19,7 @@ from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.messages.message import check_individual
 from carrypost.jms.modes import SessionMode
 from carrypost.model.ids import NodeId
-from carrypost.sync.messages import Message, as_blocking, as_message, as_queue, as_topic
+from carrypost.sync.messages import Message, as_message, as_queue, as_topic
 from carrypost.sync.methods import Blocking, Closing, blocking, documented, each, entered, hopping, passing, reading
 from carrypost.sync.process import loop, post, running
 from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
@@ -137,7 +137,7 @@ class Consumer(Closing[consumer.Consumer]):
         while not self.closed and (batch := self._read_ahead(timeout, None, BATCH_MAX)) is not None:
             try:
                 while (message := batch.pop()) is not None:
-                    yield message  # type: ignore[misc]  # its class was changed
+                    yield message  # type: ignore[misc]  # its connection makes it so
             except BaseException:
                 post(batch.close)
                 raise
@@ -166,8 +166,6 @@ class Consumer(Closing[consumer.Consumer]):
             batch = await self._inner._intake.read_ahead(limit_s, kind, count)
             if batch is not None:
                 found.batches.append(batch)
-                for message in batch.messages:
-                    as_blocking(message)
             return batch
 
         return found.run(read, lambda batch: None if batch is None else batch.close())
@@ -301,12 +299,12 @@ class Context(Blocking[context.Context]):
 
     create_topic = passing(context.Context.create_topic)
     create_queue = passing(context.Context.create_queue)
-    create_message = passing(context.Context.create_message, as_blocking)
-    create_text_message = passing(context.Context.create_text_message, as_blocking)
-    create_bytes_message = passing(context.Context.create_bytes_message, as_blocking)
-    create_map_message = passing(context.Context.create_map_message, as_blocking)
-    create_stream_message = passing(context.Context.create_stream_message, as_blocking)
-    create_object_message = passing(context.Context.create_object_message, as_blocking)
+    create_message = passing(context.Context.create_message)
+    create_text_message = passing(context.Context.create_text_message)
+    create_bytes_message = passing(context.Context.create_bytes_message)
+    create_map_message = passing(context.Context.create_map_message)
+    create_stream_message = passing(context.Context.create_stream_message)
+    create_object_message = passing(context.Context.create_object_message)
 
 
 @documented(factory.ConnectionFactory)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Self, TypeVar
+from typing import Self
 
-from carrypost.errors import ListenerException
 from carrypost.jms import messages, temporary
+from carrypost.jms.caller import Kinds
 from carrypost.sync.methods import blocking, documented, entered
 
-T = TypeVar("T")
 _acknowledge = blocking(messages.Message.acknowledge)
 _release = blocking(messages.Message.release)
 _delete = blocking(temporary.Temporary.delete)
@@ -78,7 +77,7 @@ class TemporaryTopic(temporary.TemporaryTopic):
     delete = _delete  # type: ignore[assignment]
 
 
-_KINDS: dict[type, type] = {
+KINDS: Kinds = {
     messages.Message: Message,
     messages.TextMessage: TextMessage,
     messages.BytesMessage: BytesMessage,
@@ -88,32 +87,19 @@ _KINDS: dict[type, type] = {
     temporary.TemporaryQueue: TemporaryQueue,
     temporary.TemporaryTopic: TemporaryTopic,
 }
-"""By class of the asyncio API."""
-
-
-def as_blocking(value: T) -> T:
-    """Let the calls of a message or a temporary destination block, and return it; leave all else as it is.
-
-    The object stays the same, whatever refers to it. Both classes have the same attributes.
-    """
-    kind = _KINDS.get(type(value))
-    if kind is not None:
-        value.__class__ = kind
-    elif isinstance(value, ListenerException):
-        as_blocking(value.message)
-    return value
+"""Classes of messages and temporary destinations for programs that block, by those of the asyncio API."""
 
 
 def as_message(message: messages.Message) -> Message:
-    """Let the calls of a message block."""
-    return as_blocking(message)  # type: ignore[return-value]  # its class is changed
+    """Return a message as what it is: made for a program that blocks."""
+    return message  # type: ignore[return-value]  # a connection makes it so, as those below
 
 
 def as_queue(queue: temporary.TemporaryQueue) -> TemporaryQueue:
-    """Let the calls of a temporary queue block."""
-    return as_blocking(queue)  # type: ignore[return-value]  # likewise
+    """Return a temporary queue as what it is: made for a program that blocks."""
+    return queue  # type: ignore[return-value]
 
 
 def as_topic(topic: temporary.TemporaryTopic) -> TemporaryTopic:
-    """Let the calls of a temporary topic block."""
-    return as_blocking(topic)  # type: ignore[return-value]  # likewise
+    """Return a temporary topic as what it is: made for a program that blocks."""
+    return topic  # type: ignore[return-value]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from carrypost.errors import IllegalArgumentException
 from carrypost.jms.caller import Caller
-from carrypost.sync.messages import Message, as_blocking
+from carrypost.sync.messages import KINDS, Message
 from carrypost.sync.process import loop
 
 F = TypeVar("F")
@@ -46,6 +46,8 @@ class Worker(Caller):
 
     A function whose caller is cancelled runs on to its end, because a thread cannot be ended; no caller waits for it.
     """
+
+    kinds = KINDS
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] | None = None
@@ -78,7 +80,7 @@ def _serve(jobs: SimpleQueue[_Job | None]) -> None:
 
 def _outcome(job: _Job) -> tuple[object, Exception | None]:
     try:
-        result = job.context.run(job.function, *map(as_blocking, job.given))
+        result = job.context.run(job.function, *job.given)
     except BaseException as error:  # noqa: BLE001 - whatever a program raises; sys.exit() ends no other thread
         return None, _raisable(error)
     if inspect.iscoroutine(result):
