@@ -336,7 +336,7 @@ def test_mistakes_in_settings_are_usage_errors_that_name_the_nearest(
 ) -> None:
     (shell.folder / "node.toml").write_text("[udp]\nprot = 1\n")
     early: Sequence[tuple[list[str], str]] = (
-        (["--config", "node.toml"], "node.toml: in the settings, udp.prot is not a setting; did you mean udp.port?"),
+        (["--config", "node.toml"], "node.toml, line 2: udp.prot is not a setting; did you mean udp.port?"),
         (["--config", "none.toml"], "cannot read the settings file none.toml: No such file or directory"),
         (["--set", "udp.prot=1"], "udp.prot is not a setting; did you mean udp.port?"),
         (["--set", "udp.port=x"], "udp.port must be a whole number from 1 to 65,535, not 'x'"),

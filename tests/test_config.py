@@ -8,8 +8,8 @@ import math
 import pytest
 
 from carrypost.config import UNBOUNDED, Limits, Settings, differences, parse
-from carrypost.config.rules import inner, table, text, texts_or, whole
-from carrypost.config.tables import Fields, changed, merged, written
+from carrypost.config.document import Document
+from carrypost.config.rules import Fields, changed, table, text, texts_or, whole, written
 from carrypost.errors import ConfigError
 
 A_SIZE = 'must be a size from 576 to 65,507 bytes (such as 4096, 64KiB or 1.5MB), or "interface"'
@@ -42,7 +42,7 @@ WRONG_TEXTS = [
     ("announce_s_min = 7", "announce_s_min must be at most announce_s_max (5.0), not 7.0"),
     ("[limits]\ndatagram_bytes_max = 1000", "mtu_bytes must be at most limits.datagram_bytes_max (1,000)"),
     ("[limits]\nprofile_bytes_max = 300000", "limits.descriptor_buffer_bytes_max must hold the largest"),
-    ("mtu_bytes =", "the settings are not TOML"),
+    ("mtu_bytes =", "the settings cannot be read as TOML"),
 ]
 
 VARIABLES: list[tuple[str, str, object]] = [
@@ -232,15 +232,15 @@ class Whole:
     """Settings that have such a table."""
 
     name: str = text("", "a name")
-    overlay: Overlay = inner(Overlay)
+    overlay: Overlay = Overlay()
 
 
 def test_a_table_in_settings_is_known_by_its_name_wherever_settings_come_from() -> None:
     fields = Fields({"": Whole})
-    told = fields.read("name = 'x'\n[overlay]\nhomes = 4")
+    told = Document("name = 'x'\n[overlay]\nhomes = 4", "it").fields(fields)
     variables = fields.read_environment({"CARRYPOST_OVERLAY_RELAYS": "a, b"})
     keywords = fields.check({"overlay.homes": 5})
-    made = changed(Whole(), merged(told, variables, keywords))
+    made = changed(Whole(), told | variables | keywords)
     assert made == Whole(name="x", overlay=Overlay(homes=5, relays=("a", "b")))
     assert differences(made, Whole()) == {"name": "x", "overlay.homes": "5", "overlay.relays": "['a', 'b']"}
     assert written(Whole()) == {"name": "", "overlay": {"homes": 3, "relays": "any"}}
@@ -250,15 +250,15 @@ def test_a_table_in_settings_is_known_by_its_name_wherever_settings_come_from() 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[overlay]\nhome = 1", "in the settings, overlay.home is not a setting; did you mean overlay.homes?"),
-        ("[overlays]\nhomes = 1", "in the settings, overlays is not a setting; did you mean overlay?"),
-        ("[overlay]\nhomes = 10", "in the settings, overlay.homes must be a whole number from 1 to 9, not 10"),
-        ("overlay = 1", "in the settings, overlay must be a table, not 1"),
+        ("[overlay]\nhome = 1", "it, line 2: overlay.home is not a setting; did you mean overlay.homes?"),
+        ("[overlays]\nhomes = 1", "it, line 1: overlays is not a setting; did you mean overlay?"),
+        ("[overlay]\nhomes = 10", "it, line 2: overlay.homes must be a whole number from 1 to 9, not 10"),
+        ("overlay = 1", "it, line 1: overlay must be a table, not 1"),
     ],
 )
 def test_mistakes_in_a_table_in_settings_are_told_by_its_name(text: str, told: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        Fields({"": Whole}).read(text)
+        Document(text, "it").fields(Fields({"": Whole}))
     assert str(refusal.value) == told
 
 

@@ -210,11 +210,11 @@ def test_any_town_has_buses_whose_presences_follow_one_another(town: Buses, seed
         ({"service": ["06:00-08:00", "07:00-09:00"]}, "must be hours in ascending order"),
         ({"reach_m_min": 9_000}, "mobility.reach_m_min must be at most reach_m_max (5,000.0), not 9,000.0"),
         ({"line": [{"name": "A"}, {"name": "A"}]}, "there are two lines with the name 'A'"),
-        ({"line": [{"buses": 2}]}, "line.name is missing"),
+        ({"line": [{"buses": 2}]}, "mobility.line.0.name is missing"),
         ({"line": [{"name": "A", "via": [3]}]}, "via of 'A' must name hubs from 0 to 2, not 3"),
-        ({"line": [{"name": "A", "via": ["mid"]}]}, "in the table of 'A', via must be a list of hubs"),
-        ({"line": [{"name": "A", "bus": 2}]}, "in the table of 'A', bus is not a setting; did you mean buses?"),
-        ({"line": ["A"]}, "mobility.line must be a list of tables, not ['A']"),
+        ({"line": [{"name": "A", "via": ["mid"]}]}, "mobility.line.0.via must be a list of hubs"),
+        ({"line": [{"name": "A", "bus": 2}]}, "mobility.line.0.bus is not a setting; did you mean buses?"),
+        ({"line": ["A"]}, "mobility.line must be a list of tables, each written [[mobility.line]], not ['A']"),
         ({"line": [{"name": "A", "service": ["6-7"]}]}, "service of line A must be a time such as 05:30"),
         ({"speed_m_per_s": 0}, "mobility.speed_m_per_s must be a number from 0.1 to 100.0, not 0"),
     ],
@@ -229,7 +229,9 @@ def test_mistake_in_a_line_of_a_scenario_is_told_with_file_and_line() -> None:
     text = 'duration_s = 60\n[mobility]\nmodel = "buses"\n[[mobility.line]]\nname = "A"\nbusses = 2\n'
     with pytest.raises(ConfigError) as caught:
         Scenario.parse(text, file="town.toml")
-    assert str(caught.value).startswith("town.toml, line 2: in the table of 'A', busses is not a setting")
+    assert str(caught.value).startswith(
+        "town.toml, line 6: mobility.line.0.busses is not a setting; did you mean buses?"
+    )
 
 
 def test_line_without_length_is_refused() -> None:

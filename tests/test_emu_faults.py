@@ -14,7 +14,7 @@ SECOND = 1_000_000
 
 
 def planned(*events: EventTable, presences: tuple[Presence, ...] = (Presence("a", 0, None),)) -> FaultPlan:
-    return plan(FaultsTable(), events, presences, 1, 100 * SECOND)
+    return plan(FaultsTable(event=events), presences, 1, 100 * SECOND)
 
 
 def lives(made: FaultPlan) -> list[tuple[str, float, float, str]]:
@@ -53,16 +53,16 @@ def test_drawn_faults_differ_by_node_and_kind_and_come_again_with_the_seed() -> 
     faults = FaultsTable(crash_per_h=30, away_per_h=30, restart_s=1, away_s=1)
     nodes = [Presence("a", 0, None), Presence("b", 0, None)]
     hour = 3_600 * SECOND
-    first = plan(faults, (), nodes, 1, hour)
-    assert first == plan(faults, (), nodes, 1, hour)
-    assert first != plan(faults, (), nodes, 2, hour)
+    first = plan(faults, nodes, 1, hour)
+    assert first == plan(faults, nodes, 1, hour)
+    assert first != plan(faults, nodes, 2, hour)
     crashes = {
         node: [life.end_us for life in first.stays if life.place == node and life.end == "crash"] for node in ("a", "b")
     }
     assert crashes["a"] != crashes["b"]
     assert all(15 < len(times) < 45 for times in crashes.values())
     # Without the other kind of fault the crashes are the same.
-    alone = plan(FaultsTable(crash_per_h=30, restart_s=1), (), nodes, 1, hour)
+    alone = plan(FaultsTable(crash_per_h=30, restart_s=1), nodes, 1, hour)
     told = {life.end_us for life in alone.stays if life.place == "a"}
     assert len(told & set(crashes["a"])) > len(crashes["a"]) * 0.9
 

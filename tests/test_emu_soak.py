@@ -42,9 +42,9 @@ def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: P
         usual = getattr(Scenario.parse("duration_s = 1"), table)
         for name in type(usual).__dataclass_fields__:
             # `routes` is drawn with recipients (`draws_addressed`).
-            if name not in {"range_m", "merge_gap_s", "min_duration_s", "reorder_s", "routes"}:
+            if name not in {"range_m", "merge_gap_s", "min_duration_s", "reorder_s", "routes", "link"}:
                 assert any(getattr(getattr(each, table), name) != getattr(usual, name) for each in scenarios), name
-    assert {event.kind for each in scenarios for event in each.events} == {
+    assert {event.kind for each in scenarios for event in each.faults.event} == {
         "away", "suspend", "crash", "crash-lost", "disk-full", "clock-step",
     }  # fmt: skip
     assert {each.run.mode for each in scenarios} == {"ideal", "faithful"}

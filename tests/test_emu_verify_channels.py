@@ -128,7 +128,7 @@ def test_the_draws_have_clients_faults_and_both_modes() -> None:
     scenarios = [Scenario.parse(each.files["scenario.toml"]) for each in drawn]
     assert {each.run.mode for each in scenarios} == {"ideal", "faithful"}
     assert {each.workloads[0].modulator for each in scenarios} == {"", "synthetic"}
-    assert {event.kind for each in scenarios for event in each.events} >= {"crash", "away", "disk-full"}
+    assert {event.kind for each in scenarios for event in each.faults.event} >= {"crash", "away", "disk-full"}
     assert 20 < sum(each.exact for each in drawn) < 55
 
 

@@ -106,7 +106,7 @@ def test_what_is_played_is_what_the_command_line_would_play(tmp_path: Path) -> N
 
 _GOOD = 'scenarios = ["scenarios/three.toml"]\n'
 BAD = [
-    ("scenarios = [", "campaign.toml is not TOML"),
+    ("scenarios = [", "campaign.toml cannot be read as TOML"),
     ("", "campaign.toml: scenarios must be a list of one or more scenario files"),
     ("scenarios = []\nseeds = [1]", "campaign.toml, line 1: scenarios must be a list of one or more scenario files"),
     ('scenarios = "three.toml"\nseeds = [1]', "line 1: scenarios must be a list of one or more scenario files"),

@@ -29,30 +29,33 @@ rotate_s = 2
 """
 
 WRONG = [
-    ("mtu_byte = 1", "in the settings, mtu_byte is not a setting; did you mean mtu_bytes?"),
-    ("[limits]\nframe_max = 1", "in the settings, limits.frame_max is not a setting; did you mean limits.frames_max?"),
-    ("[node]\ndate = 'x'", "in the settings, node.date is not a setting; did you mean node.data?"),
-    ("[udp]\nprot = 1", "in the settings, udp.prot is not a setting; did you mean udp.port?"),
-    ("[record]\nfolders = ''", "in the settings, record.folders is not a setting; did you mean record.folder?"),
-    ("[upd]\nport = 1", "in the settings, upd is not a setting; did you mean udp?"),
-    ("port = 1", "in the settings, port is not a setting; did you mean udp.port?"),
-    ('"" = 1', "in the settings, an empty name is not a setting"),
-    ("udp = 1", "in the settings, udp must be a table, not 1"),
-    ("[udp]\nport = 0", "in the settings, udp.port must be a whole number from 1 to 65,535, not 0"),
-    ("[udp]\nport = '1'", "in the settings, udp.port must be a whole number from 1 to 65,535, not '1'"),
-    ("[udp]\nport = true", "in the settings, udp.port must be a whole number from 1 to 65,535, not True"),
-    ("[udp]\ninterfaces = 'lo'", "in the settings, udp.interfaces must be a list of interface names"),
-    ("[udp]\ninterfaces = ['']", "in the settings, udp.interfaces must be a list of interface names"),
-    ("[udp]\nhear = 'nobody'", 'in the settings, udp.hear must be a list of addresses, or "all", not'),
-    ("[udp]\nipv4_multicast = 1", "in the settings, udp.ipv4_multicast must be true or false, not 1"),
-    ("[udp]\npoll_s = nan", "in the settings, udp.poll_s must be a number from 0.05 to 3,600.0, not nan"),
-    ("[record]\nfiles_max = 0", "in the settings, record.files_max must be a whole number from 1 to"),
-    ("[node]\ndata = 3", "in the settings, node.data must be a folder, not 3"),
+    ("mtu_byte = 1", "the settings, line 1: mtu_byte is not a setting; did you mean mtu_bytes?"),
+    (
+        "[limits]\nframe_max = 1",
+        "the settings, line 2: limits.frame_max is not a setting; did you mean limits.frames_max?",
+    ),
+    ("[node]\ndate = 'x'", "the settings, line 2: node.date is not a setting; did you mean node.data?"),
+    ("[udp]\nprot = 1", "the settings, line 2: udp.prot is not a setting; did you mean udp.port?"),
+    ("[record]\nfolders = ''", "the settings, line 2: record.folders is not a setting; did you mean record.folder?"),
+    ("[upd]\nport = 1", "the settings, line 1: upd is not a setting; did you mean udp?"),
+    ("port = 1", "the settings, line 1: port is not a setting; did you mean udp.port?"),
+    ('"" = 1', "the settings: an empty name is not a setting"),
+    ("udp = 1", "the settings, line 1: udp must be a table, not 1"),
+    ("[udp]\nport = 0", "the settings, line 2: udp.port must be a whole number from 1 to 65,535, not 0"),
+    ("[udp]\nport = '1'", "the settings, line 2: udp.port must be a whole number from 1 to 65,535, not '1'"),
+    ("[udp]\nport = true", "the settings, line 2: udp.port must be a whole number from 1 to 65,535, not True"),
+    ("[udp]\ninterfaces = 'lo'", "the settings, line 2: udp.interfaces must be a list of interface names"),
+    ("[udp]\ninterfaces = ['']", "the settings, line 2: udp.interfaces must be a list of interface names"),
+    ("[udp]\nhear = 'nobody'", 'the settings, line 2: udp.hear must be a list of addresses, or "all", not'),
+    ("[udp]\nipv4_multicast = 1", "the settings, line 2: udp.ipv4_multicast must be true or false, not 1"),
+    ("[udp]\npoll_s = nan", "the settings, line 2: udp.poll_s must be a number from 0.05 to 3,600.0, not nan"),
+    ("[record]\nfiles_max = 0", "the settings, line 2: record.files_max must be a whole number from 1 to"),
+    ("[node]\ndata = 3", "the settings, line 2: node.data must be a folder, not 3"),
     ("[udp]\ngroup_v4 = '10.0.0.1'", "udp.group_v4 must be an IPv4 multicast address, not '10.0.0.1'"),
     ("[udp]\ngroup_v4 = 'ff12::1'", "udp.group_v4 must be an IPv4 multicast address, not 'ff12::1'"),
     ("[udp]\ngroup_v6 = '239.1.2.3'", "udp.group_v6 must be an IPv6 multicast address, not '239.1.2.3'"),
     ("[udp]\ngroup_v6 = 'fe80::1'", "udp.group_v6 must be an IPv6 multicast address, not 'fe80::1'"),
-    ("[udp", "the settings are not TOML"),
+    ("[udp", "the settings cannot be read as TOML"),
 ]
 
 VARIABLES: list[tuple[str, str, object]] = [
@@ -178,12 +181,18 @@ def test_a_mistake_in_a_variable_is_named_with_the_nearest_right_one() -> None:
         parse("", {"CARRYPOST_UDP_PORT": "many"})
 
 
+def test_a_file_may_have_a_mark_of_its_encoding_and_any_ends_of_lines(place: Path) -> None:
+    file = place / "node.toml"
+    file.write_bytes(b"\xef\xbb\xbf[udp]\r\nport = 4001\r\n")
+    assert load(file).udp.port == 4001
+
+
 def test_only_mistakes_of_the_file_are_blamed_on_the_file(place: Path) -> None:
     file = place / "node.toml"
     file.write_text("[udp]\nprot = 1")
     with pytest.raises(ConfigError) as caught:
         load(file)
-    assert str(caught.value) == f"{file}: in the settings, udp.prot is not a setting; did you mean udp.port?"
+    assert str(caught.value) == f"{file}, line 2: udp.prot is not a setting; did you mean udp.port?"
     file.write_text("")
     with pytest.raises(ConfigError) as caught:
         load(file, {"CARRYPOST_UDP_PROT": "1"})
@@ -264,5 +273,4 @@ def test_a_folder_of_a_user_that_there_is_not_is_told() -> None:
 
 def test_every_table_knows_every_field_by_name_and_variable() -> None:
     everything = FIELDS.read_environment({"CARRYPOST_RECORD_FOLDER": "x", "CARRYPOST_LIMITS_FRAMES_MAX": "3"})
-    assert everything["record"] == {"folder": "x"}
-    assert everything["limits"] == {"frames_max": 3}
+    assert everything == {"record.folder": "x", "limits.frames_max": 3}

@@ -135,7 +135,7 @@ async def test_with_faulty_settings_everything_stays_as_it_is(file: File, said: 
     before = file.path.read_text()
     for fault, told in (
         ("[udp]\nhear = 5", "udp.hear must be"),
-        ("nonsense", "not TOML"),
+        ("nonsense", "cannot be read as TOML"),
         ('[udp]\nhear = []\npeers = ["nowhere"]', "udp.peers: "),
     ):
         file.path.write_text(fault)

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from carrypost import config, events, gossip, host, island
-from carrypost.config.rules import Rule
+from carrypost.config.rules import Rows, Rule, rules_of
 from carrypost.daemon.metrics.families import MEANS, READINGS
 from carrypost.emu.scenario import scenario, tables
 from carrypost.events import DeadLetter
@@ -306,10 +306,11 @@ def _config_table(kind: type) -> str:
         if isinstance(node, ast.ClassDef) and node.name == kind.__name__
     )
     meanings = _docstrings(source)
+    defaults = {each.name: _default(each) for each in dataclasses.fields(kind)}
     rows = [
-        (f"`{each.name}`", _value(each.name, _default(each)), _allowed(each), meanings[each.name])
-        for each in dataclasses.fields(kind)
-        if "rule" in each.metadata
+        (f"`{name}`", _value(name, defaults[name]), _allowed(name, rule), meanings[name])
+        for name, rule in rules_of(kind).items()
+        if isinstance(rule, Rule) and not isinstance(rule, Rows)
     ]
     return _table(("name", "default", "allowed", "meaning"), rows)
 
@@ -318,15 +319,14 @@ def _default(each: dataclasses.Field[object]) -> object:
     return each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
 
 
-def _allowed(each: dataclasses.Field[object]) -> str:
-    rule: Rule = each.metadata["rule"]
-    if rule.bounds is None:
+def _allowed(name: str, rule: Rule) -> str:
+    (meta,) = getattr(rule.kind, "__metadata__", (None,))
+    if meta is None or meta.ge is None:
         return rule.allowed
-    low, high = rule.bounds
     end = f' or "{rule.none}"' if rule.none else ""
-    if high >= config.UNBOUNDED:
-        return f"{_value(each.name, low)} or more{end}"
-    return f"{_value(each.name, low)} to {_value(each.name, high)}{end}"
+    if meta.le >= config.UNBOUNDED:
+        return f"{_value(name, meta.ge)} or more{end}"
+    return f"{_value(name, meta.ge)} to {_value(name, meta.le)}{end}"
 
 
 def _value(name: str, value: object) -> str:  # noqa: PLR0911 - one answer per kind
@@ -368,9 +368,9 @@ def mobility_tables() -> str:
         kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
         found.append(_scenario_table(f'### model = "{name}"', kind))
         found += [
-            _scenario_table(f"### [[mobility.{each.name}]]", each.metadata["rows"])
-            for each in dataclasses.fields(kind)
-            if "rows" in each.metadata
+            _scenario_table(f"### [[mobility.{name}]]", rule.kind)
+            for name, rule in rules_of(kind).items()
+            if isinstance(rule, Rows)
         ]
     return "\n\n".join(found)
 

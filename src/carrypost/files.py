@@ -74,7 +74,7 @@ def _others(name: object) -> Path | None:
 def read_text(path: Path, what: str, misnamed: type[LocalError] = LocalError) -> str:
     """Return the text of a file that people write; `what` says what failed if there is none."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Some editors on Windows begin a file with a mark of its encoding.
     except UnicodeDecodeError:
         raise misnamed(f"{what}: it is not UTF-8 text") from None
     except OSError as error:

@@ -7,15 +7,15 @@ obey the same rules. The writer knows what a scenario can hold: texts, numbers, 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from carrypost.config.rules import nearest
-from carrypost.config.tables import Fields
+import msgspec
+
+from carrypost.config.rules import Fields, nearest
 from carrypost.errors import CarrypostError, ConfigError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Document:
         try:
             self.content: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{file} is not TOML: {error}") from None
+            raise ConfigError(f"{file} cannot be read as TOML: {error}") from None
         pairs = overrides.items() if isinstance(overrides, Mapping) else map(assigned, overrides)
         self._overridden: list[str] = []
         for key, value in pairs:
@@ -48,37 +48,28 @@ class Document:
     # --- tables
 
     def table(self, name: str) -> Mapping[str, Any]:
-        """Return the table ``[name]``; an empty one where it is not there."""
-        found = self.content.get(name, {})
+        """Return the table ``[name]``, or all of them; an empty one where it is not there."""
+        found = self.content.get(name, {}) if name else self.content
         if not isinstance(found, Mapping):
             raise self.error(name, f"{name} must be a table, not {found!r}")
         return found
 
-    def rows(self, name: str, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return the tables ``[[name]]``, which may stand in another table; each has the keys that are needed."""
-        outer, _, inner = name.rpartition(".")
-        found = (self.table(outer) if outer else self.content).get(inner, [])
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the tables ``[[name]]``."""
+        found = self.content.get(name, [])
         if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
             raise self.error(name, f"{name} must be a list of tables, each written [[{name}]]")
-        for index, row in enumerate(found):
-            for key in needed:
-                if key not in row:
-                    raise self.error(f"{name}.{index}", f"{name}.{index}.{key} is missing")
         return found
 
     def value(self, kind: type[_T], name: str, table: Mapping[str, Any] | None = None) -> _T:
         """Return the settings of a class, as the table ``[name]`` has them, or one that was taken out of it before."""
-        kept = self.fields(Fields({"": kind}), name, self.table(name) if table is None else table)[""]
+        kept = self.fields(Fields({"": kind}), name, table)
         return self.build(name, lambda: kind(**kept))
 
-    def values(self, kind: type[_T], name: str, needed: Sequence[str] = ()) -> tuple[_T, ...]:
-        """Return the settings of a class, as each of the tables ``[[name]]`` has them."""
-        return tuple(self.value(kind, f"{name}.{index}", row) for index, row in enumerate(self.rows(name, needed)))
-
-    def fields(self, fields: Fields, name: str, table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the fields of a table, by the tables in it."""
-        prefix = f"{name}." if name else ""
-        return fields.check(table, lambda key: f"{self.where(prefix + key)}{prefix}")
+    def fields(self, fields: Fields, name: str = "", table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the fields of the table ``[name]``, or of one that was taken out of it before, by names with dots."""
+        given = self.table(name) if table is None else table
+        return fields.check(given, self.where, f"{name}." if name else "")
 
     def build(self, name: str, make: Callable[[], _Made]) -> _Made:
         """Return the result of `make`; an error about the table as a whole gets its file and line."""
@@ -201,7 +192,7 @@ def _value(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):

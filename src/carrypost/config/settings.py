@@ -14,20 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from carrypost.config.rules import (
-    choice,
-    flag,
-    inner,
-    lifetime,
-    number,
-    patterns,
-    size,
-    size_or_none,
-    table,
-    texts,
-    whole,
-)
-from carrypost.config.tables import Fields, changed, merged
+from carrypost.config.document import Document
+from carrypost.config.rules import Fields, changed, lifetime, number, patterns, size, table, texts, whole
 from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
@@ -193,7 +181,7 @@ class Limits:
 
     def replace(self, **changes: object) -> Limits:
         """Return these limits with some changed."""
-        return changed(self, FIELDS.check({"limits": changes}), "limits")
+        return changed(self, FIELDS.check({"limits": changes}), "limits.")
 
     def __post_init__(self) -> None:
         largest = max(self.descriptor_bytes_max, self.profile_bytes_max)
@@ -208,12 +196,10 @@ class Limits:
 class Messaging:
     """Topics and queues of the programs on this node."""
 
-    enabled: bool = flag(True)
+    enabled: bool = True
     """Offer topics and queues to programs. The node then also carries messages for queues of others. Without messaging
     it carries only what `altruistic` selects."""
-    non_durable: Literal["live", "as_durable", "reject", "connected"] = choice(
-        "live", ("live", "as_durable", "reject", "connected")
-    )
+    non_durable: Literal["live", "as_durable", "reject", "connected"] = "live"
     """Treatment of subscriptions that are not durable: they last as long as their consumers (`live`), are kept like
     durable ones (`as_durable`), are refused (`reject`), or are refused unless a node holds the topic (`connected`). A
     subscription to a held topic is served as long as there is a path to its holder, unless subscriptions are kept or
@@ -233,7 +219,7 @@ class Messaging:
     renewed after a third to a half of it. With the default, nodes that meet every third day keep each other's
     names, and an unbound name is forgotten after a week. At most `lifetime_s_max`.
     """
-    directory: Literal["use", "lease"] = choice("use", ("use", "lease"))
+    directory: Literal["use", "lease"] = "use"
     """The rule by which names of others are kept. "use": using their destination extends them. "lease", as in EMMA:
     only their advertisements do; own names are then advertised for `directory_lease_s` at a time instead of
     `advert_s`.
@@ -260,9 +246,9 @@ class Messaging:
 class Overlay:
     """Brokers, and the overlay that they make."""
 
-    enabled: bool = flag(False)
+    enabled: bool = False
     """Take part in the overlay: know brokers, and carry the messages of overlays. Requires `island`."""
-    broker: bool = flag(False)
+    broker: bool = False
     """Act as a broker."""
     brokers: tuple[str, ...] = texts("a list of node ids")
     """Ids of the nodes that may be brokers; none: any node may."""
@@ -272,13 +258,13 @@ class Overlay:
     """Longest path from a broker to a neighbour, in hops between nodes."""
     update_s: float = number(10.0, 0.1, HOUR_S)
     """Interval at which a broker checks which brokers are near, and sends its neighbours the changes."""
-    topology: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
+    topology: Literal["adaptive", "static"] = "adaptive"
     """"adaptive": brokers choose their neighbours anew every `update_s`. "static": they keep those found in the first
     `update_s`.
     """
-    paths: Literal["brokers", "direct"] = choice("brokers", ("brokers", "direct"))
+    paths: Literal["brokers", "direct"] = "brokers"
     """"brokers": a message to another broker goes from broker to broker. "direct": it goes directly to the last one."""
-    homing: Literal["adaptive", "static"] = choice("adaptive", ("adaptive", "static"))
+    homing: Literal["adaptive", "static"] = "adaptive"
     """"adaptive": clients look for nearer home brokers every `discovery_s`. "static": they keep the first one."""
     discovery_s: float = number(5.0, 0.1, HOUR_S)
     """Interval at which a client checks which brokers are near."""
@@ -297,14 +283,14 @@ class Overlay:
     """Lifetime of an event that has none of its own. Its producer keeps it for this long, for brokers that lack it.
     Brokers and clients that are out of reach are remembered for as long, at least 600 s: set it alike on all nodes, to
     more than the longest partition."""
-    modulators: Literal["named", "trusted", "any"] = choice("named", ("named", "trusted", "any"))
+    modulators: Literal["named", "trusted", "any"] = "named"
     """Modulators that a broker runs: registered ones ("named"); also WebAssembly modules of `authors` ("trusted"); also
     modules of any node ("any")."""
     authors: tuple[str, ...] = texts("a list of node ids")
     """Ids of the nodes whose modules a broker runs, if `modulators` is "trusted"."""
     compile_share: float = number(0.1, 0.001, 1.0)
     """Share of a processor that a broker spends on compiling modules."""
-    placement: bool = flag(True)
+    placement: bool = True
     """Move seats that send little of what they receive towards producers, and back when they send more."""
     placement_ratio: float = number(0.5, 0.0, 1.0)
     """Largest ratio of sent to received bytes at which a seat moves towards producers."""
@@ -333,11 +319,11 @@ class Settings:
     """Shortest period of announcements, after a change."""
     announce_s_max: float = number(5.0, 0.01, HOUR_S)
     """Longest period of announcements, without changes."""
-    beacons: bool = flag(True)
+    beacons: bool = True
     """Announce periodically; off if the driver reports every contact (ideal emulation)."""
-    paper_mode: bool = flag(False)
+    paper_mode: bool = False
     """Behave as in the papers: fixed period, full offers, stop-and-wait."""
-    strategy: Literal["exchange", "anti-entropy"] = choice("exchange", ("exchange", "anti-entropy"))
+    strategy: Literal["exchange", "anti-entropy"] = "exchange"
     """Start of a contact: compare sets and offer what the other wants (`exchange`); or, as in EMMA, list all messages,
     after which each host sends what the other lacks (`anti-entropy`). With `anti-entropy` this node carries
     everything.
@@ -350,11 +336,11 @@ class Settings:
     """Lifetime of a message sent without one."""
     lifetime_s_max: float | None = lifetime(30 * DAY_S)
     """Longest lifetime of own messages; messages of others with a longer one are refused."""
-    mtu_bytes: int | None = size_or_none(MTU_BYTES_MIN, 65_507, "interface")
+    mtu_bytes: int | None = size(None, MTU_BYTES_MIN, 65_507, none="interface")
     """Longest datagram sent. "interface": up to 1,452, as the interfaces here and at the neighbours allow."""
-    security: Literal["signed", "off"] = choice("signed", ("signed", "off"))
+    security: Literal["signed", "off"] = "signed"
     """Security level: `signed` signs messages and demands signatures, `off` does neither."""
-    compress: bool = flag(True)
+    compress: bool = True
     """Compress payloads at publication if that makes them shorter."""
     coalesce_s: float = number(0.1, 0.0, 60.0)
     """Time for which new messages are collected before they are offered together."""
@@ -366,7 +352,7 @@ class Settings:
     """
     acked_s: float = number(10.0, 0.0, HOUR_S)
     """Least time between two broadcasts of new acknowledgements; 0: each is broadcast at once."""
-    island: bool = flag(True)
+    island: bool = True
     """Find out which hosts can be reached over several hops, and help others to do so."""
     island_s_min: float = number(5.0, 0.0, HOUR_S)
     """Least time between two updates of this host's links to the island, after three at once; 0: no limit."""
@@ -378,17 +364,17 @@ class Settings:
     """Hosts to which messages are sent over several hops at the same time."""
     digest_every: int = whole(12, 1, 100_000)
     """Number of announcement periods after which sets are compared again, since knowledge becomes stale."""
-    shares: bool = flag(True)
+    shares: bool = True
     """Keep one author or neighbour from filling a full cache."""
     skew_s_max: float = number(600.0, 0.0, YEAR_S)
     """Longest time by which the date of a message may be ahead of the local clock."""
     window_bytes_max: int = size(256 * KIB, KIB, UNBOUNDED)
     """Bytes in flight to one neighbour without an acknowledgement."""
-    messaging: Messaging = inner(Messaging)
+    messaging: Messaging = Messaging()
     """Topics and queues of the programs on this node."""
-    overlay: Overlay = inner(Overlay)
+    overlay: Overlay = Overlay()
     """Brokers, and the overlay that they make."""
-    limits: Limits = inner(Limits)
+    limits: Limits = Limits()
     """Bounds on what peers can make this node keep, hold or do."""
 
     @classmethod
@@ -445,8 +431,8 @@ def parse(text: str = "", environment: Mapping[str, str] = {}, **keywords: objec
     and all others are ignored.
     """
     # Built once, from all three: only the outcome has to be consistent.
-    layers = (FIELDS.read(text), FIELDS.read_environment(environment), FIELDS.check(keywords))
-    return changed(Settings(), merged(*layers))
+    given = Document(text, "the settings").fields(FIELDS)
+    return changed(Settings(), given | FIELDS.read_environment(environment) | FIELDS.check(keywords))
 
 
 FIELDS = Fields({"": Settings})

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from carrypost.config import KIB, MIB, UNBOUNDED, Settings
-from carrypost.config.rules import choice, flag, number, size, table, text, texts, texts_or, whole
-from carrypost.config.tables import Fields, Tables, changed, merged
-from carrypost.config.tables import differences as tables_differ
-from carrypost.config.units import DAY_S, YEAR_S
+from carrypost.config import DAY_S, KIB, MIB, UNBOUNDED, YEAR_S, Settings
+from carrypost.config.document import Document
+from carrypost.config.rules import Fields, changed, number, size, table, text, texts, texts_or, whole
+from carrypost.config.rules import differences as tables_differ
 from carrypost.errors import ConfigError
 from carrypost.files import read_text
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
@@ -43,7 +42,7 @@ class PlaceSettings:
     """Node name where `security` is "off"; empty: the machine's name."""
     control: str = text("", "a path")
     """Path of the control socket; empty: in the data folder."""
-    log: Literal["debug", "info", "warning", "error"] = choice("warning", ("debug", "info", "warning", "error"))
+    log: Literal["debug", "info", "warning", "error"] = "warning"
     """Least severe level that `carrypost node` logs on stderr."""
     plugins: tuple[str, ...] = texts("a list of Python modules")
     """Python modules imported before the node starts. They register policies of queues or modulators, or define
@@ -61,11 +60,11 @@ class UdpSettings:
     """Port from which this node sends; 0: any free port. Set it if other nodes list this one in `peers`."""
     interfaces: tuple[str, ...] = texts("a list of interface names or patterns such as wlan*")
     """Interfaces to use; empty: all that are up and can multicast or broadcast, loopback only if there is no other."""
-    ipv4_multicast: bool = flag(True)
+    ipv4_multicast: bool = True
     """Announce by IPv4 multicast."""
-    ipv4_broadcast: bool = flag(True)
+    ipv4_broadcast: bool = True
     """Announce by IPv4 broadcast: some access points and drivers lose multicast."""
-    ipv6_multicast: bool = flag(True)
+    ipv6_multicast: bool = True
     """Announce by IPv6 multicast on the link: needs no configured address."""
     group_v4: str = text("239.255.67.80", "an IPv4 multicast address")
     """Group for IPv4 multicast."""
@@ -118,9 +117,9 @@ class StompSettings:
     """TCP port for STOMP clients, usually 61613; 0: none."""
     host: str = text("127.0.0.1", "an address of the loopback interface")
     """Address for STOMP clients: 127.0.0.1, ::1 or localhost, since STOMP is not encrypted."""
-    open: bool = flag(False)
+    open: bool = False
     """Serve every program on this machine, not only those that know the passcode in `stomp.token`."""
-    declare: bool = flag(True)
+    declare: bool = True
     """Declare a queue on this node when a client subscribes to an unknown one."""
     heart_beat_s: float = number(10.0, 0.0, 3_600.0)
     """Interval of heart-beats to clients and from them; 0: none."""
@@ -154,7 +153,7 @@ class MetricsSettings:
 class TraceSettings:
     """The history of messages that `carrypost trace` shows."""
 
-    enabled: bool = flag(False)
+    enabled: bool = False
     """Keep the history of messages. It is written to `trace.sqlite` in the data folder every second."""
     messages_max: int = whole(10_000, 1, UNBOUNDED)
     """Messages whose history is kept, with 4 KiB each on average; the oldest are forgotten."""
@@ -222,10 +221,13 @@ def _utf8(path: Path) -> Path:
     return path
 
 
-FIELDS = Fields({
-    "": Settings, "node": PlaceSettings, "udp": UdpSettings, "record": RecordSettings, "stomp": StompSettings,
-    "metrics": MetricsSettings, "trace": TraceSettings,
-})  # fmt: skip
+_TABLES: Mapping[str, tuple[str, type]] = {
+    "core": ("", Settings), "place": ("node", PlaceSettings), "udp": ("udp", UdpSettings),
+    "record": ("record", RecordSettings), "stomp": ("stomp", StompSettings), "metrics": ("metrics", MetricsSettings),
+    "trace": ("trace", TraceSettings),
+}  # fmt: skip
+"""Tables of the file, by the fields of `NodeSettings`."""
+FIELDS = Fields(dict(_TABLES.values()))
 
 
 def parse(
@@ -234,26 +236,16 @@ def parse(
     keywords: Mapping[str, object] = {},
     *,
     base: Path | None = None,
+    file: str = "the settings",
 ) -> NodeSettings:
     """Return settings from TOML text, overridden by environment variables, and those by keywords.
 
-    Keywords are fields of `Settings`, or of a table: ``{"udp": {"port": 4000}}`` or ``{"udp.port": 4000}``.
+    Keywords are fields of `Settings`, or of a table: ``{"udp": {"port": 4000}}`` or ``{"udp.port": 4000}``. Messages
+    about the text begin with `file`.
     """
-    return _build(FIELDS.read(toml), environment, keywords, base or Path.cwd())
-
-
-def _build(given: Tables, environment: Mapping[str, str], keywords: Mapping[str, object], base: Path) -> NodeSettings:
-    tables = merged(given, FIELDS.read_environment(environment), FIELDS.check(keywords))
-    return NodeSettings(
-        core=changed(Settings(), tables),
-        place=PlaceSettings(**tables["node"]),
-        udp=UdpSettings(**tables["udp"]),
-        record=RecordSettings(**tables["record"]),
-        stomp=StompSettings(**tables["stomp"]),
-        metrics=MetricsSettings(**tables["metrics"]),
-        trace=TraceSettings(**tables["trace"]),
-        base=base,
-    )
+    given = Document(toml, file).fields(FIELDS) | FIELDS.read_environment(environment) | FIELDS.check(keywords)
+    made = {field: changed(kind(), given, f"{table}." if table else "") for field, (table, kind) in _TABLES.items()}
+    return NodeSettings(**made, base=base or Path.cwd())
 
 
 def load(
@@ -263,19 +255,14 @@ def load(
     if file is None:
         return parse("", environment, keywords)
     content = read_text(file, f"cannot read the settings file {file}", ConfigError)
-    try:
-        given = FIELDS.read(content)
-    except ConfigError as error:  # What comes from elsewhere is not the file's fault.
-        raise ConfigError(f"{file}: {error}") from None
-    return _build(given, environment, keywords, file.resolve().parent)
+    return parse(content, environment, keywords, base=file.resolve().parent, file=str(file))
 
 
 def differences(settings: NodeSettings, usual: NodeSettings) -> dict[str, str]:
     """Return the settings that differ, by their names, as they would be written."""
-    tables = {"": "core", "node": "place"} | {name: name for name in ("udp", "record", "stomp", "metrics", "trace")}
     return {
         f"{table}.{name}" if table else name: text
-        for table, field in tables.items()
+        for field, (table, _) in _TABLES.items()
         for name, text in tables_differ(getattr(settings, field), getattr(usual, field)).items()
     }
 

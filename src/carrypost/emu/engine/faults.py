@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import EmulatedClock
-from carrypost.emu.scenario.tables import EventTable, FaultsTable
+from carrypost.emu.scenario.tables import FaultsTable
 from carrypost.emu.traces.contacts import Contact, Presence
 from carrypost.model.times import MICROSECONDS
 
@@ -79,9 +79,7 @@ class FaultPlan(NamedTuple):
         return [Presence(stay.node, stay.start_us, stay.end_us) for stay in self.stays]
 
 
-def plan(
-    faults: FaultsTable, events: Sequence[EventTable], presences: Iterable[Presence], seed: int | str, end_us: int
-) -> FaultPlan:
+def plan(faults: FaultsTable, presences: Iterable[Presence], seed: int | str, end_us: int) -> FaultPlan:
     """Draw the faults of a run: when each node takes part, and what else goes wrong with it."""
     there: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for presence in presences:
@@ -89,7 +87,7 @@ def plan(
         if presence.join_us < leave_us:
             there[presence.node].append((presence.join_us, leave_us))
     listed: dict[str, list[NodeFault]] = defaultdict(list)
-    for event in events:
+    for event in faults.event:
         assert event.t is not None, "checked by the scenario"
         t_us, *lasts_us = (round(each * MICROSECONDS) for each in (event.t, event.duration_s, event.step_s))
         listed[event.node].append(NodeFault(t_us, event.node, event.kind, *lasts_us))

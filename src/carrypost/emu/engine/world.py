@@ -23,7 +23,7 @@ from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
-from carrypost.emu.scenario.scenario import Scenario, topic
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Event, Reason
@@ -68,7 +68,7 @@ class Emulation:
         self._seed = seed
         self._inputs = inputs
         self._end_us = scenario.duration_us
-        self._plan = plan(scenario.faults, scenario.events, inputs.presences, seed, self._end_us)
+        self._plan = plan(scenario.faults, inputs.presences, seed, self._end_us)
         self.contacts = clipped(self._plan.contacts(inputs.contacts), self._plan.presences(), self._end_us)
         """Contacts as they are played: clipped to the stays of both nodes."""
         # A node that lost its store comes back as NAME.2. Its longer name may exceed what a node
@@ -76,7 +76,7 @@ class Emulation:
         for name in sorted({stay.node for stay in self._plan.stays if stay.node != stay.place}):
             Identity.plain(name)  # A node that returns as NAME.2 has a longer name.
         self._model, self._models = _models(scenario)
-        self._one_way = {(each.a, each.b): each for each in scenario.links if each.one_way}
+        self._one_way = {(each.a, each.b): each for each in scenario.radio.link if each.one_way}
         self._scheduler = Scheduler(instant_steps_max=_INSTANT_STEPS_MAX)
         self._radio = Radio(
             self._scheduler, seed, model=self._model, encoded=encoded, airtime=scenario.radio.airtime,
@@ -85,7 +85,7 @@ class Emulation:
         self._environment = Environment(self._scheduler, self._radio, seed)
         crashing = {stay.node for stay in self._plan.stays if stay.end == CRASH}
         self._recorder = Recorder(record, self._environment.name, sorted(crashing))
-        self._topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
+        self._topics = [each.topic for each in scenario.workloads]
         self._place = {stay.node: stay.place for stay in self._plan.stays}
         """Name of each node in the scenario."""
         observe, topics = self._recorder.observe, self._subscribed()
@@ -407,7 +407,7 @@ def _models(scenario: Scenario) -> tuple[LinkModel, dict[tuple[str, str], LinkMo
         rate_bytes_per_s=radio.rate_bytes_per_s,
     )
     models: dict[tuple[str, str], LinkModel] = {}
-    for link in scenario.links:
+    for link in scenario.radio.link:
         names = ("delay_s", "loss", "duplicate", "reorder", "rate_bytes_per_s")
         changes = {name: getattr(link, name) for name in names}
         models[min(link.a, link.b), max(link.a, link.b)] = usual.changed(**changes)

@@ -25,8 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
-from carrypost.config.rules import flag, number, rows, table, text, texts, whole, wholes
-from carrypost.config.tables import build_tables
+from carrypost.config.rules import number, rows, table, text, texts, whole, wholes
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.hours import clock_s
 from carrypost.emu.mobility.paths import Sample, presences
@@ -60,7 +59,7 @@ class BusLine:
     """First and last departure. With several ranges, buses are absent in between. Empty: as in `[mobility]`."""
     via: tuple[int, ...] = wholes("a list of hubs, the one in the middle being 0")
     """Hubs that the line passes; empty: one or two, drawn from the town."""
-    across: bool = flag(True)
+    across: bool = True
     """True if the line continues to a second terminus; otherwise it ends at its last hub."""
 
     def __post_init__(self) -> None:
@@ -111,11 +110,10 @@ class Buses:
     """Largest share by which stops are shorter or longer."""
     jitter_s: float = number(30.0, 0.0, HOUR_S)
     """Largest delay of a departure even if the bus arrived in time."""
-    line: tuple[BusLine, ...] = rows(BusLine)
+    line: tuple[BusLine, ...] = rows(BusLine, "name")
     """The lines, if they differ from each other."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "line", build_tables(BusLine, self.line))
         clock_s(self.start, "mobility.start")
         _services(self.service, "mobility.service")
         if self.reach_m_min > self.reach_m_max:

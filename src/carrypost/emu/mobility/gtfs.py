@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from carrypost.config import DAY_S
-from carrypost.config.rules import flag, number, table, text, texts
+from carrypost.config.rules import number, table, text, texts
 from carrypost.emu.arrays import Floats
 from carrypost.emu.mobility.feed import Feed, Shape, StopTime, Trip
 from carrypost.emu.mobility.hours import clock_s
@@ -54,7 +54,7 @@ class Gtfs:
     """Largest distance to the start of a trip that a vehicle takes over."""
     chain_wait_s: float = number(2_700.0, 0.0, DAY_S)
     """Longest time that a vehicle waits for a trip to take over; a vehicle that waits longer is absent meanwhile."""
-    shapes: bool = flag(default=True)
+    shapes: bool = True
     """True if trips follow their shapes, if the feed has them; otherwise they go straight from stop to stop."""
     route_types: tuple[str, ...] = texts('a list of types of routes, as ["bus", "ferry"]')
     """Types of the routes to include, as words or as GTFS numbers; none: all."""

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.config import DAY_S
-from carrypost.config.rules import choice, number_or_none, table, text
+from carrypost.config.rules import number, table, text
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, has_content, read_text, rows
 from carrypost.emu.traces.contacts import Presence
@@ -45,12 +45,12 @@ class Trace:
 
     file: str = text("", "a file")
     """The file; it may be compressed with gzip."""
-    format: Literal["auto", "one", "ns-2", "walkers", "csv"] = choice("auto", ("auto", "one", "ns-2", "walkers", "csv"))
+    format: Literal["auto", "one", "ns-2", "walkers", "csv"] = "auto"
     """Format of the file; auto: detected from its contents."""
-    max_gap_s: float | None = number_or_none(0.0, 100 * DAY_S)
+    max_gap_s: float | None = number(None, 0.0, 100 * DAY_S)
     """Longest gap between two positions that a node bridges in a straight line; none: unlimited. In longer gaps it is
     out of range."""
-    start_s: float | None = number_or_none(-TIME_S_MAX, TIME_S_MAX)
+    start_s: float | None = number(None, -TIME_S_MAX, TIME_S_MAX)
     """Time in the file at which the run begins; none: 0, or for The ONE's files the time in their header."""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ def _presences(tracks: Tracks, duration_us: int) -> list[Presence]:
 def _recognised(content: str, name: str) -> str:
     if re.search(NS2_NODE, content):
         return "ns-2"
-    for number, line in enumerate(content.splitlines(), 1):
+    for place, line in enumerate(content.splitlines(), 1):
         if not has_content(line):
             continue
         if "," in line and all(column in map(str.strip, line.split(",")) for column in _COLUMNS):
@@ -133,7 +133,7 @@ def _recognised(content: str, name: str) -> str:
             return "walkers"
         if len(line.split()) in _HEADER_NUMBERS and not any(no_number(word, "") for word in line.split()):
             return "one"
-        raise Line(name, number).error(
+        raise Line(name, place).error(
             "must be the header of The ONE (minTime maxTime minX maxX minY maxY), a CSV header (node,t,x,y), "
             "a command of ns-2 ($node_(0) set X_ 1) or an event of walkers (6.0 create 2 628 1812 0), not "
             f"{line.strip()!r}"

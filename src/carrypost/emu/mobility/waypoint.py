@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from carrypost.config import DAY_S
-from carrypost.config.rules import number, number_or_none, table, whole
+from carrypost.config.rules import number, table, whole
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.mobility.paths import Sample, check_order, cut, names, throughout
 from carrypost.emu.traces.tracks import Movement
@@ -29,11 +29,11 @@ class RandomWaypoint:
 
     count: int = whole(100, 1, 1_000_000)
     """Number of nodes."""
-    side_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
+    side_m: float | None = number(None, 1.0, _SIDE_M_MAX)
     """Side of the square, or width of the rectangle; 1,000 if neither this nor `nodes_per_km2` is given."""
-    height_m: float | None = number_or_none(1.0, _SIDE_M_MAX)
+    height_m: float | None = number(None, 1.0, _SIDE_M_MAX)
     """Height of a rectangle; requires `side_m`. Without it, the area is a square."""
-    nodes_per_km2: float | None = number_or_none(0.001, 1e6)
+    nodes_per_km2: float | None = number(None, 0.001, 1e6)
     """Density that determines the size of the square, instead of `side_m`."""
     speed_min_m_per_s: float = number(0.5, 0.001, 1_000.0)
     """Lowest speed. The speed of each leg is drawn evenly between this and `speed_max_m_per_s`."""

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from carrypost.config.tables import written
+from carrypost.config.rules import written
 from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.scenario.tables import ZERO

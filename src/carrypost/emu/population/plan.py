@@ -81,7 +81,7 @@ def planned(scenario: Scenario, seed: int | str, calibration: str) -> Plan:
     """Return the plan of a scenario; all mistakes show here. `calibration` names the delays in the first row."""
     inputs = read_inputs(scenario, seed)
     _check_scripts(scenario, inputs)
-    found = plan(scenario.faults, scenario.events, inputs.presences, seed, scenario.duration_us).stays
+    found = plan(scenario.faults, inputs.presences, seed, scenario.duration_us).stays
     nodes = tuple(sorted({presence.node for presence in inputs.presences}))
     place = {name: code for code, name in enumerate(nodes)}
     stays = Stays(

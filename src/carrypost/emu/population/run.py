@@ -20,7 +20,7 @@ from carrypost.emu.population.rows import Batches, Receptions, Rows, concatenate
 from carrypost.emu.population.tally import Tally
 from carrypost.emu.population.windows import Part, contacts_of, parts, steps_of
 from carrypost.emu.records.files import Records, Sink
-from carrypost.emu.scenario.scenario import Scenario, topic
+from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
@@ -138,7 +138,7 @@ def write(
     record = Record(name)
     record.add(Kind.RUN, 0, "", attrs=plan.attrs)
     sink.write(record)
-    topics = [topic(each, index) for index, each in enumerate(scenario.workloads)]
+    topics = [each.topic for each in scenario.workloads]
     batches, joining, total = Batches(plan, name, topics), Joining(), Tally()
     total.counts["join"] = plan.taking_part
     for part, (rows, tally) in played:

@@ -63,11 +63,7 @@ def modulator_of(workload: WorkloadTable) -> Modulator:
 
 
 def channel_of(
-    workload: WorkloadTable,
-    place: str,
-    name: str,
-    members: Mapping[str, Sequence[str]],
-    settings: Mapping[str, Settings],
+    workload: WorkloadTable, place: str, members: Mapping[str, Sequence[str]], settings: Mapping[str, Settings]
 ) -> Channel:
     """Return the channel of a workload; `place` is its place in the scenario, `members` are those of groups.
 
@@ -80,4 +76,4 @@ def channel_of(
                 raise ConfigError(f"{place}.{key}: {needs}, which the node {node!r} of the group lacks")
     producers, consumers = (frozenset(members[getattr(workload, key)]) for key in _GROUPS)
     modulator = modulator_of(workload) if workload.modulator else None
-    return Channel(name, producers, consumers, modulator, workload.period_s if workload.spread else 0.0)
+    return Channel(workload.topic, producers, consumers, modulator, workload.period_s if workload.spread else 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from carrypost.config import Settings
-from carrypost.config.tables import changed
+from carrypost.config.rules import changed
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.scenario import Group, Scenario
 from carrypost.errors import ConfigError

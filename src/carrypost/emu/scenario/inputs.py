@@ -20,7 +20,7 @@ from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.groups import members_of, settings_of
-from carrypost.emu.scenario.scenario import MOBILITY, Scenario, topic
+from carrypost.emu.scenario.scenario import MOBILITY, Scenario
 from carrypost.emu.scenario.tables import FROM_CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
 from carrypost.errors import ConfigError
@@ -99,7 +99,7 @@ def _channels(
 ) -> dict[int, Channel]:
     own = {node: settings.get(node, scenario.settings) for node in members[""]}
     return {
-        index: channel_of(each, f"workload.{index}", topic(each, index), members, own)
+        index: channel_of(each, f"workload.{index}", members, own)
         for index, each in enumerate(scenario.workloads)
         if each.kind == CHANNEL
     }
@@ -236,8 +236,10 @@ def _check_names(scenario: Scenario, there: dict[str, list[Presence]]) -> None:
     """Refuse names that a host cannot have, and names in tables of the scenario that no node has."""
     for name in there:
         Identity.plain(name)
-    named = [(f"radio.link.{index}", name) for index, each in enumerate(scenario.links) for name in (each.a, each.b)]
-    named += [(f"faults.event.{index}", each.node) for index, each in enumerate(scenario.events)]
+    named = [
+        (f"radio.link.{index}", name) for index, each in enumerate(scenario.radio.link) for name in (each.a, each.b)
+    ]
+    named += [(f"faults.event.{index}", each.node) for index, each in enumerate(scenario.faults.event)]
     for where, name in named:
         if name not in there:
             raise ConfigError(f"{where}: there is no node {name!r} in this scenario")

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from carrypost.config import UNBOUNDED, Settings
 from carrypost.config.document import Document, toml
-from carrypost.config.rules import rules_of
+from carrypost.config.rules import changed, rules_of, written
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
-from carrypost.config.tables import Tables, changed, written
 from carrypost.emu.scenario import channels, tables
 from carrypost.emu.scenario.unmodelled import unmodelled
 from carrypost.files import read_text
@@ -40,7 +39,7 @@ MODELS = {
 MOBILITY = "mobility.file"
 """The key whose file is named by its whole path once a scenario is read."""
 _DELAY_S = 0.001
-_TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "population", "workload", "faults")
+_TABLES = ("nodes", "contacts", "mobility", "radio", "settings", "population", "faults")
 _UNBOUNDED = (
     "message_bytes_max", "offers_open_max", "offers_all_max", "partials_max", "fragment_buffer_bytes_max",
     "descriptor_buffer_bytes_max", "seen_max", "seen_bytes_max", "unconfirmed_max", "unconfirmed_bytes_max",
@@ -72,10 +71,8 @@ class Group:
     """Nodes with settings of their own."""
 
     table: tables.GroupTable
-    changes: Tables
-    """Settings that differ from those of the scenario."""
-    settings: Mapping[str, Any]
-    """The same, as they are written."""
+    changes: Mapping[str, object]
+    """Settings that differ from those of the scenario, as they are checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +86,18 @@ class Scenario:
     contacts: tables.ContactsTable
     mobility: Mobility | None
     radio: tables.RadioTable
-    links: tuple[tables.LinkTable, ...]
     settings: Settings
     population: tables.PopulationTable
-    workloads: tuple[tables.WorkloadTable, ...]
     faults: tables.FaultsTable
-    events: tuple[tables.EventTable, ...]
     folder: Path
     """Folder that the files that it names are relative to."""
     text: str
     """The scenario as TOML, with overrides."""
+
+    @property
+    def workloads(self) -> tuple[tables.WorkloadTable, ...]:
+        """The publications."""
+        return self.run.workload
 
     @property
     def duration_us(self) -> int:
@@ -144,15 +143,13 @@ class Scenario:
         """Return every key with the value that holds, defaults included, as TOML."""
         content = written(self.run) | {
             "name": self.name,
-            "nodes": written(self.nodes)
-            | {"group": [written(each.table) | {"settings": dict(each.settings)} for each in self.groups]},
+            "nodes": written(self.nodes),
             "contacts": written(self.contacts),
             "mobility": {} if self.mobility is None else written(self.mobility) | self._movement(),
-            "radio": written(self.radio) | {"delay_s": self.delay_s, "link": [written(each) for each in self.links]},
+            "radio": written(self.radio) | {"delay_s": self.delay_s},
             "settings": written(self.settings),
             **({"population": written(self.population)} if self.of_population else {}),
-            "workload": [written(each) | {"topic": topic(each, index)} for index, each in enumerate(self.workloads)],
-            "faults": written(self.faults) | {"event": [written(each) for each in self.events]},
+            "faults": written(self.faults),
         }
         return toml(content)
 
@@ -191,29 +188,23 @@ class _ScenarioReader:
         run = document.value(tables.RunTable, "", top)
         if run.duration_s is None:
             raise document.error("", "duration_s is missing: set the length of the run in seconds")
+        nodes = document.value(tables.NodesTable, "nodes")
         made = Scenario(
             name=run.name or Path(self._file).stem,
             run=run,
-            nodes=document.value(tables.NodesTable, "nodes", self._without("nodes", "group")),
-            groups=self._groups(),
+            nodes=nodes,
+            groups=self._groups(nodes),
             contacts=document.value(tables.ContactsTable, "contacts"),
             mobility=self._mobility(),
-            radio=document.value(tables.RadioTable, "radio", self._without("radio", "link")),
-            links=document.values(tables.LinkTable, "radio.link", ("a", "b")),
+            radio=document.value(tables.RadioTable, "radio"),
             settings=self._settings(ideal=run.mode == tables.IDEAL),
             population=document.value(tables.PopulationTable, "population"),
-            workloads=document.values(tables.WorkloadTable, "workload", ("kind",)),
-            faults=document.value(tables.FaultsTable, "faults", self._without("faults", "event")),
-            events=document.values(tables.EventTable, "faults.event", ("t", "node", "kind")),
+            faults=document.value(tables.FaultsTable, "faults"),
             folder=self._folder,
             text=document.text,
         )
         self._check(made)
         return made
-
-    def _without(self, name: str, inner: str) -> dict[str, Any]:
-        """Return a table less the list of tables in it."""
-        return {key: value for key, value in self._document.table(name).items() if key != inner}
 
     def _check(self, made: Scenario) -> None:
         """Refuse tables that contradict each other."""
@@ -266,8 +257,8 @@ class _ScenarioReader:
             if each.size > (largest := made.settings.limits.message_bytes_max):
                 text = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
                 raise error(f"{name}.size", f"{text}, not {each.size:,}")
-            if (first := topics.setdefault(topic(each, index), index)) != index:
-                raise error(name, f"{name} has the topic {topic(each, index)!r} of workload.{first}")
+            if (first := topics.setdefault(each.topic, index)) != index:
+                raise error(name, f"{name} has the topic {each.topic!r} of workload.{first}")
 
     def _check_addressed(self, name: str, workload: tables.WorkloadTable) -> None:
         error, many = self._document.error, workload.recipients
@@ -280,20 +271,17 @@ class _ScenarioReader:
 
     def _check_links(self, made: Scenario) -> None:
         error, pairs = self._document.error, dict[frozenset[str], int]()
-        for index, link in enumerate(made.links):
+        for index, link in enumerate(made.radio.link):
             name, pair = f"radio.link.{index}", frozenset((link.a, link.b))
             if len(pair) == 1:
                 raise error(name, f"{name} is a link of {link.a!r} to itself")
             if (first := pairs.setdefault(pair, index)) != index:
                 raise error(name, f"{name} is about the pair of radio.link.{first}")
 
-    def _groups(self) -> tuple[Group, ...]:
+    def _groups(self, nodes: tables.NodesTable) -> tuple[Group, ...]:
         document, found = self._document, dict[str, Group]()
-        for index, row in enumerate(document.rows("nodes.group", ("name",))):
-            name, settings = f"nodes.group.{index}", row.get("settings", {})
-            if not isinstance(settings, Mapping):
-                raise document.error(f"{name}.settings", f"{name}.settings must be a table, not {settings!r}")
-            table = document.value(tables.GroupTable, name, {key: row[key] for key in row if key != "settings"})
+        for index, table in enumerate(nodes.group):
+            name = f"nodes.group.{index}"
             if table.name in found:
                 raise document.error(name, f"{name} has the name {table.name!r} of another group")
             if bool(table.names) == (table.count is not None):
@@ -301,8 +289,7 @@ class _ScenarioReader:
             if table.of and (table.of not in found or table.names):
                 text = "must name an earlier group, and requires a count"
                 raise document.error(f"{name}.of", f"{name}.of {text}, not {table.of!r}")
-            changes = document.fields(SETTINGS_FIELDS, f"{name}.settings", settings)
-            found[table.name] = Group(table, changes, settings)
+            found[table.name] = Group(table, document.fields(SETTINGS_FIELDS, f"{name}.settings", table.settings))
         return tuple(found.values())
 
     def _mobility(self) -> Mobility | None:
@@ -327,10 +314,5 @@ class _ScenarioReader:
 
     def _settings(self, *, ideal: bool) -> Settings:
         usual = Settings.emulated(**_IDEAL) if ideal else Settings.emulated()
-        changes = self._document.fields(SETTINGS_FIELDS, "settings", self._document.table("settings"))
+        changes = self._document.fields(SETTINGS_FIELDS, "settings")
         return self._document.build("settings", lambda: changed(usual, changes))
-
-
-def topic(workload: tables.WorkloadTable, index: int) -> str:
-    """Return the destination of a workload: as it says, or by its number."""
-    return workload.topic or f"workload-{index}"

@@ -36,20 +36,12 @@ class ScenarioTables(Protocol):
         """Links."""
 
     @property
-    def links(self) -> Sequence[tables.LinkTable]:
-        """Links of single pairs."""
-
-    @property
     def workloads(self) -> Sequence[tables.WorkloadTable]:
         """Publications."""
 
     @property
     def faults(self) -> tables.FaultsTable:
         """Faults by chance."""
-
-    @property
-    def events(self) -> Sequence[tables.EventTable]:
-        """Single faults."""
 
 
 def unmodelled(made: ScenarioTables, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -69,7 +61,9 @@ def unmodelled(made: ScenarioTables, settings: Mapping[str, Any]) -> Iterator[tu
         if workload.kind == "channel":
             yield f"workload.{index}.kind", "population mode does not model channels"
     faults = [f"faults.{name}" for name in _FAULTS if getattr(made.faults, name)]
-    faults += [f"faults.event.{index}.kind" for index, each in enumerate(made.events) if each.kind not in ABSENCES]
+    faults += [
+        f"faults.event.{index}.kind" for index, each in enumerate(made.faults.event) if each.kind not in ABSENCES
+    ]
     yield from ((key, "population mode models no failure but absence") for key in faults)
 
 
@@ -78,5 +72,5 @@ def _of_radio(made: ScenarioTables) -> Iterator[tuple[str, str]]:
         yield "radio.rate_bytes_per_s", "population mode does not model limits of rate"
     if made.radio.asymmetric:
         yield "radio.asymmetric", "population mode does not model contacts that work one way"
-    for index in range(len(made.links)):
+    for index in range(len(made.radio.link)):
         yield f"radio.link.{index}", "population mode does not model links that differ from the others"
