@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from carrypost.config import Settings
 from carrypost.emu.engine.addressed import addressed
@@ -22,7 +22,7 @@ from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.groups import members_of, settings_of
 from carrypost.emu.scenario.scenario import MOBILITY, Scenario
 from carrypost.emu.scenario.tables import FROM_CONTACTS
-from carrypost.emu.traces.contacts import Contact, Presence, presences_of, read_meetings, read_presences
+from carrypost.emu.traces.contacts import Contact, Presence, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refusing
 from carrypost.model.times import MICROSECONDS
@@ -41,7 +41,7 @@ class Inputs:
 
     presences: list[Presence]
     contacts: list[Contact]
-    """Contacts, not clipped yet; empty if they are in `columns`."""
+    """Contacts, not clipped yet; empty in a population, which takes `columns`."""
     scripts: dict[int, list[Publication]]
     """Publications by number of the workload, from a file or drawn."""
     settings: dict[str, Settings] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Inputs:
     files: dict[str, str] = field(default_factory=dict)
     """Hashes and texts of the files that were read, for the record."""
     columns: Encounters | None = None
-    """The contacts of a population, not clipped yet."""
+    """The same contacts by columns; None: no input gives any."""
 
 
 def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
@@ -62,11 +62,11 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         if each.kind == "script"
     }
     _check_labels(scenario, scripts)
-    met = _who_and_whom(scenario, seed)
-    presences = met.presences
+    presences, met = _who_and_whom(scenario, seed)
     if presences is None:
         published = [each for script in scripts.values() for each in script]
-        named = {*met.names, *(name for each in published for name in (each.node, *each.recipients))}
+        named = {name for each in published for name in (each.node, *each.recipients)}
+        named.update(() if met is None else met.nodes)
         presences = [Presence(name, 0, None) for name in sorted(named)]
     if not presences:
         raise ConfigError(
@@ -91,7 +91,8 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     settings = settings_of(scenario, members)
     _check_lifetimes(scenario, scripts, {node: settings.get(node, scenario.settings) for node in there})
     channels = _channels(scenario, members, settings)
-    return Inputs(presences, met.contacts, scripts | drawn, settings, channels, _files(scenario), met.columns)
+    contacts = [] if met is None or scenario.of_population else met.contacts()
+    return Inputs(presences, contacts, scripts | drawn, settings, channels, _files(scenario), met)
 
 
 def _channels(
@@ -105,55 +106,29 @@ def _channels(
     }
 
 
-class _Met(NamedTuple):
-    """Stays of nodes, and their contacts."""
-
-    presences: list[Presence] | None
-    """Presences; None if no input gives them."""
-    contacts: list[Contact]
-    names: Sequence[str]
-    """Nodes that the file of contacts names."""
-    columns: Encounters | None = None
-    """The contacts of a population."""
-
-
-def _who_and_whom(scenario: Scenario, seed: int | str) -> _Met:
+def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, Encounters | None]:
+    """Return the stays of nodes and their contacts; None where no input gives them."""
     presences: list[Presence] | None = None
     if scenario.nodes.file:
         presences = read_presences(scenario.path(scenario.nodes.file))
     elif scenario.nodes.count is not None:
         presences = [Presence(name, 0, None) for name in counted(scenario.nodes.count)]
     if scenario.mobility is not None:
-        moved, columns = _by_mobility(scenario, seed, presences)
-        return _Met(moved, [], [], columns) if scenario.of_population else _Met(moved, columns.contacts(), [])
+        return _by_mobility(scenario, seed, presences)
     if not scenario.contacts.file:
-        return _Met(presences, [], [])
-    known = None if presences is None else {presence.node for presence in presences}
-    if scenario.of_population:
-        return _by_columns(scenario, presences, known)
-    contacts, met = read_meetings(scenario.path(scenario.contacts.file), known)
-    if start_us := round(scenario.contacts.start_s * MICROSECONDS):
-        contacts = [Contact(a, b, since - start_us, until - start_us) for a, b, since, until in contacts]
-    if scenario.contacts.presence == FROM_CONTACTS:
-        # A node with contacts both before and after the start of the run is present from the start.
-        presences = presences_of(contacts, scenario.duration_us)
-    coming = [contact for contact in contacts if contact.end_us > 0]
-    if contacts:
-        _check_time(scenario, min((contact.start_us for contact in coming), default=None))
-    return _Met(presences, coming, met)
-
-
-def _by_columns(scenario: Scenario, presences: list[Presence] | None, known: set[str] | None) -> _Met:
+        return presences, None
     from carrypost.emu.traces.contact_columns import read_columns, stays_of  # noqa: PLC0415 - needs numpy, and only here
 
+    known = None if presences is None else {presence.node for presence in presences}
     found = read_columns(scenario.path(scenario.contacts.file), known)
     found = found.shifted(-round(scenario.contacts.start_s * MICROSECONDS))
     if scenario.contacts.presence == FROM_CONTACTS:
+        # A node with contacts both before and after the start of the run is present from the start.
         presences = stays_of(found, scenario.duration_us)
     coming = found.select(found.end_us > 0)
     if len(found):
         _check_time(scenario, int(coming.start_us.min()) if len(coming) else None)
-    return _Met(presences, [], found.nodes, coming)
+    return presences, coming
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:

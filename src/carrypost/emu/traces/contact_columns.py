@@ -1,4 +1,4 @@
-"""Contacts of a file by columns: for populations whose contacts are too many for an object each.
+"""Contacts of a file by columns: in large populations they are too many for an object each.
 
 A Parquet table is read and checked by columns. Where anything in it is wrong, the reader of single contacts says what
 and in which row. Text files are parsed line by line, as they always are.

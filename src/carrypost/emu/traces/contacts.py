@@ -194,20 +194,6 @@ def clipped(contacts: Iterable[Contact], presences: Iterable[Presence] | None, e
     return sorted(found, key=_by_start)
 
 
-def presences_of(contacts: Iterable[Contact], end_us: int) -> list[Presence]:
-    """Return the presence of each node, from its first to its last contact, within [0, end); sorted by node."""
-    spans: dict[str, tuple[int, int]] = {}
-    for a, b, start_us, until_us in contacts:
-        for node in (a, b):
-            since, until = spans.get(node, (start_us, until_us))
-            spans[node] = min(since, start_us), max(until, until_us)
-    return [
-        Presence(node, max(since, 0), None if until >= end_us else until)
-        for node, (since, until) in sorted(spans.items())
-        if since < end_us and until > 0
-    ]
-
-
 def _common(some: Iterable[tuple[int, int]], others: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(max(start, since), min(end, until)) for start, end in some for since, until in others]
 
