@@ -22,9 +22,8 @@ from carrypost.emu.traces.formats.words import plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
-from carrypost.lab.ingest.local import Ingested, Tell, Work
+from carrypost.lab.ingest.local import Ingested, Tell, Work, told_bad
 from carrypost.lab.ingest.request import GTFS, OPTIONS, IngestRequest, check_file_names
-from carrypost.lab.ingest.stages import told_bad
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import session
 from carrypost.model.times import MICROSECONDS

@@ -10,22 +10,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from carrypost.emu.traces.formats import FORMATS, Options
-from carrypost.emu.traces.formats.keys import Assembled, column
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.formats.orders import resting
@@ -34,15 +31,13 @@ from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.local import Ingested, Work
-from carrypost.lab.ingest.stages import checked, other_way, usable
+from carrypost.lab.ingest.local import Ingested, Work, checked, facts_of, gathered, other_way, usable
 from carrypost.lab.spark.jobs import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_A_PARTITION = 2_000_000
-_WARNED = 3
 _Batches = Iterable[pa.RecordBatch]
 _T = TypeVar("_T")
 
@@ -85,12 +80,12 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
             assembled = keep(_assembled(read, found.made, request.name, options))
             notes = [json.loads(note) for note in _watched(spark, work, "assembling", lambda: _notes(assembled))]
             faults = [FileFault(*each) for note in notes for each in note["faults"]]
-            return assembled, _gathered(found, options, notes), faults
+            return assembled, gathered(found, options, notes), faults
 
         assembled, made, faults = assemble(options)
         if (other := other_way(request.form, options, made.counts)) is not None:
             assembled, made, faults = assemble(other)
-        usable(request.names, faults, made.counts, made.written)
+        usable(request.names, faults, made)
         _write(spark, work, assembled, made)
         return made
 
@@ -187,41 +182,12 @@ def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataF
         table = pa.Table.from_batches(batches, _used(name))
         if table.num_rows:
             found = FORMATS[name].assemble(table, options)
-            yield from _batches(found.rows, schema, json.dumps(_facts_of(found.rows, found)))
+            yield from _batches(found.rows, schema, json.dumps(facts_of(found)))
 
     shuffles = int(read.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     parts = max(shuffles, -(-rows // _ROWS_A_PARTITION))
     together = _rows(read).repartitionByRange(parts, "a") if placed else _rows(read).repartition(parts, "a", "b")
     return together.mapInArrow(assemble, from_arrow_schema(schema))
-
-
-def _facts_of(rows: pa.Table, found: Assembled) -> dict[str, Any]:
-    """Return the facts about some nodes or pairs besides their rows."""
-    times = [column(rows, name) for name in rows.column_names if name.endswith("_us")]
-    return {
-        "counts": found.counts,
-        "faults": found.faults,
-        "warnings": [rows["node"][0].as_py() if "node" in rows.column_names and rows.num_rows else "", found.warnings],
-        "rows": rows.num_rows,
-        "nodes": len(pc.unique(rows[rows.column_names[0]])),
-        "first_us": int(times[0].min()) if rows.num_rows else None,
-        "last_us": int(times[-1].max()) if rows.num_rows else None,
-    }
-
-
-def _gathered(found: Sum, options: Options, notes: list[dict[str, Any]]) -> Ingested:
-    """Combine the results of tasks. Their nodes add up for positions only: there each is in one task."""
-    counts: Counter[str] = Counter()
-    for note in notes:
-        counts.update(note["counts"])
-    in_order = sorted(note["warnings"] for note in notes)
-    return Ingested(
-        found=found, options=options, counts=counts,
-        warnings=[each for _, some in in_order for each in some][:_WARNED],
-        written=sum(note["rows"] for note in notes), nodes=sum(note["nodes"] for note in notes),
-        first_us=min((note["first_us"] for note in notes if note["first_us"] is not None), default=0),
-        last_us=max((note["last_us"] for note in notes if note["last_us"] is not None), default=0),
-    )  # fmt: skip
 
 
 def _write(spark: SparkSession, work: Work, assembled: DataFrame, made: Ingested) -> None:
