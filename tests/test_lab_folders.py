@@ -98,6 +98,13 @@ def test_other_columns_are_named(tmp_path: Path) -> None:
         folders.read_arrow(tmp_path / "contacts", POSITIONS)
 
 
+def test_a_row_without_a_name_is_refused(tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist([{"scenario": "s", "node": None, "t": 1.0, "x": 0.0, "y": 0.0}])
+    pq.write_table(rows, tmp_path / "a.parquet")
+    with pytest.raises(LocalError, match=r"a\.parquet: every row of positions must have a node, and one has none"):
+        folders.read_arrow(tmp_path, POSITIONS)
+
+
 def test_there_is_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match="nowhere: there is no such file or folder"):
         folders.read_arrow(tmp_path / "nowhere", CONTACTS)

@@ -323,7 +323,9 @@ def test_a_folder_that_is_no_campaign_is_an_error(tmp_path: Path, capsys: pytest
     assert run(["lab", "report", str(tmp_path / "nowhere"), "--out", str(tmp_path / "r.html")]) == 2
     assert "there is no such folder" in capsys.readouterr().err
     assert run(["lab", "report", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 2
-    assert "does not contain a campaign" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "does not contain a campaign" in said
+    assert "nor does it contain records of real nodes" in said
     assert not (tmp_path / "r.html").exists()
 
 

@@ -6,9 +6,11 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from carrypost.cli.app import run
+from carrypost.lab.metrics.records import Source
 from carrypost.lab.report.field import FieldTest
 
 T0 = 1_795_000_000.0
@@ -96,3 +98,63 @@ def test_records_of_an_emulated_run_are_not_a_field_test(records: Path, capsys: 
         file.write_text(file.read_text(encoding="utf-8").replace("node/", "three/default/"), encoding="utf-8")
     assert run(["lab", "report", str(records), "--out", str(records.parent / "page.html")]) == 2
     assert "has neither a campaign nor records of real nodes" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_node_whose_messages_come_from_others_alone_gets_a_page(records: Path) -> None:
+    for name in ("anna", "bus"):
+        (records / f"{name}.jsonl").unlink()
+    page = records.parent / "page.html"
+    assert run(["lab", "report", str(records), "--out", str(page)]) == 0
+    words = " ".join(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8")).split())
+    assert "Records of 1 real node" in words
+    assert "reception to delivery 1 2 s" in words
+    assert "publication to reception" not in words
+
+
+def test_clocks_that_are_a_day_apart_give_times_that_people_can_read(records: Path) -> None:
+    file = records / "bus.jsonl"
+    rows = [each | {"t": float(str(each["t"])) - 86_400} for each in ROWS["bus"]]
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in rows), encoding="utf-8")
+    page = records.parent / "page.html"
+    assert run(["lab", "report", str(records), "--out", str(page)]) == 0
+    words = " ".join(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8")).split())
+    assert "\u221223 h 59 min 50 s" in words
+    assert "Delays below 0" in words
+    assert "e+0" not in words
+
+
+def test_a_record_that_is_cut_short_is_used_and_the_rest_is_counted(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = records / "anna.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert run(["lab", "report", str(records), "--out", str(records.parent / "page.html")]) == 0
+    assert "1 line without a row of a record skipped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "has no row of a record: its files are empty"),
+        ('{"run": "no', "has no row of a record: 1 line is something else"),
+    ],
+)
+def test_a_folder_without_a_row_is_refused(
+    tmp_path: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl").write_text(content, encoding="utf-8")
+    assert run(["lab", "report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_damaged_file_is_named(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, _ = Source.find(records).read()
+    folder = records.parent / "tables"
+    folder.mkdir()
+    pq.write_table(rows, folder / "a.parquet")
+    data = bytearray((folder / "a.parquet").read_bytes())
+    data[4:300] = bytes(296)  # The first pages; the end of the file tells what is in it.
+    (folder / "a.parquet").write_bytes(data)
+    assert run(["lab", "report", str(folder), "--out", str(records.parent / "page.html")]) == 1
+    assert "a.parquet cannot be read as a table of records" in " ".join(capsys.readouterr().err.split())

@@ -36,6 +36,8 @@ from carrypost.lab.report.times import count, difference, lifetime, mean, points
         (7_210, "2 h 10 s"),
         (42_420, "11 h 47 min"),
         (51_300, "14 h 15 min"),
+        (-0.062, "\u221262 ms"),
+        (-86_400, "\u221224 h"),
     ],
 )
 def test_times_are_shown_with_their_units(time_s: float | None, text: str) -> None:

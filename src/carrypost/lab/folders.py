@@ -71,7 +71,11 @@ def read_arrow(path: Path, table: Table) -> pa.Table:
     parts = []
     for file in files:
         with refusing(f"{file} cannot be read as a table of {table.name}", pa.ArrowException):
-            parts.append(pq.ParquetFile(file).read(columns=table.names).select(table.names).cast(table.arrow))
+            found = pq.ParquetFile(file).read(columns=table.names).select(table.names)
+            for column in table.columns:
+                if not column.nullable and found[column.name].null_count:
+                    raise LocalError(f"{file}: every row of {table.name} must have a {column.name}, and one has none")
+            parts.append(found.cast(table.arrow))
     return pa.concat_tables(parts)
 
 

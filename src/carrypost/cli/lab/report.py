@@ -67,6 +67,8 @@ def report(
             raise LocalError("--plugin is for campaigns; for records of real nodes: carrypost lab metrics --plugin")
         page.check(out)
         test = field.FieldTest(folder)
+        if test.unreadable:
+            say(f"{many(test.unreadable, 'line')} without a row of a record skipped")
         page.put(page.field_test(test), out)
         place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
         figures(place | field.summary(test), json=wants_json(json))

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.lab import folders
-from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, finished, kept, lines, merge, records, slices, tables
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, finished, kept, merge, records, slices, tables
 from carrypost.lab.metrics.origin import first_row, origin, remarks
 from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import RunFiles, Source
@@ -55,7 +55,7 @@ def measured(order: Order) -> None:
 
 def converted(order: Conversion) -> tuple[list[str], int]:
     """Convert lines of JSON to Parquet, as a task; return the runs in them, and the number of unreadable lines."""
-    rows, unreadable = lines.read(Path(order.lines))
+    rows, unreadable = records.read_lines(Path(order.lines))
     with folders.staged(Path(order.target)) as written:
         pq.write_table(rows, written, compression="zstd", compression_level=1)
     return records.names_in(Path(order.target)), unreadable

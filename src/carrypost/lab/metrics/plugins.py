@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +22,13 @@ from typing import Any
 from carrypost.errors import CarrypostError, LabError, LocalError
 from carrypost.files import refusing
 from carrypost.lab.metrics import FAMILIES
-from carrypost.lab.metrics.parts import Family
+from carrypost.lab.metrics.distribution import Columns
+from carrypost.lab.metrics.parts import Family, table_of
 from carrypost.lab.schemas import Table
 
 _RUN = "run"
 _NAME = "FAMILIES"
+_PLAIN = re.compile(r"\w[\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +83,56 @@ def _loaded(plugin: Plugin) -> _Loaded:
     module = ModuleType(f"carrypost_plugin_{hashlib.sha256(plugin.source.encode()).hexdigest()[:16]}")
     module.__file__ = plugin.path
     sys.modules[module.__name__] = module  # Classes of parts are found there, when tasks answer.
-    run = _explained(plugin, lambda: exec(compile(plugin.source, plugin.path, "exec"), vars(module)))  # noqa: S102
-    run()
-    found = getattr(module, _NAME, None)
+
+    def load() -> _Loaded:
+        exec(compile(plugin.source, plugin.path, "exec"), vars(module))  # noqa: S102
+        report = getattr(module, "report", None)
+        found = _families(plugin, getattr(module, _NAME, None))
+        return _Loaded(found, None if report is None else _explained(plugin, report))
+
+    made: _Loaded = _explained(plugin, load)()
+    return made
+
+
+def _families(plugin: Plugin, found: object) -> dict[Table, Family]:
+    """Return the families of a plugin, checked; errors of their functions name file and line."""
     if not isinstance(found, Mapping) or not found:
         raise LocalError(
             f"{plugin.path} has no {_NAME}: a plugin needs a mapping of that name, from tables to families"
         )
     wrapped: dict[Any, Any] = {}  # Families that share a part still do.
-    families = {}
+    families: dict[Table, Family] = {}
     for table, family in found.items():
         if not (isinstance(table, Table) and isinstance(family, Family)):
             raise LocalError(f"{plugin.path}: {_NAME} must map each Table to a Family, not {table!r} to {family!r}")
-        if table.names[:1] != [_RUN]:
+        if not _PLAIN.fullmatch(table.name):
+            raise LocalError(
+                f"{plugin.path}: a table is written to a folder of its name, which must consist of letters, digits, "
+                f"hyphens and underscores; {table.name!r} does not"
+            )
+        if table.arrow.names[:1] != [_RUN]:
             raise LocalError(f"{plugin.path}: the first column of {table.name} must be {_RUN!r}, a string")
-        part, rows = (wrapped.setdefault(each, _explained(plugin, each)) for each in family)
-        families[table] = Family(part, rows)
-    report = getattr(module, "report", None)
-    return _Loaded(families, None if report is None else _explained(plugin, report))
+        if table.name in {each.name for each in families}:
+            raise LocalError(f"{plugin.path}: there are two families {table.name!r}; choose another name for one")
+        part = wrapped.setdefault(family.part, _explained(plugin, family.part))
+        families[table] = Family(part, _explained(plugin, functools.partial(_columns, plugin, table, family.rows)))
+    return families
+
+
+def _columns(plugin: Plugin, table: Table, rows: Callable[[Any], Columns], part: object) -> Columns:
+    """Return the columns that a plugin makes of a part; what does not fit its table is refused."""
+    found: object = rows(part)
+    names = table.names[1:]
+    if not isinstance(found, Mapping) or not set(names) <= set(found):
+        there = ", ".join(map(str, found)) if isinstance(found, Mapping) else repr(found)
+        raise LocalError(f"{plugin.path}: the columns of {table.name} must be {', '.join(names)}, not {there}")
+    made = table_of(table, "", found)
+    return {name: made[name] for name in names}
 
 
 def _explained(plugin: Plugin, call: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with errors that name file and line."""
 
-    @functools.wraps(call)
     def called(*arguments: object) -> Any:  # noqa: ANN401 - whatever the plugin returns
         try:
             return call(*arguments)
@@ -111,7 +140,7 @@ def _explained(plugin: Plugin, call: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except SyntaxError as error:
             raise LocalError(f"{plugin.path}, line {error.lineno}: {error.msg}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
             line = next((f", line {each.lineno}" for each in reversed(frames) if each.filename == plugin.path), "")
             raise LabError(f"{plugin.path}{line}: {type(error).__name__}: {error}") from error

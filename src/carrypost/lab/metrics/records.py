@@ -2,7 +2,8 @@
 
 Records are Parquet, as `lab campaign` and `emu run` write them, or lines of JSON, as real nodes do and as `emu run`
 writes to a file with that ending. The run of a file is taken from its statistics; only if they do not tell it is the
-file read.
+file read. A line that is no row of a record (no JSON, a column of another type, a kind that there is not, a time or a
+size that no node has) is counted and passed over.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from carrypost.emu.records.files import ARROW_SCHEMA
+from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.schemas import RECORDS
 from carrypost.model.times import MICROSECONDS
+from carrypost.record import SCHEMA, Kind
 
 REAL = "node"
 """Prefix of the runs of real nodes, before a stroke."""
@@ -30,6 +35,23 @@ COLUMNS = ("t", "kind", "node", "peer", "message", "hops", "size", "detail", "at
 """Columns of a record that families need."""
 TEXTS = ("kind", "node", "peer", "message", "detail")
 _LINES = ("*.jsonl", "*.ndjson")
+SIZE_MAX = 1 << 53
+_INT32 = 1 << 31
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "float64": Annotated[float, msgspec.Meta(ge=-TIME_S_MAX, le=TIME_S_MAX)],
+    "int32": Annotated[int, msgspec.Meta(ge=-_INT32, lt=_INT32)],
+    "int64": Annotated[int, msgspec.Meta(ge=-SIZE_MAX, le=SIZE_MAX)],
+    "map<string, string>": dict[str, str],
+}
+
+
+def _field(name: str, kind: str, *, nullable: bool) -> tuple[str, Any] | tuple[str, Any, None]:
+    known: Any = Kind if name == "kind" else _TYPES[kind]
+    return (name, known | None, None) if nullable else (name, known)
+
+
+_LINE = msgspec.defstruct("_LINE", [_field(each.name, each.type, nullable=each.nullable) for each in SCHEMA])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +69,13 @@ class Source:
         lines = _files_of_lines(path)
         return cls(path, tuple(lines or folders.parquet_files(path, RECORDS)), bool(lines))
 
+    def read(self) -> tuple[pa.Table, int]:
+        """Return the rows of all files, of whatever runs, and how many lines are none."""
+        if self.lines:
+            tables, unreadable = zip(*map(read_lines, self.files), strict=True)
+            return pa.concat_tables(tables), sum(unreadable)
+        return folders.read_arrow(self.path, RECORDS), 0
+
     @property
     def nbytes(self) -> int:
         """Size of all files."""
@@ -60,6 +89,26 @@ def _files_of_lines(path: Path) -> list[Path]:
     folder = path / RECORDS.name if (path / RECORDS.name).is_dir() else path
     found = sorted(file for pattern in _LINES for file in folder.glob(pattern) if not file.name.startswith("."))
     return found if not any(folder.glob("*.parquet")) else []
+
+
+def read_lines(path: Path) -> tuple[pa.Table, int]:
+    """Return the rows of a file, of whatever runs, and how many lines are none."""
+    columns: dict[str, list[Any]] = {each.name: [] for each in SCHEMA}
+    appends = [(name, column.append) for name, column in columns.items()]
+    decode, unreadable = msgspec.json.Decoder(_LINE).decode, 0
+    with refusing(f"{path} cannot be read"), path.open("rb") as file:
+        for text in file:
+            if not text.strip():
+                continue
+            try:
+                line = decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                unreadable += 1
+                continue
+            for name, append in appends:
+                append(getattr(line, name))
+    columns["attrs"] = [None if each is None else list(each.items()) for each in columns["attrs"]]
+    return pa.table(columns, schema=ARROW_SCHEMA), unreadable
 
 
 class RowGroup(NamedTuple):

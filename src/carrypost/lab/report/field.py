@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import families, lines, tables
+from carrypost.lab.metrics import families, tables
 from carrypost.lab.metrics.records import REAL, Source
 from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Extent
@@ -92,10 +91,14 @@ class FieldTest:
     """The records of real nodes."""
 
     def __init__(self, folder: Path) -> None:
-        source = Source.find(folder)
-        parts = [lines.read(file)[0] if source.lines else pq.read_table(file) for file in source.files]
-        rows = pa.concat_tables(parts).sort_by("t")
-        if not rows.num_rows or not pc.all(pc.starts_with(rows["run"].cast(pa.string()), f"{REAL}/")).as_py():
+        rows, self.unreadable = Source.find(folder).read()
+        """Number of lines that are no rows of a record."""
+        rows = rows.sort_by("t")
+        if not rows.num_rows:
+            lines = many(self.unreadable, "line is", "lines are")
+            found = f"{lines} something else" if self.unreadable else "its files are empty"
+            raise LocalError(f"{folder} has no row of a record: {found}")
+        if not pc.all(pc.starts_with(rows["run"].cast(pa.string()), f"{REAL}/")).as_py():
             raise LocalError(f"{folder} has neither a campaign nor records of real nodes")
         self.folder = folder
         self.rows = rows
@@ -321,7 +324,7 @@ def _delays(found: Mapping[str, pa.Table]) -> list[Block]:
         why = "the clocks of two nodes differ, or a copy left before its publication was recorded"
         made.append(paragraph(f"Delays below 0: {why}.", kind="note"))
     cdf = [row for row in found[families.DELAY_CDF.name].to_pylist() if row["metric"] == families.TDELAY]
-    most_s = max(row["value_ms"] for row in cdf) / 1_000
+    most_s = max((row["value_ms"] for row in cdf), default=0) / 1_000  # Publications may be in records elsewhere.
     if most_s > 0:
         unit_s, unit_name = distributions.unit(most_s)
         x, y = (np.array([row[each] for row in cdf], np.float64) for each in ("value_ms", "share"))

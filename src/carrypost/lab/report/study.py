@@ -95,7 +95,7 @@ class Study:
         if not (folder / RUNS.name).is_dir():
             raise LocalError(
                 f"{folder} does not contain a campaign, since it has no table of {RUNS.name}: make one with "
-                "`carrypost lab campaign`"
+                "`carrypost lab campaign`; nor does it contain records of real nodes (.jsonl or .parquet)"
             )
         self.folder = folder
         self._tables: dict[str, pa.Table] = {}

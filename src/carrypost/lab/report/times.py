@@ -34,6 +34,8 @@ def shown(time_s: float | None) -> str:
     """Return a length of time for people."""
     if time_s is None or not math.isfinite(time_s):
         return NOTHING
+    if time_s < 0:
+        return f"{MINUS}{shown(-time_s)}" if round(time_s, 9) else "0"
     if time_s < _MS:
         return f"{float(f'{time_s * 1_000:.2g}'):g} ms" if round(time_s, 9) else "0"
     tenths = round(time_s, 1)

@@ -32,7 +32,7 @@ from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
-from carrypost.lab.metrics.lines import SIZE_MAX
+from carrypost.lab.metrics.records import SIZE_MAX
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
 from carrypost.model.times import MICROSECONDS
