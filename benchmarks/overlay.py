@@ -52,7 +52,7 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.entries import Entry
+from carrypost.overlay.items import Entry
 from carrypost.overlay.modulators import programs
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.modulators.registry import Event, Result, modulator

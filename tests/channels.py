@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 from carrypost.errors import LocalError
 from carrypost.events import Event, Published, Stored
 from carrypost.model.ids import MessageId
-from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.events import EventsLost, SeatFailed
+from carrypost.overlay.items import event_of
 from carrypost.testing import Network, network
 
 OVERLAY = {"enabled": True, "neighbours_max": 2, "update_s": 4.0, "discovery_s": 2.0, "orphan_s": 8.0, "gap_s": 40.0}

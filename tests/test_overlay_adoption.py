@@ -16,7 +16,7 @@ from carrypost.model.headers import Headers
 from carrypost.overlay.events import Homed, HomeRefused
 from carrypost.overlay.items import ITEMS, Attach, Role, Sent
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.overlay.snapshot import Snapshot, digest, packed
+from carrypost.overlay.relocation import Snapshot, digest, packed
 
 DISK_S = 0.2
 """Seconds that a batch takes to be on disk, where nodes crash between batches."""

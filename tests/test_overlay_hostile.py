@@ -15,9 +15,14 @@ from carrypost.events import Published
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
-from carrypost.overlay.entries import (
+from carrypost.overlay.items import (
+    ITEMS,
     ROUTE_BROKERS_MAX,
+    Broker,
     Entry,
+    Item,
+    Pass,
+    Topology,
     first_version,
     is_later,
     next_version,
@@ -25,7 +30,6 @@ from carrypost.overlay.entries import (
     pages,
     unpack,
 )
-from carrypost.overlay.items import ITEMS, Broker, Item, Pass, Topology
 from carrypost.overlay.legs import LegArrived
 from carrypost.security.identity import Identity
 from carrypost.testing import Blank, Network, network

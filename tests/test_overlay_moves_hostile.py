@@ -28,8 +28,7 @@ from carrypost.overlay.items import (
     Sent,
     State,
 )
-from carrypost.overlay.relocation import HandoffId
-from carrypost.overlay.snapshot import Snapshot, packed
+from carrypost.overlay.relocation import HandoffId, Snapshot, packed
 
 
 class Scene:

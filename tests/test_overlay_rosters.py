@@ -16,10 +16,21 @@ from carrypost.journal import MESSAGE, Batch, Durability, Journal, StoredMessage
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay import last_events, tables
-from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Entry, pack
-from carrypost.overlay.items import ITEMS, Attach, Broker, Homed, Item, Role, Sent, Topology
-from carrypost.overlay.last_events import LastEvents
+from carrypost.overlay import tables
+from carrypost.overlay.clients import LastEvents
+from carrypost.overlay.items import (
+    ENTRIES_BYTES_MAX,
+    ITEMS,
+    Attach,
+    Broker,
+    Entry,
+    Homed,
+    Item,
+    Role,
+    Sent,
+    Topology,
+    pack,
+)
 from carrypost.overlay.legs import LegArrived
 from carrypost.overlay.tables import Client, Clients, Roster, Served, channel_hash
 from carrypost.testing import Network, network
@@ -433,7 +444,7 @@ def test_a_roster_that_changes_costs_one_hash_for_each_channel_and_no_look_at_ot
         hashed.append(channel)
         return channel_hash(channel)
 
-    monkeypatch.setattr(last_events, "channel_hash", counted)
+    monkeypatch.setattr("carrypost.overlay.clients.channel_hash", counted)
     for each in channels:
         clients.put(Client(NodeId("p"), Attach(Role.PRODUCER, each), (1, 1), 1), ())
         last.attached(NodeId("p"), each, 5, passed_on=True)

@@ -8,8 +8,8 @@ import pytest
 from tests.histories import Histories
 
 from carrypost.journal import Journal, Key, Value
+from carrypost.local.ledger import RevertingRows
 from carrypost.overlay.processing import PART_BYTES, SeatRow, SeatRows
-from carrypost.overlay.rows import RevertingRows
 
 NAME = b"S" + bytes(16)
 

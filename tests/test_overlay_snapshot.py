@@ -12,7 +12,7 @@ from carrypost.config import Limits
 from carrypost.errors import RemoteError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.overlay.snapshot import Snapshot, bytes_max, digest, packed, unpacked
+from carrypost.overlay.relocation import Snapshot, bytes_max, digest, packed, unpacked
 
 LIMITS = Limits(clients_max=4, runs_max=6, modulator_state_bytes_max=100)
 FULL = Snapshot(

@@ -11,7 +11,7 @@ from tests.examples import soaked
 
 from carrypost.errors import ConfigError, LocalError, StateError
 from carrypost.model.ids import node_prefix
-from carrypost.overlay.adaptor import BrokerLost, Notice, Timer
+from carrypost.overlay.placement import BrokerLost, Notice, Timer
 from carrypost.testing import Network, network
 
 FIGURE_3 = ("A1", "1B", "B5", "5C", "12", "B2", "23", "3D")

@@ -44,7 +44,6 @@ def show(
     if context.invoked_subcommand is not None:
         return
     from carrypost.node.plugins import load  # noqa: PLC0415 - keeps --help quick
-    from carrypost.overlay.modulators import library  # noqa: F401, PLC0415 - likewise; registers what every broker has
     from carrypost.overlay.modulators.registry import registered  # noqa: PLC0415 - likewise
 
     load(settings_of(config, None, changes).place.plugins)

@@ -9,7 +9,7 @@ import msgspec
 
 from carrypost.island.overview import IslandOverview
 from carrypost.model.ids import NodeId
-from carrypost.overlay.view import OverlayView
+from carrypost.overlay.commands import OverlayView
 
 if TYPE_CHECKING:
     from carrypost.gossip.acked.acked import Acked

@@ -37,8 +37,7 @@ from carrypost.model.times import NEVER, TIME_US_MAX
 from carrypost.overlay.events import EventsLost
 from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role, shortened
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.overlay.relocation import VARIANTS
-from carrypost.overlay.snapshot import Run, Snapshot, digest, extended, unpacked
+from carrypost.overlay.relocation import VARIANTS, Run, Snapshot, digest, extended, unpacked
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
+    from carrypost.local.ledger import RevertingRows
     from carrypost.model.headers import Covers
-    from carrypost.overlay.rows import RevertingRows
 
 # --- subscription ------------------------------------------------------------------------------------------
 

@@ -48,8 +48,9 @@ from carrypost.overlay.relocation import (
     Source,
     SourceInput,
     SourceState,
+    packed,
+    unpacked,
 )
-from carrypost.overlay.snapshot import packed, unpacked
 from carrypost.overlay.tables import Client
 from carrypost.security.origins import check_origin
 
@@ -59,14 +60,13 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import Ledger
+    from carrypost.local.ledger import Ledger, RevertingRows
     from carrypost.overlay.clients import ClientManager
-    from carrypost.overlay.inbox import Reader
     from carrypost.overlay.items import Outbox
     from carrypost.overlay.legs import Detours
-    from carrypost.overlay.rows import RevertingRows
+    from carrypost.overlay.overlay import Reader
+    from carrypost.overlay.relocation import Snapshot
     from carrypost.overlay.seats import Seats
-    from carrypost.overlay.snapshot import Snapshot
     from carrypost.overlay.topology import Topology
 
 SENT, GONE, CAME = FAMILIES = b"H", b"G", b"D"

@@ -20,10 +20,9 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import NO_ROOM, STATE
-from carrypost.overlay.entries import HOPS_MAX
-from carrypost.overlay.items import ITEMS, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.items import HOPS_MAX, ITEMS, Attach, Homed, Moving, Report, Role
 from carrypost.overlay.placement import FAR, Distance, Monitor, nearest
-from carrypost.overlay.snapshot import packed
+from carrypost.overlay.relocation import packed
 from carrypost.overlay.tables import REPEATS
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.overlay.consumers import Consumers
-    from carrypost.overlay.event_numbers import EventNumbers
     from carrypost.overlay.items import Outbox
+    from carrypost.overlay.producer import EventNumbers
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 

@@ -16,10 +16,9 @@ from carrypost.model import address
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
-from carrypost.overlay.event_numbers import event_of
-from carrypost.overlay.items import Replay
+from carrypost.overlay.items import Replay, event_of
 from carrypost.overlay.processing import with_cursor, without_repeated
-from carrypost.overlay.snapshot import Snapshot, digest
+from carrypost.overlay.relocation import Snapshot, digest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping

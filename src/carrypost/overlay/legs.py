@@ -49,9 +49,17 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.entries import ROUTE_BROKERS_MAX, brokers_of, pages
-from carrypost.overlay.event_numbers import event_of
-from carrypost.overlay.items import CURSORS_MAX, ITEMS, Detour, Detoured, Pass
+from carrypost.overlay.items import (
+    CURSORS_MAX,
+    ITEMS,
+    ROUTE_BROKERS_MAX,
+    Detour,
+    Detoured,
+    Pass,
+    brokers_of,
+    event_of,
+    pages,
+)
 from carrypost.overlay.relocation import DESTINATION_STAYS, DestinationState, HandoffId
 from carrypost.security.origins import check_origin
 

@@ -27,10 +27,10 @@ from carrypost.gossip.layer import Draft
 from carrypost.model import ids
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.visible import Selectable
-from carrypost.overlay.event_numbers import event_of
+from carrypost.overlay.items import event_of
 from carrypost.overlay.modulators.modulator import Instance, Meter, Modulator
 from carrypost.overlay.modulators.registry import FUEL_PER_US, Event, Result
-from carrypost.overlay.snapshot import Run, Snapshot, digest, extended, packed
+from carrypost.overlay.relocation import Run, Snapshot, digest, extended, packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
+    from carrypost.local.ledger import RevertingRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.model.properties import AttributeValue
     from carrypost.overlay.items import Attach
     from carrypost.overlay.modulators.registry import Program
-    from carrypost.overlay.rows import RevertingRows
 
 
 class SeatRow(msgspec.Struct, array_like=True):

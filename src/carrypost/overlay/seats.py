@@ -43,13 +43,12 @@ from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
-from carrypost.overlay.event_numbers import event_of
 from carrypost.overlay.events import ModulatorFault, SeatFailed
-from carrypost.overlay.items import CURSORS_MAX, DETAIL_MAX
+from carrypost.overlay.items import CURSORS_MAX, DETAIL_MAX, event_of
 from carrypost.overlay.lanes import Checkpoints, Flow, Gaps, Leaving, Seat, WaitingEvents, date_of, known_lanes, name_of
 from carrypost.overlay.modulators.modules import Modules
 from carrypost.overlay.processing import STEP_US, ComputeBudget, Processing, SeatRow, SeatRows, Step, adopted, fresh
-from carrypost.overlay.snapshot import Snapshot, digest
+from carrypost.overlay.relocation import Snapshot, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,15 +57,15 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
+    from carrypost.local.ledger import RevertingRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId
     from carrypost.overlay.items import Outbox, Sent
     from carrypost.overlay.legs import Legs
-    from carrypost.overlay.load import Load
     from carrypost.overlay.modulators.modulator import Instance, Meter
+    from carrypost.overlay.placement import Load
     from carrypost.overlay.relocation import Variant
-    from carrypost.overlay.rows import RevertingRows
     from carrypost.overlay.tables import Client
     from carrypost.overlay.topology import Topology
 

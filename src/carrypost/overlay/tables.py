@@ -16,8 +16,16 @@ import msgspec
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.entries import ENTRIES_BYTES_MAX, Versioned, first_version, hash_of, is_later, next_version
-from carrypost.overlay.items import Attach, Role
+from carrypost.overlay.items import (
+    ENTRIES_BYTES_MAX,
+    Attach,
+    Role,
+    Versioned,
+    first_version,
+    hash_of,
+    is_later,
+    next_version,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping

@@ -33,9 +33,11 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay import items
-from carrypost.overlay.entries import (
+from carrypost.overlay.items import (
     DIGEST_BYTES,
     HOPS_MAX,
+    ITEMS,
+    Broker,
     Entry,
     is_later,
     pack,
@@ -43,7 +45,6 @@ from carrypost.overlay.entries import (
     unpack,
     unpack_stamps,
 )
-from carrypost.overlay.items import ITEMS, Broker
 from carrypost.overlay.tables import (
     REPEATS,
     BrokerInfo,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.overlay.load import Load
+    from carrypost.overlay.placement import Load
     from carrypost.overlay.tables import Roster, Served
 
 _FIRST_US = 1_000_000

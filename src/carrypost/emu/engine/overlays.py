@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from carrypost.model.ids import NodeId
-    from carrypost.overlay.view import OverlayView
+    from carrypost.overlay.commands import OverlayView
 
 TOPOLOGY = "topology"
 NETWORK, OVERLAY = "network", "overlay"

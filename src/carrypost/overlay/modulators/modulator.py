@@ -1,7 +1,7 @@
 """Modulators: functions of consumers that filter or transform events in a broker (OVERLAY §2.1, §3.1).
 
 A consumer names one by name, version and parameters (`Modulator.named`). A broker runs it if a class is registered in
-its process under that name and version (`modulators.registry`, `modulators.library`). Or a consumer brings a
+its process under that name and version (`modulators.registry`). Or a consumer brings a
 WebAssembly module (`Modulator.wasm`, `Modulator.wat`), which a broker runs within limits (`modulators.wasm`).
 
 The one invariant: an exception in a modulator never leaves `Instance`. The event that it failed with is dropped and
@@ -21,7 +21,7 @@ from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.publishing import check_attributes
 from carrypost.model.headers import FAULT_MAX
-from carrypost.overlay.modulators import library, programs  # noqa: F401 - the library registers what every broker has
+from carrypost.overlay.modulators import programs
 from carrypost.overlay.modulators.registry import (
     ABI,
     DIGEST_BYTES,
