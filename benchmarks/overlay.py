@@ -178,7 +178,7 @@ def modulators(repeats: int, events: int = 2_000) -> dict[str, object]:
         "p", 1, 1, 0, None, "channel/x", _BYTES, _BYTES, PayloadCodec.PLAIN, b"", 1_024, headers=Headers(event=1)
     )
     copy, event, row = Copy(0, 0, descriptor, descriptor.id), Event(payload), SeatRow(1, 0, {"p": 0})
-    seats = [Processing(each, Limits(), b"") for each in (Modulator.named("benchmark-count"), None)]
+    seats = [Processing(each, Limits()) for each in (Modulator.named("benchmark-count"), None)]
     named, plain = (partial(each.step, row, copy, payload, "results/c/1", 0) for each in seats)
     median_us = {
         run: statistics.median([_each_us(run, events) for _ in range(repeats)])

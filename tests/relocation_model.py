@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tests.relocation_net import SECOND, Net, Weather
 
+from carrypost.config.settings import Overlay
 from carrypost.model.ids import NodeId
 from carrypost.overlay.relocation import (
     VARIANTS,
@@ -45,9 +46,7 @@ FOREVER = 0.1
 Events = tuple[tuple[str, int], ...]
 
 
-class Settings(NamedTuple):
-    handoff_s: float = 2.0
-    gap_s: float = 4.0
+SETTINGS = Overlay(handoff_s=2.0, gap_s=4.0)
 
 
 # --- messages, named as the items --------------------------------------------------------------------------
@@ -273,7 +272,7 @@ class Broker:
         if self.up and self.seat is not None and free and to != self.name:
             self.counter += 1
             handoff = HandoffId(NodeId(self.name), self.seat.epoch, self.counter)
-            self.source = Source(handoff, NodeId(to), VARIANTS[self.seat.variant], Settings(), self.net.now)
+            self.source = Source(handoff, NodeId(to), VARIANTS[self.seat.variant], SETTINGS, self.net.now)
             self.act(self.source, self.source.handle(SourceInput.MIGRATE, self.net.now))
 
     def act(self, source: Source, actions: Actions | None) -> None:
@@ -451,7 +450,7 @@ class Broker:
                 return
         elif over or newer:
             self.seat, self.source, self.runs = None, None, []
-            self.expected = Destination(handoff, Settings(), self.net.now)
+            self.expected = Destination(handoff, SETTINGS, self.net.now)
         if self.expected is not None and handoff == self.expected.handoff:
             self.obey(self.expected.handle_source(author, DestinationInput.HANDOFF, self.net.now))
 
@@ -473,7 +472,7 @@ class Broker:
             return
         handoff = HandoffId(NodeId("consumer"), message.epoch - 1, 0)
         if self.expected is None or self.expected.handoff != handoff:
-            self.expected, self.source = Destination(handoff, Settings(), self.net.now, seated=True), None
+            self.expected, self.source = Destination(handoff, SETTINGS, self.net.now, seated=True), None
             last, self.runs = message.checkpoint, list(message.runs)
             self.seat = Seat(self.name, message.epoch, "strict", last.number, last.state, cursors=dict(last.cursors))
         self.send("consumer", Homed(message.epoch))

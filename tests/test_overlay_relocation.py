@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import NamedTuple
 
 import pytest
 
+from carrypost.config.settings import Overlay
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.relocation import (
@@ -29,9 +29,7 @@ NAME = HandoffId(A, 4, 1)
 SECOND = 1_000_000
 
 
-class Settings(NamedTuple):
-    handoff_s: float = 10.0
-    gap_s: float = 60.0
+SETTINGS = Overlay(handoff_s=10.0, gap_s=60.0)
 
 
 # As in the reference: state, input, actions, next state. What is not listed changes nothing.
@@ -90,7 +88,7 @@ def read(text: str) -> dict[tuple[str, str], tuple[tuple[Action, ...], str]]:
 
 
 def source(variant: str = "strict", state: SourceState = SourceState.SEATED) -> Source:
-    found = Source(NAME, B, VARIANTS[variant], Settings(), 0)
+    found = Source(NAME, B, VARIANTS[variant], SETTINGS, 0)
     if state is not SourceState.SEATED:
         found._enter(state, 0)  # noqa: SLF001 - states that this variant never reaches are tried, too.
     return found
@@ -112,7 +110,7 @@ def test_every_state_and_input_of_a_source(variant: str, state: SourceState, wha
 
 @pytest.mark.parametrize(("state", "what"), list(product(DestinationState, DestinationInput)))
 def test_every_state_and_input_of_a_destination(state: DestinationState, what: DestinationInput) -> None:
-    at = Destination(NAME, Settings(), 0)
+    at = Destination(NAME, SETTINGS, 0)
     at._enter(state, 0)  # noqa: SLF001 - as above
     listed = read(DESTINATION).get((state.name, what.name))
     before_us = at.due_us
@@ -211,7 +209,7 @@ def test_a_source_heeds_nobody_that_has_no_part_in_it(state: SourceState) -> Non
 
 
 def test_a_source_that_moved_is_still_that_after_a_restart() -> None:
-    at = Source(NAME, B, VARIANTS["strict"], Settings(), 0, moved=True)
+    at = Source(NAME, B, VARIANTS["strict"], SETTINGS, 0, moved=True)
     assert at.handle(SourceInput.RESTART, 0) == (Action.STATE,)
     assert at.lost(B, 0) is None  # The state may have come; the consumer tells.
     assert at.handle(SourceInput.ELSEWHERE, 0) == (Action.FORGET,)
@@ -242,7 +240,7 @@ def test_a_source_repeats_with_doubling_delays_until_the_state_ends(
 
 
 def test_a_destination_forgets_what_never_came() -> None:
-    at = Destination(NAME, Settings(), 0)
+    at = Destination(NAME, SETTINGS, 0)
     assert at.due_us == NEVER
     assert at.handle_source(B, DestinationInput.HANDOFF, 0) is None
     assert at.handle_source(A, DestinationInput.HANDOFF, 3 * SECOND) == (Action.READY,)
@@ -255,7 +253,7 @@ def test_a_destination_forgets_what_never_came() -> None:
 
 
 def test_a_destination_tells_the_consumer_until_that_confirms() -> None:
-    at = Destination(NAME, Settings(), 0)
+    at = Destination(NAME, SETTINGS, 0)
     at.handle_source(A, DestinationInput.HANDOFF, 0)
     assert at.handle_source(A, DestinationInput.STATE, 0) == (Action.LOAD, Action.HOMED)
     assert not at.is_over

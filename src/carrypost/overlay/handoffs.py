@@ -62,9 +62,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.local.ledger import Ledger, RevertingRows
     from carrypost.overlay.clients import ClientManager
-    from carrypost.overlay.items import Outbox
+    from carrypost.overlay.items import Outbox, Reader
     from carrypost.overlay.legs import Detours
-    from carrypost.overlay.overlay import Reader
     from carrypost.overlay.relocation import Snapshot
     from carrypost.overlay.seats import Seats
     from carrypost.overlay.topology import Topology

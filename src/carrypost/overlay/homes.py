@@ -97,12 +97,7 @@ class Homes:
         settings = context.settings.overlay
         self._node, self._broker, self._static = context.node, settings.broker, settings.homing == "static"
         self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
-        self._most, self._in_reach, self._holdings = (
-            context.limits.clients_max,
-            context.links.in_reach,
-            context.holdings,
-        )
-        self._lease_us = topology.lease_us
+        self._most, self._holdings, self._lease_us = context.limits.clients_max, context.holdings, topology.lease_us
         self._outputs, self._island, self._topology, self._outbox = context.outputs, island, topology, outbox
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}

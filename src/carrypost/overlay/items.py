@@ -15,12 +15,13 @@ from __future__ import annotations
 import enum
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from carrypost.gossip.layer import Draft
+from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.control import ItemKinds
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX, Headers
@@ -139,37 +140,51 @@ def hash_of(prefix: bytes, version: int, kind: int = 1) -> int:
     return mixed ^ mixed >> 31
 
 
-def pack(entries: Iterable[Entry]) -> list[bytes]:
-    """Return entries as they travel, cut into as many parts as items are needed for them."""
-    parts = [bytearray()]
-    for each in entries:
-        links = b"".join(_LINK.pack(prefix, hops) for prefix, hops in each.neighbours)
-        packed = _HEAD.pack(each.prefix, each.version, each.load, len(each.neighbours)) + links
-        if len(parts[-1]) + len(packed) > ENTRIES_BYTES_MAX:
+def paged(rows: Iterable[bytes]) -> list[bytes]:
+    """Return packed rows, joined to as many parts as items are needed for them."""
+    parts: list[bytearray] = []
+    for each in rows:
+        if not parts or len(parts[-1]) + len(each) > ENTRIES_BYTES_MAX:
             parts.append(bytearray())
-        parts[-1] += packed
+        parts[-1] += each
     return [bytes(part) for part in parts]
+
+
+def unpaged(packed: bytes, head: struct.Struct, cell: struct.Struct) -> Iterator[tuple[Any, list[tuple[Any, ...]]]]:
+    """Return the rows that were packed: the fields of the head without the last one, the number of cells, and these.
+
+    Raises `ValueError` for anything else.
+    """
+    at = 0
+    while at < len(packed):
+        fields = head.unpack_from(packed, at) if len(packed) - at >= head.size else None
+        if fields is None or (end := at + head.size + fields[-1] * cell.size) > len(packed):
+            raise ValueError("a row is cut short")
+        cells = list(cell.iter_unpack(packed[at + head.size : end]))
+        # A canonical form: one set of cells has one encoding, and none is listed twice.
+        names = [name for name, *_ in cells]
+        if names != sorted(set(names)):
+            raise ValueError("the cells of a row must be in order, and listed once each")
+        yield fields[:-1], cells
+        at = end
+
+
+def pack(entries: Iterable[Entry]) -> list[bytes]:
+    """Return entries as they travel, cut into as many parts as items are needed for them; at least one."""
+    return paged(
+        _HEAD.pack(each.prefix, each.version, each.load, len(each.neighbours))
+        + b"".join(_LINK.pack(prefix, hops) for prefix, hops in each.neighbours)
+        for each in entries
+    ) or [b""]
 
 
 def unpack(packed: bytes) -> list[Entry]:
     """Return the entries that were packed; raises `ValueError` for anything else."""
-    found: list[Entry] = []
-    at = 0
-    while at < len(packed):
-        if len(packed) - at < _HEAD.size:
-            raise ValueError("an entry is cut short")
-        prefix, version, load, count = _HEAD.unpack_from(packed, at)
-        at += _HEAD.size
-        end = at + count * _LINK.size
-        if end > len(packed):
-            raise ValueError("an entry is cut short")
-        links = tuple(_LINK.iter_unpack(packed[at:end]))
-        # A canonical form: one set of neighbours has one encoding, and no link is listed twice.
-        names = [name for name, _ in links]
-        if names != sorted(set(names)) or prefix in names or any(not hops for _, hops in links):
-            raise ValueError("neighbours must be in order, listed once each, and at least one hop away")
-        found.append(Entry(prefix, version, load, links))
-        at = end
+    found = [
+        Entry(prefix, version, load, tuple(links)) for (prefix, version, load), links in unpaged(packed, _HEAD, _LINK)
+    ]
+    if any(other == each.prefix or not hops for each in found for other, hops in each.neighbours):
+        raise ValueError("a broker cannot be its own neighbour, and neighbours are at least one hop away")
     return found
 
 
@@ -435,6 +450,8 @@ OfClients = Attach | Homed | Progress | Report | Moving | ModuleWanted
 """Items of clients and their homes."""
 Item = Broker | Topology | Pass | Replay | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
+Reader = Callable[[bytes | Blank], bool]
+"""Function that processes the payload of a message; returns False to refuse it. May raise `RemoteError`."""
 
 
 def shortened(item: Attach) -> Attach:
@@ -532,15 +549,16 @@ def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[Nod
 
 # --- outbox ------------------------------------------------------------------------------------------------
 
-_NOW = Handoff | Ready | Detour | Detoured | Report
+_NOW = Handoff | Ready | Detour | Detoured | Report | Topology
 """Items of momentary use. They go to connected nodes, live `handoff_s`, and are never carried."""
-_LEASED = Attach | Homed | Moving
+_LEASED = Attach | Homed | Moving | Broker
 """Items that are of use as long as a lease."""
-_FREE = Replay | Sent | ModuleWanted
+_FREE = Replay | Sent | ModuleWanted | Broker
 """Items that follow from what is durable. Every other one waits until its cause is, unless it is of momentary use."""
 _LIFE_US = 60_000_000
 """Lifetime of items that are repeated until they are answered."""
-_PRIORITY = 9
+_PRIORITY, _PRIORITY_OF_ALL = 9, 4
+"""Priorities of items to one node, and to all."""
 
 
 class Outbox:
@@ -549,15 +567,16 @@ class Outbox:
     def __init__(self, context: HostContext, lease_us: int) -> None:
         self._node, self._now_us = context.node, round(context.settings.overlay.handoff_s * 1e6)
         self._lease_us = lease_us
-        self._drafts: dict[tuple[NodeId, Item], Draft] = {}
+        self._drafts: dict[tuple[NodeId | None, Item], Draft] = {}
         self._own: list[tuple[Item, bytes]] = []
 
     def add(
-        self, to: NodeId, item: Item, *, origin: bytes = b"", payload: bytes = b"", lifetime_us: int | None = None
+        self, to: NodeId | None, item: Item, *, origin: bytes = b"", payload: bytes = b"", lifetime_us: int = 0
     ) -> None:
-        """Send an item to a node, once in a step; `origin`: a message that it passes on, `payload`: content beside it.
+        """Send an item to a node, or to all (None), once in a step.
 
-        `lifetime_us`: that of the message, unless it is the usual one.
+        `origin`: a message that it passes on, `payload`: content beside it, `lifetime_us`: that of the message, unless
+        it is the usual one.
         """
         if to == self._node:
             self._own.append((item, payload))
@@ -565,8 +584,9 @@ class Outbox:
         now = isinstance(item, _NOW)
         usual_us = self._now_us if now else self._lease_us if isinstance(item, _LEASED) else _LIFE_US
         headers = Headers(control=ITEMS.encode([item]), connected=now, origin=origin)
+        destination, priority = (address.OVERLAYS, _PRIORITY_OF_ALL) if to is None else (address.overlay(to), _PRIORITY)
         self._drafts[to, item] = Draft(
-            address.overlay(to), payload, lifetime_us=lifetime_us or usual_us, priority=_PRIORITY, headers=headers,
+            destination, payload, lifetime_us=lifetime_us or usual_us, priority=priority, headers=headers,
             withheld=not now and not isinstance(item, _FREE),
         )  # fmt: skip
 

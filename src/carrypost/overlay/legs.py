@@ -345,8 +345,11 @@ class Legs:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def send(self, copy: Copy, brokers: Iterable[NodeId], channel: str = "") -> None:
-        """Pass on a message that is here to these brokers; raises `LocalError` if it cannot be."""
+    def send(self, copy: Copy, brokers: Iterable[NodeId], channel: str = "", *, spread: bool = False) -> None:
+        """Pass on a message that is here to these brokers; raises `LocalError` if it cannot be.
+
+        `spread`: it is an event of this node, and the broker is its home, which passes it on to all with seats.
+        """
         if copy.descriptor.wire_bytes > ORIGIN_BYTES_MAX or copy.descriptor.original is not copy.descriptor:
             raise LocalError(
                 f"a message to pass on must have at most {ORIGIN_BYTES_MAX} bytes beside its body, and must not pass "
@@ -357,25 +360,13 @@ class Legs:
             info = self._topology.brokers.get(node)
             if info is None and node != self._node:
                 raise LocalError(f"{node!r} is not known here as a broker: see `host.overlay.view().brokers`")
-            if info is None:
-                self._arrive(copy, channel, 0)
-            else:
+            if info is not None:
                 routes.append(self.route(info.prefix))
-        self._pass(copy, routes, Pass(channel), _End.STAYS)
-
-    def spread(self, copy: Copy, home: NodeId, channel: str) -> None:
-        """Pass on an event of this node to its home, which passes it on to all brokers with seats of its channel.
-
-        Raises `LocalError` if the home is not known as a broker.
-        """
-        if home == self._node:
+                continue
             self._arrive(copy, channel, 0)
-            self._pass(copy, self._to_seats(channel), Pass(channel), _End.STAYS)
-            return
-        info = self._topology.brokers.get(home)
-        if info is None:
-            raise LocalError(f"{home!r} is not known here as a broker: see `host.overlay.view().brokers`")
-        self._pass(copy, [self.route(info.prefix)], Pass(channel, spread=True), _End.STAYS)
+            if spread:
+                routes, spread = self._to_seats(channel), False
+        self._pass(copy, routes, Pass(channel, spread=spread), _End.STAYS)
 
     def route(self, prefix: bytes) -> list[bytes]:
         """Return the brokers that a leg to one passes, that one included."""

@@ -34,7 +34,7 @@ from carrypost.overlay.clients import ClientManager, Reports
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.handoffs import Handoffs
 from carrypost.overlay.homes import Homes, check_channel
-from carrypost.overlay.items import ModuleWanted, Pass, Replay, event_of, items_of, may_say
+from carrypost.overlay.items import ModuleWanted, Pass, Reader, Replay, event_of, items_of, may_say
 from carrypost.overlay.legs import Detours, Legs
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
@@ -51,6 +51,7 @@ from carrypost.overlay.placement import (
 )
 from carrypost.overlay.producer import NUMBERS, ConsumerProgress, EventNumbers, Producer
 from carrypost.overlay.seats import Seats
+from carrypost.overlay.tables import lease_us
 from carrypost.overlay.topology import Topology
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ if TYPE_CHECKING:
 # stays until that was read.
 
 
-Reader = Callable[[bytes | Blank], bool]
-"""Function that processes the payload of a message; returns False to refuse it. May raise `RemoteError`."""
 CopyHandler = Callable[[Any, "Copy", int], bool | Reader | None]
 """Function that processes an item with its message and a time; returns False to refuse it, or a reader of the payload.
 May raise `RemoteError`."""
@@ -229,8 +228,8 @@ class Overlay(Layer):
         self._node, self.broker = context.node, context.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = context.holdings, context.outputs, deliveries
         self.load = Load(context.settings.overlay)
-        self.topology = Topology(context, island, rng, self.load)
-        outbox = self._outbox = items.Outbox(context, self.topology.lease_us)
+        outbox = self._outbox = items.Outbox(context, lease_us(context.settings))
+        self.topology = Topology(context, island, rng, self.load, outbox)
         detours = Detours(context, self.topology)
         self.legs = Legs(context, self.topology, detours)
         self.channel = SystemChannel(context.outputs)
@@ -483,7 +482,7 @@ class Overlay(Layer):
         self.progress.work()
         self._pass_own(now)
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
-        drafts = [*self.topology.drafts(), *self._outbox.drafts(), *results, *self.legs.drafts(now)]
+        drafts = [*self._outbox.drafts(), *results, *self.legs.drafts(now)]
         settled, self.legs.settled = self.legs.settled, []
         for copy in settled:
             self.producer.passed(copy)

@@ -92,16 +92,10 @@ class Processing:
     """The modulator of one seat at work, or none."""
 
     def __init__(
-        self,
-        modulator: Modulator | None,
-        limits: Limits,
-        state: bytes,
-        program: Program | None = None,
-        meter: Meter | None = None,
-        *,
-        speed: float = 1.0,
-    ) -> None:
-        """Begin with a state; raises `LocalError` for a modulator that does not run here.
+        self, modulator: Modulator | None, limits: Limits, program: Program | None = None, meter: Meter | None = None,
+        *, speed: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Begin without a state; raises `LocalError` for a modulator that does not run here.
 
         `program`: of a module; without it nothing can be processed before the module comes.
         """
@@ -114,8 +108,6 @@ class Processing:
         """State that a program has to be started again with, after a fault or for another state."""
         self._is_new = True
         """True if the instance has no state, and processed nothing."""
-        if state:
-            self.restore(state)
 
     def restore(self, state: bytes) -> None:
         """Begin anew with a state: at once, or for a program when its turn comes (`repair`)."""
@@ -171,10 +163,6 @@ class Processing:
     def reads_payload(self) -> bool:
         """True if the modulator needs the payloads of events."""
         return self.instance is not None and self.instance.registered.payload
-
-    def revert(self, row: SeatRow) -> None:
-        """Go back to the state in a row."""
-        self.restore(row.state)
 
     def step(
         self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, date_us: int, *, age_us: int | None = None

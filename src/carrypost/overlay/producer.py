@@ -268,7 +268,7 @@ class Producer:
             for number in numbers:
                 if (copy := self._log[channel].get(number)) is not None:
                     try:
-                        self._legs.spread(copy, home, channel)
+                        self._legs.send(copy, [home], channel, spread=True)
                     except LocalError:  # The home is not known as a broker any more: another one is looked for.
                         self._waiting.setdefault(channel, []).append(number)
 

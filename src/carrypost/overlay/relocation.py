@@ -52,7 +52,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from carrypost.config import Limits
+    from carrypost.config.settings import Overlay
     from carrypost.overlay.modulators.modulator import Modulator
 
 FIRST_REPEAT_US = 1_000_000
@@ -272,26 +273,14 @@ VARIANTS = {
 }
 
 
-class Patience(Protocol):
-    """Settings that end states (`[overlay]`)."""
-
-    @property
-    def handoff_s(self) -> float:
-        """Time that a broker has to answer."""
-
-    @property
-    def gap_s(self) -> float:
-        """Time that a missing event has to arrive."""
-
-
 class Stay(NamedTuple):
     """The longest time that a state lasts, in multiples of two settings."""
 
     handoffs: int = 0
     gaps: int = 0
 
-    def us(self, patience: Patience) -> int:
-        """Return the time in microseconds."""
+    def us(self, patience: Overlay) -> int:
+        """Return the time in microseconds: `handoff_s` and `gap_s` of the settings, as often as that."""
         return round((self.handoffs * patience.handoff_s + self.gaps * patience.gap_s) * 1e6)
 
 
@@ -320,7 +309,7 @@ class _Side(Generic[_State, _Input]):
     _stays: Mapping[_State, Stay]
     _repeats: Mapping[_State, Action]
 
-    def __init__(self, handoff: HandoffId, state: _State, patience: Patience, now: int) -> None:
+    def __init__(self, handoff: HandoffId, state: _State, patience: Overlay, now: int) -> None:
         self.handoff, self._patience = handoff, patience
         self._enter(state, now)
 
@@ -362,7 +351,7 @@ class Source(_Side[SourceState, SourceInput]):
     _timeout, _stays, _repeats = SourceInput.TIMEOUT, SOURCE_STAYS, SOURCE_REPEATS
 
     def __init__(
-        self, handoff: HandoffId, to: NodeId, variant: Variant, patience: Patience, now: int, *, moved: bool = False
+        self, handoff: HandoffId, to: NodeId, variant: Variant, patience: Overlay, now: int, *, moved: bool = False
     ) -> None:
         """Begin with a working seat; `moved`: one whose state was on its way before a restart."""
         self._table = variant.source_table
@@ -433,7 +422,7 @@ class Destination(_Side[DestinationState, DestinationInput]):
     _timeout, _table = DestinationInput.TIMEOUT, DESTINATION_TABLE
     _stays, _repeats = DESTINATION_STAYS, DESTINATION_REPEATS
 
-    def __init__(self, handoff: HandoffId, patience: Patience, now: int, *, seated: bool = False) -> None:
+    def __init__(self, handoff: HandoffId, patience: Overlay, now: int, *, seated: bool = False) -> None:
         """Begin without a seat; `seated`: with one that the consumer had not confirmed before a restart."""
         super().__init__(handoff, DestinationState.SEATED if seated else DestinationState.ABSENT, patience, now)
 

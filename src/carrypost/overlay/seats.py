@@ -371,7 +371,7 @@ class Seats:
         processing, event, leaving = seat.processing, copy.descriptor.original, seat.leaving
         if leaving is not None and leaving.numbers:  # There was no room for what came of it before.
             leaving.numbers.clear()
-            processing.revert(seat.row)
+            processing.restore(seat.row.state)
             if processing.is_broken:
                 return []
         age_us = max(self._holdings.date_us - event.created_us, 0) if self._asks(seat) else None
@@ -383,7 +383,7 @@ class Seats:
             to = seat.client.node, seat.client.item.channel
             self._outputs.emit(ModulatorFault(*to, event.node, event_of(event), step.fault))
         if step.waits:
-            processing.revert(seat.row)
+            processing.restore(seat.row.state)
             seat.keep_us, seat.after_us = now + max((age_us or 0) // _AGING, _LOOK_US), now + _LOOK_US
             return []
         seat.keep_us = 0
@@ -482,7 +482,7 @@ class Seats:
     def _revert(self, seat: Seat, row: SeatRow) -> None:
         seat.row = row
         seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
-        seat.processing.revert(seat.row)
+        seat.processing.restore(seat.row.state)
         for producer in seat.lanes:
             if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
                 seat.row.cursors[producer] = 0
@@ -499,13 +499,13 @@ class Seats:
         if seat is not None and seat.processing.modulator == modulator and not seat.processing.is_absent:
             return seat.processing
         if modulator is None or not modulator.digest:
-            return Processing(modulator, self._limits, b"", meter=self._meter, speed=self._speed)
+            return Processing(modulator, self._limits, meter=self._meter, speed=self._speed)
         self._check_memory(seat)
         program = self.modules.program(modulator, client.node, now, self._modules_used)
         if program is None or self._budget.due_us(client.node) > now:
             return None
         with self._budget.charged(client.node, None, now):
-            return Processing(modulator, self._limits, b"", program, self._meter, speed=self._speed)
+            return Processing(modulator, self._limits, program, self._meter, speed=self._speed)
 
     def _check_memory(self, seat: Seat | None) -> None:
         """Raise `LocalError` unless one more module may run, instead of that of a seat if it has one."""
@@ -519,7 +519,7 @@ class Seats:
 
         Modules do not outlive the process.
         """
-        return Processing(client.item.modulator, self._limits, b"")
+        return Processing(client.item.modulator, self._limits)
 
     def lacks_module(self, client: Client) -> bool:
         """Return True if the seat of a consumer waits for its module."""

@@ -25,6 +25,8 @@ from carrypost.overlay.items import (
     hash_of,
     is_later,
     next_version,
+    paged,
+    unpaged,
 )
 
 if TYPE_CHECKING:
@@ -398,37 +400,21 @@ def channel_hash(channel: str) -> bytes:
 
 def pack_rosters(rosters: Iterable[Roster]) -> list[bytes]:
     """Return rosters as they travel, cut into as many parts as items are needed for them."""
-    parts: list[bytearray] = []
-    for each in rosters:
-        rows = b"".join(
-            _CHANNEL.pack(name, min(served.producers, _COUNT_MAX), min(served.seats, _COUNT_MAX))
-            for name, served in each.channels.items()
-        )
-        packed = _HEAD.pack(each.prefix, each.version, len(each.channels)) + rows
-        if not parts or len(parts[-1]) + len(packed) > ENTRIES_BYTES_MAX:
-            parts.append(bytearray())
-        parts[-1] += packed
-    return [bytes(part) for part in parts]
+    return paged(
+        _HEAD.pack(each.prefix, each.version, len(each.channels))
+        + b"".join(_CHANNEL.pack(name, *(min(count, _COUNT_MAX) for count in of)) for name, of in each.channels.items())
+        for each in rosters
+    )
 
 
 def unpack_rosters(packed: bytes) -> list[Roster]:
     """Return the rosters that were packed; raises `ValueError` for anything else."""
-    found: list[Roster] = []
-    at = 0
-    while at < len(packed):
-        if len(packed) - at < _HEAD.size:
-            raise ValueError("a roster is cut short")
-        prefix, version, count = _HEAD.unpack_from(packed, at)
-        at += _HEAD.size
-        end = at + count * _CHANNEL.size
-        if end > len(packed):
-            raise ValueError("a roster is cut short")
-        rows = [(name, Served(producers, seats)) for name, producers, seats in _CHANNEL.iter_unpack(packed[at:end])]
-        names = [name for name, _ in rows]
-        if names != sorted(set(names)) or not all(any(served) for _, served in rows):
-            raise ValueError("channels must be in order, listed once each, and have clients")
-        found.append(Roster(prefix, version, dict(rows)))
-        at = end
+    found = [
+        Roster(prefix, version, {name: Served(*counts) for name, *counts in channels})
+        for (prefix, version), channels in unpaged(packed, _HEAD, _CHANNEL)
+    ]
+    if not all(any(served) for each in found for served in each.channels.values()):
+        raise ValueError("the channels of a roster must have clients")
     return found
 
 

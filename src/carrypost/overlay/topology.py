@@ -27,9 +27,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from carrypost.gossip.layer import Draft
-from carrypost.model import address
-from carrypost.model.headers import Headers
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay import items
@@ -67,6 +64,7 @@ if TYPE_CHECKING:
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+    from carrypost.overlay.items import Outbox
     from carrypost.overlay.placement import Load
     from carrypost.overlay.tables import Roster, Served
 
@@ -230,13 +228,13 @@ class Routes:
 class Topology:
     """The brokers that one node knows and, if it is a broker, its place among them."""
 
-    def __init__(self, context: HostContext, island: Island, rng: Random, load: Load) -> None:
+    def __init__(self, context: HostContext, island: Island, rng: Random, load: Load, outbox: Outbox) -> None:
         settings, most = context.settings.overlay, context.limits.overlay_brokers_max
         self.node, self.prefix = context.node, context.prefix
         self._outputs, self._holdings = context.outputs, context.holdings
         self._in_reach, self._island, self._settings = context.links.in_reach, island, settings
-        self._rng, self._most, self._load = rng, most, load
-        self._update_us, self._life_us = round(settings.update_s * 1e6), round(settings.handoff_s * 1e6)
+        self._rng, self._most, self._load, self._outbox = rng, most, load, outbox
+        self._update_us = round(settings.update_s * 1e6)
         self.lease_us = lease_us(context.settings)
         """Lease of this node's clients, and lifetime of its announcements."""
         self.brokers = Brokers(context.node, most)
@@ -262,7 +260,6 @@ class Topology:
         """Brokers that announced themselves and found no room: the latest, as many as there may be of the others."""
         self._learning_us = 0
         """End of the first period."""
-        self._drafts: list[Draft] = []
         self.topology_bytes = 0
         """Bytes of the messages by which this broker informed others of the overlay."""
         self._announce_us = self.look_us = self._propagate_us = self._rosters_us = NEVER
@@ -292,11 +289,6 @@ class Topology:
             self._announce_us, self.look_us = now, now + _FIRST_US
             self._learning_us = now + self._update_us
 
-    def drafts(self) -> list[Draft]:
-        """Return the messages to publish, once."""
-        drafts, self._drafts = self._drafts, []
-        return drafts
-
     def published(self, copies: Iterable[Copy]) -> None:
         """Count the bytes of messages between brokers."""
         for copy in copies:
@@ -309,8 +301,7 @@ class Topology:
         if self._announce_us <= now:
             self._announced_us, self._announce_us = now, now + self.lease_us // 2
             self._named = self.rosters.seated
-            headers = Headers(control=ITEMS.encode([Broker(self._load.power, self.rosters.version)]))
-            self._drafts.append(Draft(address.OVERLAYS, b"", lifetime_us=self.lease_us, headers=headers))
+            self._outbox.add(None, Broker(self._load.power, self.rosters.version))
         if self._propagate_us <= now:
             self.propagate(only_news=True)
         if self._rosters_us <= now:
@@ -526,7 +517,7 @@ class Topology:
             known, known_rosters = pack_stamps(self.table), pack_stamps(self.rosters.table)
             parts[0] = msgspec.structs.replace(parts[0], known=known, known_rosters=known_rosters)
         for item in parts:
-            self._drafts.append(ITEMS.draft(node, [item], self._life_us, connected=True))
+            self._outbox.add(node, item)
 
     def propagate_soon(self, now: int) -> None:
         """Send neighbours changes at once, and not with the next look."""
