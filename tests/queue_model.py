@@ -21,7 +21,7 @@ import msgspec
 from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
-from carrypost.errors import IllegalStateException
+from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused, Undone
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.layer import Draft
@@ -330,6 +330,14 @@ class QueueWorld:
             host = self.net.host(node)
             try:
                 sent = host.perform(UnitOfWork(number, tuple(drafts), (ack,) if ack else ()), self.now)
+            except ResourceAllocationException:  # The disk is full: nothing of it was done.
+                assert self.nodes[node].full
+                del self.jobs[number]
+                for letter in letters:
+                    letter.sent = Truth.NO
+                for seat, hand in acks:
+                    seat.held[hand.number] = hand
+                return
             except IllegalStateException as error:
                 over = [hand for _, hand in acks if hand.letter.queue.lease_s and hand.lease_us <= self.now]
                 if ack is None or error.error_code != LEASE_OVER or not over:

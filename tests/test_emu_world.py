@@ -229,7 +229,7 @@ def test_a_fault_during_a_contact_ends_it(tmp_path: Path) -> None:
 def test_a_full_disk_takes_nothing_until_it_has_room(tmp_path: Path) -> None:
     found = crossing(tmp_path, event("disk-full", t=5, duration_s=1_000))
     assert not of(found, "deliver", node="b")
-    assert {row["detail"] for row in of(found, "drop", node="b")} == {"store"}
+    assert {row["detail"] for row in of(found, "refuse", node="b")} == {"no-room"}
     assert ("m", "c") in receptions(crossing(tmp_path, event("disk-full", t=5, duration_s=1)))
 
 

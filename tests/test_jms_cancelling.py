@@ -18,6 +18,7 @@ from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
 from carrypost import Consumer, Context, IllegalStateException, JMSException, Message, SessionMode, Topic, testing
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.jms.local import LocalProvider
+from carrypost.jms.provider import NODE_LOST
 from carrypost.model.descriptor import Descriptor
 
 T = TypeVar("T")
@@ -322,11 +323,10 @@ async def test_the_failure_of_a_send_that_was_cancelled_is_reported(net: testing
     async with net.context("a") as context:
         reported: list[JMSException] = []
         context.set_exception_listener(reported.append)
-        net.fill_disk("a")
         assert await cancelled(moment, lambda: context.create_producer().send(NEWS, "x")) is None
+        net.fail_disk("a")
         await net.run(5)
-        assert len(reported) == 1
-        net.fill_disk("a", full=False)
+        assert [each.error_code for each in reported] == [NODE_LOST, NODE_LOST]  # The node, and the send.
         assert await texts(await context.create_consumer(NEWS)) == []
 
 
@@ -375,25 +375,24 @@ async def test_processing_that_is_cancelled_gives_the_message_back_or_has_acknow
 
 
 @every_moment
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
 @scene("a", disk_delay_s=DISK_S)
 async def test_a_consumer_whose_creation_is_cancelled_is_not_there(
-    net: testing.Network, moment: float, full: bool
+    net: testing.Network, moment: float, fails: bool
 ) -> None:
     async with net.context("a", client_id="me") as context:
 
         async def opened() -> Consumer:
             return await context.create_durable_consumer(NEWS, "mail")
 
-        net.fill_disk("a", full=full)
         try:
             made = await cancelled(moment, opened)
         except JMSException:
             made = None
         if made is not None:
             await made.close()
-        await net.run(3)
-        net.fill_disk("a", full=False)
+        if fails:
+            net.fail_disk("a")
         await net.run(3)
         overview = net.host("a").messaging.overview()
         assert overview is not None

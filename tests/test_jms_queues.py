@@ -274,7 +274,7 @@ async def test_a_request_that_was_not_sent_is_not_open(net: testing.Network) -> 
         await context.declare_queue("box")
         await context.request(BOX, "?", time_to_live=600, correlation_id="x")
         net.fill_disk("a")
-        with pytest.raises(JMSException, match="disk full"):
+        with pytest.raises(JMSException, match="the disk is full"):
             await context.request(BOX, "?", time_to_live=600, correlation_id="y")
         net.fill_disk("a", full=False)
         with pytest.raises(IllegalStateException, match="no request 'y' is open here"):

@@ -218,18 +218,14 @@ def test_a_lease_ends_while_a_message_waits(play: Play) -> None:
     play(scene)
 
 
-def test_release_waits_for_the_disk(play: Play) -> None:
+def test_a_full_disk_takes_a_release(play: Play) -> None:
     async def scene(net: testing.Network) -> None:
         async with net.context("a", INDIVIDUAL) as ctx:
             inbox = await of_own_queue(ctx)
             await ctx.send("queue/box", "x")
             message = await got(inbox)
             net.fill_disk("a")
-            waiting = asyncio.create_task(message.release(delay=60))
-            await net.run(30)
-            assert not waiting.done()
-            net.fill_disk("a", full=False)
-            await waiting
+            await message.release(delay=60)
             assert await inbox.receive(timeout=20) is None
             assert text_of(await got(inbox)) == "x"
 

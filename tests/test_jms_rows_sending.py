@@ -21,7 +21,6 @@ from carrypost import (
     MessageFormatException,
     ObjectMessage,
     Producer,
-    ResourceAllocationException,
     SendState,
     SessionMode,
     TextMessage,
@@ -29,6 +28,7 @@ from carrypost import (
     TransactionRolledBackException,
     testing,
 )
+from carrypost.jms.provider import NODE_LOST
 
 ROWS = range(98, 104)
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
@@ -178,17 +178,16 @@ async def test_row_100_a_completion_listener_hears_of_what_could_not_be_stored(n
         producer = context.create_producer().set_async(heard)  # type: ignore[arg-type]  # it takes messages
         await producer.send(NEWS, "good")
         await net.run(1)
-        net.fill_disk("a")
         await producer.send(NEWS, "bad")
-        await net.run(1)
-        net.fill_disk("a", full=False)
+        net.fail_disk("a")
         await net.run(5)
         await producer.send(NEWS, "good again")
         await net.run(5)
         assert heard.told == [
-            ("stored", "good"), (ResourceAllocationException.__name__, "bad"), ("stored", "good again"),
+            ("stored", "good"), (IllegalStateException.__name__, "bad"), ("stored", "good again"),
         ]  # fmt: skip
-        assert reported == []
+        (node,) = reported
+        assert node.error_code == NODE_LOST
         assert await texts(await context.create_consumer(NEWS)) == ["good", "good again"]
 
 

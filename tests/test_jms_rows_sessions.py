@@ -25,6 +25,7 @@ from carrypost import (
     testing,
 )
 from carrypost.errors import IllegalArgumentException
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 
 pytestmark = pytest.mark.attached("what is acknowledged, recovered or closed may be on its way meanwhile")
 
@@ -321,11 +322,15 @@ async def test_row_63_the_exception_listener_hears_of_what_no_call_can_raise_and
             with pytest.raises(ResourceAllocationException):
                 await producer.send(NEWS, "told to the caller")
         assert heard == []
+        net.fill_disk("a", full=False)
         producer.set_delivery_mode(producer.delivery_mode.NON_PERSISTENT)
         for _ in range(2):
             await producer.send(NEWS, "told to the listener")
-        await net.run(5)
-        assert [type(each) for each in heard] == [ResourceAllocationException] * 2
+        net.fail_disk("a")
+        await net.run(10)
+        node, *sends = heard
+        assert node.error_code in {NODE_LOST, NODE_ENDED}
+        assert {each.error_code for each in sends} == {NODE_LOST}
 
 
 @scene("a")

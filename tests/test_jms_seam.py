@@ -85,7 +85,7 @@ def test_errors_are_what_they_are_on_both_sides(play: Callable[..., None]) -> No
             with pytest.raises(MessageFormatException, match="message_bytes_max"):
                 await ctx.create_producer().send(topic, bytes(20_000_000))
             net.fill_disk("a")
-            with pytest.raises(ResourceAllocationException, match="disk full"):
+            with pytest.raises(ResourceAllocationException, match="the disk is full"):
                 await ctx.create_producer().send(topic, "x")
             net.fill_disk("a", full=False)
             await ctx.create_producer().send(topic, "y")

@@ -742,5 +742,5 @@ async def test_a_full_disk_tells_who_asks(net: testing.Network) -> None:
     async with net.context("a") as ctx:
         await ctx.declare_queue("box")
         net.fill_disk("a")
-        with pytest.raises(ResourceAllocationException, match="disk full"):
+        with pytest.raises(ResourceAllocationException, match="the disk is full"):
             await ctx.ask("queue/box", "x", timeout=5)

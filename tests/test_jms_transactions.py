@@ -117,7 +117,7 @@ def test_a_disk_that_refuses_a_commit_rolls_it_back() -> None:
             assert await questions.receive_body(str) == "one"
             await sent(tx, "answers", "lost")
             net.fill_disk("a")
-            with pytest.raises(TransactionRolledBackException, match=r"rolled back: .*disk full"):
+            with pytest.raises(TransactionRolledBackException, match=r"rolled back: .*the disk is full"):
                 await tx.commit()
             net.fill_disk("a", full=False)
             assert await bodies(questions, 5) == [("one", True)]

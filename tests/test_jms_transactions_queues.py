@@ -102,7 +102,7 @@ def test_a_disk_that_refuses_a_commit_leaves_both_queues_as_they_were() -> None:
                 assert message is not None
                 await sent(tx, Queue("out@worker"), "lost")
                 net.fill_disk("worker")
-                with pytest.raises(TransactionRolledBackException, match=r"rolled back: .*disk full"):
+                with pytest.raises(TransactionRolledBackException, match=r"rolled back: .*the disk is full"):
                     await tx.commit()
                 net.fill_disk("worker", full=False)
                 again = [each async for each in inbox.messages(timeout=10)]

@@ -17,7 +17,8 @@ import pytest
 from tests.loopback import apart
 from tests.nodes import PATIENCE_S, Node, Nodes, Program, scene, until
 
-from carrypost.errors import CarrypostError, ResourceAllocationException
+from carrypost import ConnectionFactory, Context, SessionMode
+from carrypost.errors import CarrypostError, JMSException, ResourceAllocationException
 
 MIB = 1024 * 1024
 DISK_BYTES = 8 * MIB
@@ -111,7 +112,7 @@ async def holds(node: Node, count: int) -> None:
 
 
 @scene
-async def test_a_disk_that_messages_fill_refuses_a_send_and_carried_copies_give_way_by_privilege(
+async def test_on_a_disk_that_messages_fill_carried_copies_give_way_by_privilege_and_then_sends_are_refused(
     disk: Path, tmp_path: Path
 ) -> None:
     async with Nodes(tmp_path, udp=apart()) as nodes:
@@ -121,14 +122,10 @@ async def test_a_disk_that_messages_fill_refuses_a_send_and_carried_copies_give_
         await holds(carrier, CARRIED)
         await author.end()
 
-        error, sent = await refused(carrier.program)
-        assert "the disk is full" in str(error)
-        for _ in range(5):  # The next ones find the room of copies that gave way.
-            message, payload = await sent_at_last(carrier.program)
-            sent[message] = payload
-
-        left = (await status(carrier))["cache"]["messages"] - len(sent)
-        assert 0 < left < CARRIED
+        sent: dict[str, bytes] = {}
+        while (left := (await status(carrier))["cache"]["messages"] - len(sent)) > CARRIED // 2:
+            payload = noise()
+            sent[await carrier.program.send("mine", payload, persistent=True)] = payload
         kept = [priorities.pop(message) for message in await held(carrier, "news", left)]
         assert min(kept) >= max(priorities.values())
         assert await held(carrier, "mine", len(sent)) == sent
@@ -147,6 +144,10 @@ async def test_a_disk_that_messages_fill_refuses_a_send_and_carried_copies_give_
         await carrier.program.subscribe("for.carrier", durable=True)
         await nodes["author"].program.send("for.carrier", b"again")
         assert (await carrier.receive()).body == b"again"  # not what was confirmed
+
+        error, more = await refused(carrier.program)  # When nothing is left that gives way.
+        assert "the disk is full" in str(error)
+        assert await held(carrier, "mine", len(sent | more)) == sent | more
 
 
 @scene
@@ -228,3 +229,48 @@ async def test_a_node_that_is_killed_on_a_full_disk_starts_again_and_has_what_it
         await sent_at_last(victim.program)
         await author.program.send("news", b"after")
         assert (await victim.receive()).body == b"after"
+
+
+async def goes_on(ctx: Context, store: Path, process: Callable[[], bool]) -> None:
+    """Check a program whose node cannot write for a while: calls raise, and then it goes on from what is stored."""
+    queue, away = await ctx.declare_queue("jobs"), store.with_name("away")
+    producer = ctx.create_producer()
+    async with ctx.create_consumer(queue) as consumer:
+        for text in ("kept", "lost"):
+            await producer.send(queue, text)
+            if text == "kept":
+                await ctx.commit()
+        kept = await consumer.receive(timeout=PATIENCE_S)
+        assert kept is not None
+        store.rename(away)  # noqa: ASYNC240 - at once
+        with pytest.raises(JMSException, match=r"the store .* is gone: restore it"):
+            await ctx.commit()
+        away.rename(store)
+        again = await consumer.receive(timeout=PATIENCE_S)
+        assert again is not None
+        assert (again.get_body(str), again.jms_redelivered) == ("kept", True)
+        await producer.send(queue, "after")
+        await ctx.commit()
+        after = await consumer.receive(timeout=PATIENCE_S)
+        assert after is not None
+        assert after.get_body(str) == "after"  # Nothing was done of the unit of work that was lost.
+        await ctx.commit()
+        assert await consumer.receive_no_wait() is None
+    assert process()
+
+
+@scene
+async def test_programs_attached_to_a_node_whose_disk_fails_go_on_from_what_is_stored(tmp_path: Path) -> None:
+    async with Nodes(tmp_path, udp=apart()) as nodes:
+        (node,) = await nodes.start("node")
+        factory = ConnectionFactory(f"unix:{node.control}")
+        async with factory.create_context(SessionMode.SESSION_TRANSACTED) as ctx:
+            await goes_on(ctx, node.folder / "data" / "store.sqlite", lambda: node.process.poll() is None)
+        assert "is gone: restore it, or restart the node; the node goes on from what is stored" in node.said
+
+
+@scene
+async def test_a_program_with_a_node_inside_goes_on_when_its_disk_failed(tmp_path: Path) -> None:
+    factory = ConnectionFactory(data=tmp_path / "node", udp=apart())
+    async with factory.create_context(SessionMode.SESSION_TRANSACTED) as ctx:
+        await goes_on(ctx, tmp_path / "node" / "store.sqlite", lambda: factory.mode == "embedded")

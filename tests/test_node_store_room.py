@@ -1,4 +1,4 @@
-"""Batches that a store accepts when its disk is full, by size and by kind: consuming always finds room."""
+"""The room that a store reports: messages within it never fill the disk, and consuming always finds room beyond it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.store_disk import META, Disk, described, kept, message, opened
+from tests.store_disk import Disk, described, kept, message, opened
 from tests.waiting import eventually
 
-from carrypost.journal import Batch, Durability, Key, Value
+from carrypost.journal import Key, Value
 from carrypost.model.headers import Headers
-from carrypost.node.store.room import Kind, kind_of
 
 SIZE = 60_000
 _chance = random.Random(1)
@@ -31,10 +30,11 @@ def payload(size: int = SIZE) -> bytes:
 
 
 def fill(disk: Disk, first: int) -> int:
-    """Put messages from this number on until one is refused; return its number."""
+    """Put messages from this number on, as many as there is room for; return the number of the next one."""
     for number in range(first, first + 1_000):
-        if disk.outcome(message(number, payload())) is not None:
+        if disk.store.room_bytes < SIZE:
             return number
+        assert disk.outcome(message(number, payload())) is None
     raise AssertionError("the disk is never full")
 
 
@@ -99,54 +99,11 @@ def test_a_full_store_is_consumed_though_others_take_whatever_the_reserve_gives_
             consume(disk, first, min(first + 10, end))
 
 
-def test_what_acknowledges_and_sends_in_one_finds_room_when_messages_do_not(small: Path) -> None:
-    with opened(small) as disk:
-        end = fill(disk, 1)
-        for number in range(1, end):
-            work = acknowledged(number)[0] | message(end + number, payload(SIZE // 2))
-            assert disk.outcome(work, durability=Durability.FULL) is None, number
-            assert disk.outcome({}, *acknowledged(number)[1]) is None, number
-
-
-def test_a_batch_that_fits_into_the_log_and_then_not_into_the_store_is_refused(small: Path) -> None:
-    with opened(small) as disk:
-        end = fill(disk, 1)
-        consume(disk, 1, 20)
-        long = {key: value for number in range(end + 1, end + 41) for key, value in message(number, payload()).items()}
-        assert disk.outcome(long) is not None
-        consume(disk, 20, end)
-        assert disk.outcome(message(end, payload())) is None
-
-
 def test_once_the_store_is_consumed_it_is_not_full_any_more_though_the_disk_has_no_more_room(small: Path) -> None:
     with opened(small) as disk:
         end = fill(disk, 1)
-        assert disk.store.full
+        take_all(small)
+        assert disk.store.room_bytes <= 0
         consume(disk, 1, end)
-        eventually(lambda: not disk.store.full)
+        eventually(lambda: disk.store.room_bytes > SIZE)
         assert disk.outcome(message(end, payload())) is None
-
-
-FIRST = described(1)
-
-
-@pytest.mark.parametrize(
-    ("kind", "puts", "deletes"),
-    [
-        (Kind.FREES, {}, (("piece", FIRST.id, 0),)),
-        (Kind.FREES, {META: 1}, ()),
-        (Kind.FREES, acknowledged(1)[0], acknowledged(1)[1]),
-        (Kind.NOTES, acknowledged(1)[0], ()),
-        (Kind.NOTES, handed_over(1, 2), ()),
-        (Kind.NOTES, control(3), ()),
-        (Kind.NOTES, control(3, own=False, interesting=True), ()),
-        (Kind.NOTES, acknowledged(1)[0] | control(3), acknowledged(1)[1]),
-        (Kind.MESSAGES, control(3, own=False), ()),
-        (Kind.MESSAGES, message(1, b""), ()),
-        (Kind.MESSAGES, message(1, b"x") | control(3), ()),
-        (Kind.MESSAGES, {("piece", FIRST.id, 1): b"x"}, ()),
-        (Kind.WORKS, message(1, b"x") | acknowledged(2)[0], ()),
-    ],
-)
-def test_which_room_a_batch_may_have(kind: Kind, puts: dict[Key, Value], deletes: tuple[Key, ...]) -> None:
-    assert kind_of(Batch(1, Durability.NORMAL, puts, deletes)) is kind

@@ -12,8 +12,16 @@ from tests.hostile import Attacker, Message, message
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import DecodeError, LocalError, OrderError, PatternError, PayloadError, StoreError
-from carrypost.events import Delivered, Delivery, Dropped, Event, Expired, Failed, Reason, Stored
+from carrypost.errors import (
+    DecodeError,
+    LocalError,
+    OrderError,
+    PatternError,
+    PayloadError,
+    ResourceAllocationException,
+    StoreError,
+)
+from carrypost.events import Delivered, Delivery, Dropped, Event, Expired, Reason, Stored
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering, Predecessor, decode
 from carrypost.model.ids import node_of
@@ -263,44 +271,16 @@ def test_a_send_that_the_disk_does_not_take_fails_and_is_named_by_nobody(forum: 
     say(forum, "a", "before")
     forum.advance(5)
     forum.fill_disk("a")
-    lost = say(forum, "a", "lost")
+    with pytest.raises(ResourceAllocationException):
+        say(forum, "a", "lost")
     forum.advance(2)
-    assert [event.message for event in events.of("a", Failed)] == [lost]
     forum.fill_disk("a", full=False)
     forum.advance(5)
     kept = say(forum, "a", "after")
     forum.advance(10)
-    assert lost not in [event.message for event in events.of("a", Stored)]
     assert kept in [event.message for event in events.of("a", Stored)]
     assert labels(forum, "b") == ["before", "after"]
     assert [each.sequence for each in forum.deliveries("b")[-1].descriptor.barrier] == [1]
-
-
-def test_sends_that_depend_on_one_that_fails_fail_with_it() -> None:
-    with testing.network("a", "b", seed=1, disk_delay_s=1.0) as net:
-        events = _Events(net)
-        net.subscribe("b", "forum")
-        net.link("a", "b")
-        net.advance(20)
-        net.fill_disk("a")
-        sent = [say(net, "a", f"m{number}") for number in range(3)]
-        net.advance(0.5)
-        sent += [say(net, "a", f"n{number}") for number in range(3)]
-        net.advance(0.4)
-        net.fill_disk("a", full=False)
-        net.advance(0.05)
-        net.fill_disk("a")
-        net.advance(0.1)
-        net.fill_disk("a", full=False)
-        net.advance(20)
-        failed = [event.message for event in events.of("a", Failed)]
-        stored = [event.message for event in events.of("a", Stored)]
-        assert sorted(failed + stored) == sorted(sent)
-        assert failed
-        say(net, "a", "last")
-        net.advance(20)
-        assert labels(net, "b")[-1] == "last"
-        assert len(labels(net, "b")) == len(stored) + 1
 
 
 def test_a_delivery_that_the_disk_does_not_take_comes_later_and_in_order(forum: testing.Network) -> None:
@@ -487,14 +467,12 @@ def test_joining_messages_and_what_follows_are_published_together_or_not_at_all(
         for lifetime_s in (900, 800, 700):
             say(net, "a", f"lives for {lifetime_s}", lifetime_s=lifetime_s)
         net.advance(5)
-        events = _Events(net)
         net.fill_disk("a")
-        say(net, "a", "lost", lifetime_s=600)
-        net.advance(5)
+        with pytest.raises(ResourceAllocationException):
+            say(net, "a", "lost", lifetime_s=600)
         net.fill_disk("a", full=False)
         net.advance(5)
         assert labels(net, "a")[-1] == "lives for 700"
-        assert len(events.of("a", Failed)) == 2, "the message, and the one that joins its predecessors"
         say(net, "a", "kept", lifetime_s=600)
         net.advance(5)
         assert labels(net, "a")[-1] == "kept"

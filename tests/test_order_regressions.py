@@ -16,7 +16,7 @@ from tests.order_groups import GroupHost, described, named
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import DecodeError, PatternError, PayloadError
-from carrypost.events import Delivered, Dropped, Event
+from carrypost.events import Delivered, Event
 from carrypost.host import Host
 from carrypost.model.descriptor import Barrier, Descriptor, Ordering, Predecessor, decode
 from carrypost.model.ids import NodeId
@@ -263,33 +263,6 @@ def test_an_author_without_a_name_is_no_author() -> None:
     nobody = message(Identity.plain(NodeId("x")), author="", destination="forum", ordering=Ordering.DELTA_CAUSAL)
     with pytest.raises(DecodeError, match="no name"):
         decode(nobody.descriptor.wire)
-
-
-def test_what_a_lost_delivery_was_before_does_not_come_before_it_after_a_crash() -> None:
-    with testing.network("a", "b", "v", seed=1) as net:
-        told: list[tuple[str, Event]] = []
-        net.watch(lambda _t, node, event: told.append((node, event)))
-        for node in "abv":
-            net.subscribe(node, "forum")
-        net.link("a", "b")
-        net.link("b", "v")
-        net.advance(5)
-        net._driver("v").disk.delay_us = 1_000_000  # noqa: SLF001
-        for node, label in (("a", "question"), ("b", "answer")):
-            net.publish(node, "forum", b"x", label=label, ordering="delta-causal", lifetime_s=600)
-            net.advance(0.4)
-        net.unlink("b", "v")
-        net.fill_disk("v")
-        while not [event for node, event in told if node == "v" and isinstance(event, Dropped)]:
-            net.advance(0.01)
-        net.fill_disk("v", full=False)
-        net.advance(3)
-        net.kill("v")
-        net.restart("v")
-        net.advance(5)
-        net.link("b", "v")
-        net.advance(30)
-        assert labels(net, "v") == ["question", "answer"]
 
 
 # --- groups --------------------------------------------------------------------------------------------------------

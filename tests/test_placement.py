@@ -144,10 +144,11 @@ async def test_a_node_that_does_not_answer_is_waited_for_as_long_as_asked_and_ma
         net.link("asker", "off")
         await net.run(SOON_S)
         assert queues_of(net, "off") == 0, "a question ends with its timeout"
-        net.fill_disk("off")
+        disk = net._driver("off").disk  # noqa: SLF001 - there is no other way to make a disk slow
+        disk.delay_us = 25_000_000
         with pytest.raises(DeliveryTimeoutException):
             await asker.declare_queue("jobs", placement=off, timeout=20)
-        net.fill_disk("off", full=False)
+        disk.delay_us = 0
         await net.run(SOON_S)
         assert queues_of(net, "off") == 1, "it accepted too late, and no program was told"
         placed = await asker.declare_queue("jobs", placement=off)

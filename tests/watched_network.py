@@ -239,7 +239,7 @@ class Watched:
         deadline_us = None if lifetime_s is None else now + round(lifetime_s * US)
         message = Message(node, destination, payload, language, persistent, now, deadline_us, self.nodes[node].life)
         message.durable_us = now + round(self.config.disk_delay_s * US)
-        message.sure = not self.nodes[node].full
+        message.sure = True
         self.messages[n] = message
 
         def send() -> None:
@@ -253,8 +253,8 @@ class Watched:
             if not self._safely(send):
                 message.sure = False
         except StateError as error:
-            assert "the cache is full" in str(error)  # noqa: PT017 - the only reason not to take a message
-            assert not self.config.roomy
+            assert "is full" in str(error)  # noqa: PT017 - the only reason not to take a message
+            assert self.nodes[node].full or not self.config.roomy
             message.sure, message.failed = False, True
 
     def subscribe(self, node: str, pattern: Pattern) -> None:
@@ -329,9 +329,6 @@ class Watched:
         known = self.nodes[node]
         known.full = full
         known.was_full = known.was_full or full
-        for message in self.messages.values():
-            if message.author == node and message.durable_us >= self.now_us:
-                message.durable_us = 2**62
         self.net.fill_disk(node, full=full)
 
     def heal(self) -> None:
@@ -382,8 +379,6 @@ class Watched:
             case events.Stored(each):
                 message = self._sent(each)
                 message.seen = message.stored = True
-            case events.Failed(each, _):
-                self._failed(self._sent(each), known)
             case events.Dropped(descriptors, reason):
                 self._dropped(node, descriptors, reason, now)
             case events.Refused(reason):
@@ -397,11 +392,6 @@ class Watched:
         assert not message.published, "a publication is told twice"
         message.published = True
         self._number(descriptor)
-
-    def _failed(self, message: Message, known: Node) -> None:
-        assert known.was_full
-        assert not (message.persistent and message.stored), "a send that was complete fails"
-        message.failed, message.sure = True, False
 
     def _sent(self, found: MessageId) -> Message:
         """Return the message that a host reports to its author, even while it is being published."""
@@ -463,11 +453,10 @@ class Watched:
             known.held.pop(n, None)
             if message.author == node:
                 message.sure = False
-            if reason is not Reason.STORE:  # A suspended host hears late that its disk failed.
-                assert (reason is Reason.EXPIRED) == (not message.alive(now)), (n, reason)
-            if self.config.roomy:
-                assert reason in (Reason.EXPIRED, Reason.STORE, Reason.PAYLOAD_GONE), (n, reason)
-            assert reason not in (Reason.STORE, Reason.PAYLOAD_GONE) or known.was_full
+            assert (reason is Reason.EXPIRED) == (not message.alive(now)), (n, reason)
+            if self.config.roomy and not known.was_full:
+                assert reason is Reason.EXPIRED, (n, reason)
+            assert reason is not Reason.PAYLOAD_GONE
 
     # --- in the end ----------------------------------------------------------------------------------------
 

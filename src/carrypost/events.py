@@ -153,6 +153,12 @@ class Failed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class HostLost(msgspec.Struct, frozen=True):
+    """The store could not write a batch: the host is over, and its driver restores another one from the store."""
+
+    reason: str
+
+
 class Dropped(msgspec.Struct, frozen=True):
     """Copies leave the cache. Given before the removal is durable; the descriptors are still whole."""
 
@@ -408,7 +414,8 @@ class PayloadWanted(LayerEvent, frozen=True):
 
 
 Event = (
-    Received | Passed | Delivered | Confirmed | Published | Stored | Failed | Dropped | Expired | Refused | Handed
+    Received | Passed | Delivered | Confirmed | Published | Stored | Failed | HostLost | Dropped | Expired | Refused
+    | Handed
     | GivenUp | ClaimLost | Unserved | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised
     | NeighbourUp
     | NeighbourDown | OneWay | Reachable | Unreachable | LayerEvent

@@ -28,6 +28,8 @@ Without asyncio the same is ``with testing.network(...) as net`` and ``net.advan
 from __future__ import annotations
 
 import asyncio
+import math
+from functools import partial
 from pathlib import Path
 
 from carrypost.config import Settings
@@ -66,6 +68,7 @@ from carrypost.jms.destinations import named
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import Provider
+from carrypost.jms.reconnecting import ReconnectingProvider
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
 from carrypost.record import Record
@@ -102,7 +105,9 @@ class Network(engine.Network):
     error is raised when the network is left.
     """
 
-    _providers: dict[str, LocalProvider] | None = None
+    _providers: dict[str, ReconnectingProvider] | None = None
+    _lives: dict[str, LocalProvider]
+    """The providers of the present hosts."""
     _unheard: tuple[ListenerException, ...] = ()
 
     def context(
@@ -125,13 +130,21 @@ class Network(engine.Network):
     def provider(self, node: str) -> Provider:
         """Return the provider below the contexts of a node."""
         if self._providers is None:
-            self._providers = {}
+            self._providers, self._lives = {}, {}
             self.open_messaging()
             self.watch(self._route)
         found = self._providers.get(node)
         if found is None:
-            found = self._providers[node] = LocalProvider(self._checked(node))
+            attach = partial(self._attach, node)
+            found = self._providers[node] = ReconnectingProvider.of(self._begin_life(node), attach, node, math.inf)
         return found
+
+    def _begin_life(self, node: str) -> LocalProvider:
+        made = self._lives[node] = LocalProvider(self._checked(node))
+        return made
+
+    async def _attach(self, node: str) -> LocalProvider:
+        return self._begin_life(node)
 
     def unhandled(self, error: JMSException) -> None:
         """Note the error of a context without an exception listener.
@@ -147,14 +160,23 @@ class Network(engine.Network):
             raise ExceptionGroup("listeners failed, and there was no exception listener", self._unheard)
 
     def _route(self, _: float, node: str, event: Event) -> None:
-        found = (self._providers or {}).get(node)
-        if found is not None:
-            found.handle_event(event)
+        if node in self._lives:
+            self._lives[node].handle_event(event)
 
     def kill(self, node: str) -> None:
         """Crash a node: changes that were not durable are lost, and the store is kept. Links stay for its return."""
         super().kill(node)
         self._end(node, f"the node {node!r} was killed: restart it, and create another context")
+
+    def fail_disk(self, node: str) -> None:
+        """Let the disk of a node fail: changes that were not durable are lost, and another host is restored at once.
+
+        Its contexts go on, as those of a node that ends and returns.
+        """
+        life = self._lives.pop(node, None) if self._providers else None
+        super().fail_disk(node)
+        if life is not None:
+            life.end(f"the node {node!r} could not store its last changes: the disk failed")
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -164,6 +186,7 @@ class Network(engine.Network):
     def _end(self, node: str, reason: str) -> None:
         found = (self._providers or {}).pop(node, None)
         if found is not None:
+            self._lives.pop(node, None)
             found.end(reason)
 
 

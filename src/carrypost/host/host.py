@@ -110,6 +110,11 @@ class Host:
         """The incarnation of this host; 0 before it began."""
         return self._steps.incarnation
 
+    @property
+    def ready(self) -> bool:
+        """True once the incarnation is durable: until then it sends nothing."""
+        return self._steps.ready
+
     def commands(self, kind: type[T]) -> T:
         """Return the commands of a layer, by their class."""
         found = self._commands.get(kind)
@@ -441,6 +446,17 @@ class Host:
     def durable(self, serial: int, now: int) -> None:
         """Note that a batch is on disk."""
         self._steps.durable(serial, now)
+
+    def room(self, nbytes: int, now: int) -> None:
+        """Set how many bytes of new messages the disk takes: it is told again whenever that changes otherwise.
+
+        Beyond it sends raise, and messages of others are declined, unless less privileged copies can be evicted for
+        them: the room of copies that leave is used again. Acknowledgements, deletions, marks and control messages are
+        never refused.
+        """
+        if self._holdings.cache.limit(nbytes):
+            self._begin(now)
+            self._finish(now)
 
     def lost(self, serial: int, reason: str, now: int) -> None:
         """Note that a batch could not be written."""

@@ -2,9 +2,7 @@
 
 `restore` makes a host of its earlier batches: copies, seen ids, hash lists and the incarnation, which is raised. `lost`
 undoes what a batch that could not be written had promised: a send fails, a received copy is dropped, and mere notes (a
-confirmation, a deletion, the incarnation) are written again later. It also teaches the host that the disk has less room
-than its cache was to have: for a while carried messages get a little less room than they use; the least privileged are
-dropped, and later sends find room.
+confirmation, a deletion, the incarnation) are written again later.
 """
 
 # The promise that makes this hard: no program ever sees a state that a crash or a full disk takes
@@ -19,11 +17,6 @@ dropped, and later sends find room.
 #   then done again.
 # - Notes (a confirmation, a deletion, a struck-off recipient, the incarnation) stay valid in memory
 #   and are written again. Undoing a confirmation would deliver a message twice.
-#
-# Why the cache is confined after a failure: the disk was just found to be full. Asking neighbours
-# for more would fetch, lose and fetch again as fast as the link allows. So nothing is requested for
-# a pause, and carried messages shrink to nine tenths of what they use. Wanted messages and own
-# sends keep their room: they are what the disk is for.
 
 from __future__ import annotations
 
@@ -47,10 +40,6 @@ if TYPE_CHECKING:
     from carrypost.local.publishing import Publisher
 
 _RETRY_US = 1_000_000
-_PAUSE_US = 5_000_000
-"""Time after a failed write for which nothing new is requested."""
-_RELIEF_US = 60_000_000
-"""Time after the last failed write for which carried messages have less room."""
 
 
 class Recovery:
@@ -74,14 +63,8 @@ class Recovery:
         """Failures to report once their rows are deleted."""
         self._incarnation = False
         """True if the incarnation has to be written again."""
-        self._confine_us = 0
-        """Time before which the room for carried messages is not reduced again."""
-        self.relief_us = NEVER
-        """Time at which carried messages get their room back."""
-        self.notes_us = NEVER
-        """Time at which notes that were lost are written again."""
         self.due_us = NEVER
-        """The earlier of the two: the time at which `tick` has something to do."""
+        """Time at which notes that were lost are written again."""
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
         """Restore the state of the earlier batches, without payloads; return its incarnation."""
@@ -180,10 +163,7 @@ class Recovery:
             written = (keys.MESSAGE, message, 0) not in lost
             self._fail(message, reason, written=written, reported=message not in unreported)
         self._undo.abort(undone, serial, reason)
-        if gone:
-            self._confine(now)
-        self.notes_us = now + _RETRY_US
-        self.due_us = min(self.notes_us, self.relief_us)
+        self.due_us = now + _RETRY_US
 
     def _roll_back(self, rolled_back: Iterable[Descriptor], gone: dict[MessageId, None]) -> None:
         """Undo deliveries and sends that depend on something that was lost: own messages fail."""
@@ -193,14 +173,6 @@ class Recovery:
                 gone[each.id] = None
             elif each.id not in gone and each.id not in self._undelivered:
                 self._undeliver(each.id)
-
-    def _confine(self, now: int) -> None:
-        """Reduce the room for carried messages, once per pause while writes fail: lost batches come in groups."""
-        if now >= self._confine_us:
-            self._confine_us = now + _PAUSE_US
-            self._cache.confine(self._cache.bytes * 9 // 10)
-        self._holdings.pause(now + _PAUSE_US)
-        self.relief_us = now + _RELIEF_US
 
     def _give_back(self, held: tuple[Event, ...], gone: dict[MessageId, None], reason: str) -> None:
         """Decide about events that waited for a lost batch: they are reported later, differently, or not at all.
@@ -256,17 +228,9 @@ class Recovery:
         if copy.own and reported and written:
             self._journal.hold(Failed(copy.id, reason))
 
-    def tick(self, now: int) -> None:
-        """Write lost notes again; check for room."""
-        if now >= self.relief_us:
-            self.relief_us = NEVER
-            self._cache.relieve()
-        if now >= self.notes_us:
-            self.notes_us = NEVER
-            self._write_notes()
-        self.due_us = min(self.notes_us, self.relief_us)
-
-    def _write_notes(self) -> None:
+    def tick(self) -> None:
+        """Write lost notes again."""
+        self.due_us = NEVER
         self._journal.delete_again()
         confirmations, self._confirmations = self._confirmations, []
         if confirmations:

@@ -272,7 +272,7 @@ class Steps:
         if self.begin(now):
             self.finish(now)
         if recovery.due_us <= now:
-            recovery.tick(now)
+            recovery.tick()
             self.finish(now)
         if self.ready and (schedule.bound_us <= now or (schedule.marked and schedule.next_due_us() <= now)):
             schedule.refresh()  # What was due may have come to pass meanwhile.

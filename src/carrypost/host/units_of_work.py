@@ -63,7 +63,7 @@ class UnitsOfWork:
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp and admit a message; pass it to the layers, and journal it once."""
         self.publisher.check_lifetime(draft)
-        admitted = self._admitted(draft, now)
+        admitted = self._admitted(draft, now, limited=self._holdings.cache.room.limited)
         self._enter(admitted, now, alone=True)
         return admitted[-1][0]
 
@@ -72,16 +72,19 @@ class UnitsOfWork:
         admitted: list[tuple[Copy, Packed]] = []
         for draft in drafts:
             try:
-                admitted += self._admitted(draft, now)
+                admitted += self._admitted(draft, now, limited=False)
             except LocalError:  # There is no room, or it is beyond the limits.
                 self._outputs.refuse("draft", "")
         if admitted:
             self._enter(admitted, now, alone=True)
 
-    def _admitted(self, draft: Draft, now: int) -> list[tuple[Copy, Packed]]:
-        """Admit a message, and those that join its predecessors before it."""
+    def _admitted(self, draft: Draft, now: int, *, limited: bool) -> list[tuple[Copy, Packed]]:
+        """Admit a message, and those that join its predecessors before it; `limited`: as far as the disk has room.
+
+        Control messages are not limited, as they have no payload.
+        """
         made = self._made((Drafted(0, draft, self.publisher.pack(draft), None),), now)
-        if len(made) > 1:
+        if limited or len(made) > 1:
             self._check_room(made)
         admit, withheld = self.publisher.admit, draft.withheld
         return [(admit(found, each.packed, now, withheld=withheld), each.packed) for each, found in made]
@@ -253,11 +256,18 @@ class UnitsOfWork:
             return
         cache, holdings = self._holdings.cache, self._holdings
         nbytes = sum(each.packed.length for each, _ in sends)
-        if cache.room.fits(len(sends), nbytes, interesting=True):
+        if cache.room.limited:
+            nbytes = max(nbytes, 1)  # Without a payload, too, it takes room on the disk.
+        if cache.room.fits(len(sends), nbytes):
             return
-        rank = min(cache.ranking.rank(holdings.privilege(each), True, each) for _, each in sends)
+        rank = cache.room.reach(min(cache.ranking.rank(holdings.privilege(each), True, each) for _, each in sends))
         lower = [size for other, size in cache.room.yielding() if other < rank]
-        if not cache.room.fits(len(sends) - len(lower), nbytes - sum(lower), interesting=True):
+        if not cache.room.fits(len(sends) - len(lower), nbytes - sum(lower)):
+            if cache.room.limited:
+                raise ResourceAllocationException(
+                    f"the disk is full: it takes {max(cache.room.bytes_max - cache.bytes, 0):,} bytes of messages, not "
+                    f"{nbytes:,}; free some space"
+                )
             raise ResourceAllocationException(
                 f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, and not enough of it can "
                 "be evicted: nothing was sent"

@@ -128,6 +128,10 @@ class AttachedProvider(RemoteProvider):
         """True if the node is gone, or the connection to it is closed."""
         return self.line.ended is not None
 
+    def end(self, reason: str) -> None:
+        """Disconnect, and inform everything that waits."""
+        self.line.end(IllegalStateException(reason, NODE_ENDED))
+
     async def close(self) -> None:
         """Disconnect, once the node has answered everything."""
         await self.line.answered(_CLOSE_S)

@@ -178,13 +178,14 @@ class Connection:
         if self.reports.listener is not None:  # Else the next call that needs the node raises it.
             self.reports.report(JMSException(reason, NODE_ENDED))
 
-    def interrupted(self, reason: str, through: int) -> None:
+    def interrupted(self, reason: str, through: int) -> bool:
         """Keep everything for the return of the node, except the messages that it handed over."""
         self._overlays.clear()
         for session in list(self._sessions.values()):
             session.interrupted(reason, through)
         if self.reports.listener is not None:  # Else the log has it.
             self.reports.report(JMSException(f"{reason}; trying to reach it again", NODE_LOST))
+        return True
 
     def resumed(self) -> None:
         """Go on, as the node is back."""

@@ -22,6 +22,7 @@ from carrypost.events import (
     Event,
     GivenUp,
     Handed,
+    HostLost,
     OverlayTold,
     Receipt,
     Undone,
@@ -106,7 +107,8 @@ class LocalProvider(Provider):
     def handlers(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """The events that are for programs, and what passes each of them on."""
         return {
-            Done: self._on_done, Undone: self._on_undone, Handed: self._on_handed, Receipt: self._on_receipt,
+            HostLost: self._on_host_lost, Done: self._on_done, Undone: self._on_undone, Handed: self._on_handed,
+            Receipt: self._on_receipt,
             GivenUp: partial(self._on_consumer_event, "gave_up"), ClaimLost: self._on_lost,
             Unserved: partial(self._on_consumer_event, "unserved"),
             OverlayTold: partial(self._on_consumer_event, "overlaid"), Browsed: self._on_browsed,
@@ -168,6 +170,17 @@ class LocalProvider(Provider):
         for waiting, name in self._awaited.items():
             if not waiting.done() and (event.name == name or event.name.startswith(f"{name}/")):
                 waiting.set_result(None)
+
+    def _on_host_lost(self, lost: HostLost) -> None:
+        self.end(f"the node could not store its last changes: {lost.reason}")
+
+    @property
+    def is_over(self) -> bool:
+        """True if the host is gone."""
+        return bool(self._ended)
+
+    async def close(self) -> None:
+        """Do nothing: it ends with its host."""
 
     def end(self, reason: str) -> None:
         """Inform everything that waits that the node is gone."""

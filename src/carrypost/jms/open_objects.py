@@ -82,12 +82,15 @@ class OpenObjects:
         """The highest number of anything else."""
         self._by_real: dict[int, OpenedConsumer] = {}
         """Consumers by their numbers on the present node."""
+        self._same = True
+        """True while all numbers are those of the node: then nothing has to be translated."""
 
     # --- entries -------------------------------------------------------------------------------------------
 
     def add(self, made: Opened) -> int:
         """Enter an object; return its number: that of the node, if possible."""
         made.number = self._number = max(self._number + 1, made.real)
+        self._same = self._same and made.number == made.real
         self._all(made)[made.number] = made
         if isinstance(made, OpenedConsumer):
             self._by_real[made.real] = made
@@ -130,6 +133,7 @@ class OpenObjects:
         """Make all messages void, because their node is gone, and forget its numbers of consumers."""
         self.through = self.highest
         self._by_real.clear()
+        self._same = False
 
     def reopened(self, consumer: OpenedConsumer, real: int) -> None:
         """Note the number of a consumer on another node."""
@@ -179,9 +183,12 @@ class OpenObjects:
 
     def real_unit(self, asked: Perform) -> Perform:
         """Return a unit of work as the node knows its parts; raises for what is closed, and for void messages."""
+        if self._same:
+            return asked
         sends = tuple([each if isinstance(each, int) else self._real_draft(each) for each in asked.sends])
         acks = tuple([self._real_ack(each) for each in asked.acks])
-        return asked._replace(session=self.session(asked.session).real, sends=sends, acks=acks)
+        session = self.session(asked.session).real if asked.session else 0
+        return asked._replace(session=session, sends=sends, acks=acks)
 
     def _real_ack(self, ack: Ack) -> Ack:
         numbers = tuple([self._real_message(number) for number in ack.numbers])

@@ -63,12 +63,14 @@ class Program(Protocol):
     def node_ended(self, reason: str) -> None:
         """Note that the node is gone, with everything that was open on it."""
 
-    def interrupted(self, reason: str, through: int) -> None:  # noqa: ARG002 - most programs never hear it
-        """Note that the node is gone for a while. All messages up to the number `through` are void, and come again.
+    def interrupted(self, reason: str, through: int) -> bool:  # noqa: ARG002 - for programs that wait
+        """Note that the node is gone for a while; return True to wait for its return.
 
-        Only a provider that reconnects calls this, and `resumed`.
+        All messages up to the number `through` are void, and come again. Only a provider that reconnects calls this,
+        and `resumed`. A program that does not wait connects anew by itself.
         """
-        return
+        self.node_ended(reason)
+        return False
 
     def resumed(self) -> None:
         """Note that the node is back, with all connections, sessions and consumers. No consumer has credit yet."""

@@ -48,6 +48,9 @@ class Attachment(Provider, Protocol):
     def is_over(self) -> bool:
         """True if the node is gone, or the connection to it is closed."""
 
+    def end(self, reason: str) -> None:
+        """Inform everything that waits that the node is gone."""
+
     async def close(self) -> None:
         """Leave the node."""
 
@@ -87,6 +90,11 @@ class ReconnectingProvider(RemoteProvider):
     ) -> ReconnectingProvider:
         """Return a provider that reconnects."""
         return cls(inner, attach, place, limit_s)
+
+    @property
+    def outlives_programs(self) -> bool:
+        """True if the node is in another process."""
+        return self._latest.outlives_programs
 
     @property
     def is_over(self) -> bool:
@@ -140,8 +148,10 @@ class ReconnectingProvider(RemoteProvider):
         """Wait for the node; raises `IllegalStateException` if what the call is about is closed meanwhile."""
         while True:
             self._check()
-            if self._inner is not None:
+            if self._inner is not None and not self._inner.is_over:
                 return self._inner
+            if self._inner is not None:  # Nothing was open on the node that could have been informed.
+                self.node_ended(self._inner, "the node has ended")
             self._open.real_args(call, args)
             await self._news()
 
@@ -204,6 +214,10 @@ class ReconnectingProvider(RemoteProvider):
         """Close a connection with its sessions."""
         await self._close(CALLS["disconnect"], self._open.connections.get(connection), unread)
 
+    async def abandon(self, connection: int, unread: Collection[int]) -> None:
+        """Close the connection of a program that ended without closing it."""
+        await self._close(CALLS["disconnect"], self._open.connections.get(connection), unread, crashed=True)
+
     async def close_session(self, session: int, unread: Collection[int]) -> None:
         """Close a session."""
         await self._close(CALLS["close_session"], self._open.sessions.get(session), unread)
@@ -212,7 +226,9 @@ class ReconnectingProvider(RemoteProvider):
         """Close a consumer."""
         await self._close(CALLS["close_consumer"], self._open.consumers.get(consumer), unread)
 
-    async def _close(self, call: Call, closed: Opened | None, unread: Collection[int]) -> None:
+    async def _close(
+        self, call: Call, closed: Opened | None, unread: Collection[int], *, crashed: bool = False
+    ) -> None:
         """Forget an object with everything in it, and close it on the node, unless the node is gone."""
         if closed is None:
             return
@@ -220,7 +236,7 @@ class ReconnectingProvider(RemoteProvider):
         self._forget(closed)
         if inner is not None:
             try:
-                await getattr(inner, call.name)(*args)
+                await getattr(inner, "abandon" if crashed else call.name)(*args)
             except JMSException as error:
                 if not is_lost(error):  # Else the node has closed it by ending.
                     raise
@@ -235,6 +251,14 @@ class ReconnectingProvider(RemoteProvider):
         self._wake()
 
     # --- consumers -----------------------------------------------------------------------------------------
+
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """Return the body of a message."""
+        inner = self._inner
+        if inner is None or inner.is_over:
+            body: bytes | None = await self.ask(CALLS["payload"], descriptor)
+            return body
+        return await inner.payload(descriptor)
 
     def credit(self, consumer: int, messages: int, nbytes: int) -> None:
         """Grant a consumer this much more credit; one that waits for its node gets all of it anew."""
@@ -324,7 +348,8 @@ class ReconnectingProvider(RemoteProvider):
         loop = asyncio.get_running_loop()
         self._returning = loop.create_task(self._return_to_node(reason), name="carrypost reconnect")
         for connection in list(self._open.connections.values()):
-            connection.program.interrupted(reason, self._open.through)
+            if not connection.program.interrupted(reason, self._open.through):
+                self._forget(connection)
         self._wake()
 
     async def _return_to_node(self, reason: str) -> None:
@@ -440,8 +465,16 @@ class ReconnectingProvider(RemoteProvider):
 
     def _give_up(self, reason: str) -> None:
         """End everything, because there is no way back."""
-        self._ended = reason
         _log.warning("%s", reason)
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """Inform everything that waits that the node is gone for good."""
+        self._ended = reason
+        if self._inner is not None:
+            self._inner.end(reason)
+        if self._returning is not None and self._returning is not asyncio.current_task():
+            self._returning.cancel()
         connections, self._open = list(self._open.connections.values()), OpenObjects()
         waiting, self._waiting = list(self._waiting.values()), {}
         for _, performed in waiting:

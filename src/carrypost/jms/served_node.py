@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
-from carrypost.errors import NodeError, RunningError
+from carrypost.errors import NodeError, NoNodeError, RunningError
 from carrypost.jms.local import LocalProvider
+from carrypost.jms.reconnecting import ReconnectingProvider
 from carrypost.jms.socket_service import SocketService
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.node.control.control import Control, Service
@@ -28,7 +30,7 @@ _log = logging.getLogger("carrypost.node")
 class ServedNode:
     """A node that runs, with its messaging and its socket."""
 
-    def __init__(self, node: Node, provider: LocalProvider | None, control: Control) -> None:
+    def __init__(self, node: Node, provider: ReconnectingProvider | None, control: Control) -> None:
         self.node, self.provider = node, provider
         """Without a provider, messaging is switched off."""
         self._control = control
@@ -52,10 +54,8 @@ class ServedNode:
         """
         node = Node(settings, privilege=_privilege(settings.place.plugins, given))
         await node.start()
-        provider = LocalProvider(node.driver) if settings.core.messaging.enabled else None
+        provider = _provider(node) if settings.core.messaging.enabled else None
         control = Control(node, None if provider is None else SocketService(provider), stopping=stopping)
-        if provider is not None:
-            node.attach(provider.handlers)
         try:
             await control.open()
         except NodeError as error:
@@ -83,6 +83,23 @@ class ServedNode:
             if self.provider is not None:
                 self.provider.end(reason)
             await asyncio.gather(self._control.close(reason), *(service.close() for service in services))
+
+
+def _provider(node: Node) -> ReconnectingProvider:
+    """Return the messaging of a node, over all lives of its host."""
+
+    async def attach() -> LocalProvider:
+        if not node.is_present:
+            raise NoNodeError("the host of the node is being restored")
+        node.detach()
+        return begin()
+
+    def begin() -> LocalProvider:
+        made = LocalProvider(node.driver)
+        node.attach(made.handlers)
+        return made
+
+    return ReconnectingProvider.of(begin(), attach, str(node.settings.data), math.inf)
 
 
 def _privilege(plugins: tuple[str, ...], given: Privilege | None) -> Privilege:

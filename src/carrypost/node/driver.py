@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from carrypost.config import Settings
-from carrypost.errors import StateError
-from carrypost.events import Event, PayloadWanted
+from carrypost.errors import NodeError, StateError
+from carrypost.events import Event, HostLost, PayloadWanted
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.cloud_frames import LinkState
@@ -26,7 +26,7 @@ from carrypost.host.driving import ProgramDriver
 from carrypost.journal import Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-from carrypost.model.times import MICROSECONDS
+from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.node.clock import NodeClock
 from carrypost.node.compiler import Compiler
 from carrypost.node.store.disk_watch import DiskWatch
@@ -38,6 +38,9 @@ _WAIT_S_MAX = 5.0
 """Longest wait: the system's clock may step while the node waits."""
 _AGAIN_S = 1.0
 """Delay after a step that failed before the host is checked again, and after a compiler that could not be started."""
+_LOOK_US = 50_000
+"""Time for which plenty of room on the disk is believed in."""
+_PLENTY_BYTES = 64 * 1024 * 1024
 _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 """Bytes that may wait for the disk, in memory."""
 _AT_ONCE = 256
@@ -71,10 +74,20 @@ class NodeDriver(ProgramDriver):
     """Connects one host with one machine, on one event loop."""
 
     def __init__(
-        self, host: Host, settings: Settings, take: Callable[[Event], None], *, clock: NodeClock, store: Store, udp: Udp
+        self,
+        make: Callable[[], Host],
+        settings: Settings,
+        take: Callable[[Event], None],
+        *,
+        clock: NodeClock,
+        store: Store,
+        udp: Udp,
     ) -> None:
-        super().__init__(settings, host)
-        self.host = host
+        super().__init__(settings)
+        self._make = make
+        self.host = self._driven = make()
+        """The host; while another one is being restored, the one before, which does nothing any more."""
+        self._traces = False
         self.gone = 0
         """Number of frames that were not sent because their payload was no longer in the store."""
         self.overrun = 0
@@ -93,7 +106,9 @@ class NodeDriver(ProgramDriver):
         """Exceptions that it raised in the current batch."""
         self._clock = clock
         self._store = store
-        self._disk = DiskWatch(store)
+        self._disk = DiskWatch(store.path)
+        self._look_us = 0
+        """Time at which the room on the disk is looked at again."""
         self._udp = udp
         self._take = take
         self._loop = asyncio.get_running_loop()
@@ -108,19 +123,35 @@ class NodeDriver(ProgramDriver):
     def start(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Begin, from what the store holds, with messaging awake unless the settings have it switched off."""
         self._running = True
+        self._begin(state)
+
+    def _begin(self, state: Iterable[tuple[Key, Value]]) -> None:
         now = self.now
         self.host.restore(state, now)
+        if self._traces:
+            self.host.trace()
+        self._carried_bytes = self._look_us = 0
         self._fit()
+        self._look(now)
         if self.settings.messaging.enabled:
             self.host.messaging.open(now)
         self.drain()
 
+    def trace(self) -> None:
+        """Have the host report which neighbour has which message."""
+        self._traces = True
+        self.host.trace()
+
+    @property
+    def is_present(self) -> bool:
+        """True if there is a host that the store has begun."""
+        return self._running and self._driven is not None and self.host.ready
+
     def stop(self) -> None:
         """Pass the last changes to the store; nothing is sent any more, and time stands still."""
-        while self._running and (batch := self.host.changes()) is not None:
+        while self._running and self._driven is not None and (batch := self.host.changes()) is not None:
             self._write(batch)
         self._running = False
-        self._disk.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -142,15 +173,18 @@ class NodeDriver(ProgramDriver):
             except OSError as error:
                 _log.warning("modules of clients cannot be compiled, trying again: %s", error)
                 await asyncio.sleep(_AGAIN_S)
-        if self._running:
+        if self._running and self._driven is not None:
             code, refusal, took_us, _ = found
             self.host.overlay.compiled(wanted.digest, self.now, code=code, refusal=refusal, took_us=took_us)
             self.drain()
 
     def command(self) -> Host:
-        """Return the host, for a command of a program; raises `StateError` once the node was stopped."""
+        """Return the host, for a command of a program; raises `StateError` while there is none."""
         if not self._running:
             raise StateError("the node is not running")
+        if self._driven is None:
+            raise StateError("the node could not store its last changes, and is being restored: try again")
+        self._look(self.now)
         return self.host
 
     async def room(self) -> None:
@@ -191,9 +225,10 @@ class NodeDriver(ProgramDriver):
 
         Raises the host's exception, but only after the frames of the other peers were processed.
         """
-        if not self._running:
+        if not self._running or self._driven is None:
             return
         now = self.now
+        self._look(now)
         own = self._pass_on(batch, now)
         if self.overloaded:
             # The network is faster than the disk: as if the air had swallowed them, so that senders slow down.
@@ -278,17 +313,42 @@ class NodeDriver(ProgramDriver):
             self._unread_of.clear()
 
     def answered(self) -> None:
-        """Process the store's answers: durable batches and lost ones."""
+        """Process the store's answers: durable batches, or a lost one, with which all later ones are lost."""
         now = self.now
-        answers = self._store.answers()
-        self._disk.update(answers)
-        for serial, reason in answers:
-            if reason is None:
-                self.host.durable(serial, now)
-            else:
-                self.host.lost(serial, reason, now)
+        for serial, reason in self._store.answers():
+            if reason is not None:
+                self._lose(reason)
+                break
+            self.host.durable(serial, now)
+        self._look(now)
         self.drain()
         self._admit_waiting()
+
+    def _lose(self, reason: str) -> None:
+        """Drop the host, as memory is ahead of the disk now; a moment later, another one is restored from the store."""
+        if self.host.ready:  # Else this is known, and the disk fails still.
+            _log.error("%s; the node goes on from what is stored", reason)
+        self._driven = None
+        self._wanted.clear()
+        self._early.clear()
+        if self._compiling is not None:
+            self._compiling.cancel()
+        self._report((HostLost(reason),))
+        if self._running:
+            self._wake_in(_AGAIN_S)
+
+    def _restore(self) -> None:
+        """Begin with another host from what the store has."""
+        try:
+            state = list(self._store.state())
+        except NodeError as error:
+            _log.warning("%s; trying again", error)
+            self._wake_in(_AGAIN_S)
+            return
+        self.host.close()
+        self.host = self._driven = self._make()
+        self._armed_us = NEVER
+        self._begin(state)
 
     # --- what the host wants -------------------------------------------------------------------------------
 
@@ -314,6 +374,8 @@ class NodeDriver(ProgramDriver):
         self._wanted[wanted.descriptor.id] = wanted
 
     def _answer_first(self) -> None:
+        if not self._wanted:
+            return
         wanted = self._wanted.pop(next(iter(self._wanted)))
         if self._wanted:
             self._loop.call_soon(self._answer_first)
@@ -370,6 +432,14 @@ class NodeDriver(ProgramDriver):
             self._carried_bytes = carried_bytes
             self.host.carry(carried_bytes, self.now)
 
+    def _look(self, now: int) -> None:
+        """Inform the host of the room on the disk, unless a moment ago there was plenty: others use the disk, too."""
+        if self._running and self._driven is not None and now >= self._look_us:
+            room_bytes = self._store.room_bytes
+            self._look_us = now + _LOOK_US if room_bytes > _PLENTY_BYTES else now
+            self.host.room(room_bytes, now)
+            self._disk.update(room_bytes, now)
+
     # --- time ----------------------------------------------------------------------------------------------
 
     def _arm(self, deadline_us: int) -> None:
@@ -383,8 +453,12 @@ class NodeDriver(ProgramDriver):
 
     def _timer_fired(self) -> None:
         self._timer = None
+        if self._driven is None:
+            self._restore()
+            return
         try:
             self._fit()
+            self._look(self.now)
             self._wake(self.now)
         except Exception:
             self._wake_in(_AGAIN_S)

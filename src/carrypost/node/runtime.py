@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Self
 
 from carrypost.errors import StateError
@@ -91,8 +92,8 @@ class Node:
                 self.clock.ahead_us // MICROSECONDS,
             )
         await self.udp.open()
-        self.host = Host(identity, core, random.SystemRandom(), privilege=self._privilege, meter=_cpu_us)
-        driver = NodeDriver(self.host, core, self._handle_event, clock=self.clock, store=self.store, udp=self.udp)
+        make = partial(Host, identity, core, random.SystemRandom(), privilege=self._privilege, meter=_cpu_us)
+        driver = NodeDriver(make, core, self._handle_event, clock=self.clock, store=self.store, udp=self.udp)
         if (folder := self.settings.record_folder) is not None:
             self.chronicle = RecordWriter(folder, self.settings, driver)
         if self.settings.trace.enabled:
@@ -135,6 +136,16 @@ class Node:
         return self._driver
 
     @property
+    def is_present(self) -> bool:
+        """True if it runs, with a host that the store has begun."""
+        return self._driver is not None and self._driver.is_present
+
+    @property
+    def host(self) -> Host:
+        """The host, or the one before while another one is being restored; raises `StateError` unless the node runs."""
+        return self.driver.host
+
+    @property
     def uptime_s(self) -> float:
         """Seconds since the node was started."""
         return time.monotonic() - self._begun_s
@@ -146,6 +157,10 @@ class Node:
         if self._programs is not None:
             raise StateError("this node serves programs already: they share one provider")
         self._programs = programs
+
+    def detach(self) -> None:
+        """Pass programs no events any more: their host is over."""
+        self._programs = None
 
     # --- joints --------------------------------------------------------------------------------------------
 

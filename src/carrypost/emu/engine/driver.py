@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from carrypost.config import Settings
+from carrypost.config import UNBOUNDED, Settings
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.engine.memory import MemoryStore
@@ -76,7 +76,7 @@ class Disk:
 
     delay_us: int = 0
     full: bool = False
-    """True if batches with any put are lost."""
+    """True if it takes no new messages."""
     store: MemoryStore = field(default_factory=MemoryStore)
 
 
@@ -145,6 +145,17 @@ class EmulatedDriver(ProgramDriver):
             self._stop_timer()
             self._wake(self.now)
 
+    def fill_disk(self, *, full: bool) -> None:
+        """Let the disk take no new messages any more, or take them again."""
+        self.disk.full = full
+        if self._driven is not None:
+            self._report_room(self._driven)
+            self.drain()
+
+    def _report_room(self, host: Host) -> None:
+        """Inform the host of what the disk takes."""
+        host.room(0 if self.disk.full else UNBOUNDED, self.now)
+
     @property
     def store(self) -> MemoryStore:
         """The contents of the node's disk."""
@@ -165,6 +176,7 @@ class EmulatedDriver(ProgramDriver):
             host.restore(state, now)
         else:
             host.start(now)
+        self._report_room(host)
         self._application.started(self)
         self.drain()
 
@@ -199,6 +211,7 @@ class EmulatedDriver(ProgramDriver):
         late, self._late = self._late, []
         for answer in late:
             answer(self.host, now)
+        self._report_room(self.host)
         self._wake(now)
 
     def command(self) -> Host:
@@ -273,7 +286,7 @@ class EmulatedDriver(ProgramDriver):
         disk, scheduler = self.disk, self._scheduler
         # The common case, no delay and no fault, avoids the heap: it is one call for every batch of
         # every node.
-        if not disk.delay_us and not disk.full and self._written_us <= scheduler.now:
+        if not disk.delay_us and self._written_us <= scheduler.now:
             disk.store.write(batch)
             self.host.durable(batch.serial, self.clock.local(scheduler.now) if self._skewed else scheduler.now)
             return
@@ -292,15 +305,8 @@ class EmulatedDriver(ProgramDriver):
             self.drain()
 
     def _answer(self, batch: Batch) -> None:
-        if self.disk.full and batch.puts:
-            # A lost batch takes all with it that are not answered, as on a node: later ones may build on it. A kinder
-            # emulator would not find the faults that real disks cause.
-            for serial in self.store.unanswered:
-                self.store.refuse(serial)
-                self._answer_host(lambda host, now, serial=serial: host.lost(serial, "disk full", now))  # type: ignore[misc]
-        else:
-            self.store.commit(batch.serial)
-            self._answer_host(lambda host, now: host.durable(batch.serial, now))
+        self.store.commit(batch.serial)
+        self._answer_host(lambda host, now: host.durable(batch.serial, now))
 
     def _answer_host(self, answer: Callable[[Host, int], None]) -> None:
         if self.state is _SUSPENDED:

@@ -227,8 +227,14 @@ class Network:
         self._checked(node).resume()
 
     def fill_disk(self, node: str, *, full: bool = True) -> None:
-        """Fill the disk of a node; with ``full=False`` make room again."""
-        self._checked(node).disk.full = full
+        """Fill the disk of a node: it takes no new messages; with ``full=False`` make room again."""
+        self._checked(node).fill_disk(full=full)
+
+    def fail_disk(self, node: str) -> None:
+        """Let the disk of a node fail: batches that are not durable are lost, and another host is restored at once."""
+        self._checked(node).crash()
+        self._note(Kind.LEAVE, node)
+        self._boot(node)
 
     def host(self, node: str) -> Host:
         """Return the host of a node in its present incarnation. Direct changes to it are noticed by the next `run`."""

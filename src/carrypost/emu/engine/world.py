@@ -232,7 +232,7 @@ class Emulation:
         if fault.kind == CLOCK_STEP:
             driver.step_clock(fault.step_us)
             return
-        driver.disk.full = True
+        driver.fill_disk(full=True)
         # Another fault may fill it again before: then the longer one counts.
         free_us = self._full_until[driver.name] = max(
             self._full_until.get(driver.name, 0), self.now + fault.duration_us
@@ -241,7 +241,7 @@ class Emulation:
 
     def _disk_free(self, driver: EmulatedDriver) -> None:
         if self._full_until[driver.name] <= self.now:
-            driver.disk.full = False
+            driver.fill_disk(full=False)
 
     # --- contacts ------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class Cache:
         """By slot, and by id: the copy that is here, or (its `here` is false) the memory of it."""
         self.deadlines = self.tenants.deadlines
         self.ranking = ranking
-        self.room = Room(settings, self.copies, ranking.level_shift)
+        self.room = Room(settings, self.copies, ranking)
         self.memories = Memories(settings, self.copies, self.room, ranking)
         self.outlived = Outlived(settings.limits.seen_max)
         """Ids of finished messages that are remembered beyond their deadlines."""
@@ -91,14 +91,14 @@ class Cache:
     @property
     def floor(self) -> int:
         """Floor to advertise to neighbours: the lowest rank in a full cache; 0 while there is room."""
-        if self.room.fits(1, 1, interesting=False):
+        if self.room.fits(1, 1):
             return 0
         lowest = self.room.lowest(0)
         return self.ranking.floor(self.ranking.top if lowest is None else lowest.rank)
 
     def admits(self, length: int, privilege: int, *, interesting: bool = True) -> bool:
         """Return True if an offered message is worth requesting. Its age is not known yet and may decide later."""
-        admits = self.room.could_fit(1, length, self.ranking.best(privilege, interesting), interesting=interesting)
+        admits = self.room.could_fit(1, length, self.ranking.best(privilege, interesting))
         if not admits:
             self.memories.note_shortage()
         return admits
@@ -136,7 +136,7 @@ class Cache:
         copy.rank, copy.sending_order = self.ranking.orders(privilege, interesting, descriptor)
         room = self.room
         leaving: list[Copy] = []
-        if not room.fits(1, nbytes, interesting=interesting):
+        if not room.fits(1, nbytes):
             cleared = room.clear(copy, 1, nbytes)
             if isinstance(cleared, Reason):
                 if newcomer:
@@ -151,8 +151,8 @@ class Cache:
         room.enter((copy,))
         if held:
             self._hold(copy, held)
-        if leaving or room.bytes > room.confined_bytes:
-            self._give_way(leaving)
+        if leaving:
+            self._evict(leaving)
         return copy
 
     def backdate(self, copy: Copy, received_us: int) -> None:
@@ -182,25 +182,23 @@ class Cache:
         if held == copy.held:
             return True
         room = self.room
-        fits = room.fits(0, nbytes, interesting=copy.interesting)
+        fits = room.fits(0, nbytes)
         leaving = [] if fits else room.clear(copy, 0, nbytes)
         if isinstance(leaving, Reason):
             return False
         room.grow(copy, nbytes)
         self._hold(copy, held)
-        self._give_way(leaving)
+        if leaving:
+            self._evict(leaving)
         return True
 
-    def confine(self, bytes_max: int) -> None:
-        """Evict carried copies, and only those, down to this bound: a full disk may soon have room again."""
-        self.room.confine(bytes_max)
-        self._give_way([])
-
-    def relieve(self) -> None:
-        """End `confine`, and consider declined messages again."""
-        self.room.confine(None)
+    def limit(self, nbytes: int) -> bool:
+        """Let copies have this many bytes more than now; return True if declined messages may find room by that."""
+        if not self.room.limit(nbytes):
+            return False
         self.memories.note_room()
         self._reconsider()
+        return self.memories.has_new_room
 
     def reopen(self, owner: int = QUEUES, slots: int = -1, *, at_once: bool = True) -> None:
         """Allow messages that this owner turned away (`holdings.owners`), all or these `slots`, to come again.
@@ -210,15 +208,6 @@ class Cache:
         self.memories.reopen(owner, slots, at_once=at_once)
         self.memories.note_room()
         self._reconsider()
-
-    def _give_way(self, leaving: list[Copy]) -> None:
-        """Evict these, which left the room for another copy, and carried ones as long as the room is confined."""
-        room = self.room
-        while room.bytes > room.confined_bytes and (lowest := room.lowest_carried()) is not None:
-            room.leave(lowest)
-            leaving.append(lowest)
-        if leaving:
-            self._evict(leaving)
 
     def remove(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
         """Remove a copy, or change the memory of one. A copy without a slot is left alone.

@@ -51,7 +51,7 @@ class Holdings(HostTime):
     __slots__ = (
         "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
         "_withholders", "acknowledged", "by_handle", "cache", "claims", "follows", "index", "lingering",
-         "paused_until_us", "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
+        "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -84,8 +84,6 @@ class Holdings(HostTime):
         """Slots of own messages for which a program waits until a neighbour has them."""
         self._carried: list[Copy] = []
         """Watched messages that a neighbour has, until `pop_carried`."""
-        self.paused_until_us = 0
-        """Time until which nothing is requested, because the disk is full or failing."""
         self.claims = False
         """True if messaging ever had a claim in this incarnation or, unconfirmed, before a restart."""
         self.follows = False
@@ -287,10 +285,6 @@ class Holdings(HostTime):
         """Return the watched messages found to be at a neighbour since the last call."""
         carried, self._carried = self._carried, []
         return carried
-
-    def pause(self, until_us: int) -> None:
-        """Request nothing until this time, because the store cannot write."""
-        self.paused_until_us = until_us
 
     def known_copies(self) -> list[Copy]:
         """Return everything that has a slot: here, or remembered."""

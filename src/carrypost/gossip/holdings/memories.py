@@ -224,7 +224,7 @@ class Memories:
     def opens(self) -> bool:
         """Return True if anything that waits might find room by now. It may still find none."""
         self.has_new_room = False
-        return self._room.fits(1, self._bytes_min, interesting=True) or self._room.yields(self._rank_max)
+        return self._room.fits(1, self._bytes_min) or self._room.yields(self._rank_max)
 
     def invite(self) -> tuple[list[Copy], list[Copy]]:
         """Choose messages that do not count as known in the next review; return them, and those that count again.
@@ -239,7 +239,7 @@ class Memories:
 
     def _chosen(self) -> int:
         room, waiting = self._room, self.waiting
-        if not waiting or not room.fits(1, 0, interesting=False):
+        if not waiting or not room.fits(1, 0):
             return 0
         waiting = waiting >> self._up_to << self._up_to or waiting
         most = max(_INVITED_MIN, room.messages_max - room.messages)
@@ -247,7 +247,7 @@ class Memories:
         for slot in islice(bits(waiting), _INVITE_SCAN):
             copy = self._copies[slot]
             self._up_to = slot + 1
-            if copy is not None and room.fits(1, copy.descriptor.length, interesting=False):
+            if copy is not None and room.fits(1, copy.descriptor.length):
                 chosen.append(slot)
                 if len(chosen) >= most:
                     break

@@ -26,7 +26,7 @@ class Ranking:
     rule costs nothing per message.
     """
 
-    __slots__ = ("_bases", "top")
+    __slots__ = ("_bases", "carried_top", "top")
     level_shift: ClassVar = CREATED_BITS
     """Bits of a rank below the level."""
     wanted_first: ClassVar = True
@@ -40,6 +40,9 @@ class Ranking:
         ]
         self.top = max(map(max, self._bases)) | (1 << self.level_shift) - 1
         """The highest possible rank."""
+        carried, wanted = self._bases
+        self.carried_top = min(wanted) - 1 if min(wanted) > max(carried) else self.top
+        """The highest rank of a copy that is only carried; if wanted ones may rank lower, the highest of all."""
 
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""

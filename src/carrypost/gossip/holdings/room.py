@@ -3,7 +3,7 @@
 `Room` owns the two limits (messages, bytes) and evicts copies in the order of their ranks (`gossip.holdings.ranking`);
 among equals the one that came first. Its invariant is that its sums, in all and per level and party, are those over its
 copies. It knows nothing of slots, deadlines or memory: that is `gossip.holdings.cache`, and only the cache changes it.
-On a full disk, carried copies have less room (`confine`) than copies that are wanted here.
+On a short disk the limit of bytes is lower (`limit`), and only carried copies give way.
 """
 
 # The attack. Rank alone would let a stranger own every cache: publish enough messages of high
@@ -23,12 +23,13 @@ On a full disk, carried copies have less room (`confine`) than copies that are w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from carrypost.config import Settings
 from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Usage
 from carrypost.gossip.holdings.heaps import Heap
+from carrypost.gossip.holdings.ranking import Ranking
 from carrypost.model.address import between_nodes
 
 _QUEUES = "queues"
@@ -96,19 +97,18 @@ class Room(Usage):
     """The room of one cache, its users, and the order in which they are evicted."""
 
     __slots__ = (
-        "_authors", "_bytes_max", "_carried", "_charges", "_charging", "_copies", "_givers", "_heap", "_level_shift",
-        "_levels", "_queues", "_shares", "confined_bytes", "messages_max",
+        "_authors", "_carried_top", "_charges", "_charging", "_copies", "_givers", "_heap", "_level_shift",
+        "_levels", "_most_bytes", "_queues", "_shares", "bytes_max", "messages_max",
     )  # fmt: skip
 
-    def __init__(self, settings: Settings, copies: Sequence[Copy | None], level_shift: int) -> None:
+    def __init__(self, settings: Settings, copies: Sequence[Copy | None], ranking: Ranking) -> None:
         super().__init__()
         self._copies = copies
         """All copies that are here, and others."""
-        self._level_shift = level_shift
-        """Bits of a rank below the level."""
+        self._level_shift, self._carried_top = ranking.level_shift, ranking.carried_top
         self.messages_max = settings.cache_messages_max
-        self._bytes_max = self.confined_bytes = settings.cache_bytes_max
-        """Byte limits: of copies that are wanted here, and of copies that are only carried."""
+        self.bytes_max = self._most_bytes = settings.cache_bytes_max
+        """Limits of bytes: what the disk takes, and what the settings allow at most."""
         self._shares = settings.shares
         self._authors = Share(settings, settings.limits.share_author)
         self._givers = Share(settings, settings.limits.share_neighbour)
@@ -116,8 +116,6 @@ class Room(Usage):
         self._levels: dict[int, Usage] = {}
         """Usage by evictable copies, by level; at most 512."""
         self._heap = Heap(self, [])
-        self._carried: Heap | None = None
-        """Heap of the carried copies; kept while the room is confined."""
         self._charges: dict[Copy, Charge] = {}
         """Charges of every copy that is here: bounded by `cache_messages_max`."""
         self._charging = False
@@ -127,39 +125,46 @@ class Room(Usage):
     @property
     def plenty(self) -> bool:
         """True if less than nine tenths of both limits are used."""
-        return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.confined_bytes * 9
+        return self.messages * 10 < self.messages_max * 9 and self.bytes * 10 < self.bytes_max * 9
 
-    def confine(self, bytes_max: int | None) -> None:
-        """Bound the bytes of carried copies; None removes the bound."""
-        self.confined_bytes = self._bytes_max if bytes_max is None else min(bytes_max, self._bytes_max)
-        if bytes_max is None:
-            self._carried = None
+    def limit(self, nbytes: int) -> bool:
+        """Let copies have this many bytes more than now, within the settings; return True if that raises the limit."""
+        before, self.bytes_max = self.bytes_max, min(self.bytes + nbytes, self._most_bytes)
+        return self.bytes_max > before
 
-    def fits(self, messages: int, nbytes: int, *, interesting: bool) -> bool:
-        """Return True if this much more fits without any eviction, as a wanted message or as a carried one."""
-        bytes_max = self._bytes_max if interesting else self.confined_bytes
-        return self.messages + messages <= self.messages_max and self.bytes + nbytes <= bytes_max
+    @property
+    def limited(self) -> bool:
+        """True if the disk takes less than the settings allow."""
+        return self.bytes_max < self._most_bytes
 
-    def could_fit(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
+    def reach(self, rank: int) -> int:
+        """Return the rank below which copies give way to one of this rank: on a short disk, only carried ones do."""
+        return min(rank, self._carried_top) if self.limited else rank
+
+    def fits(self, messages: int, nbytes: int) -> bool:
+        """Return True if this much more fits without any eviction."""
+        return self.messages + messages <= self.messages_max and self.bytes + nbytes <= self.bytes_max
+
+    def could_fit(self, messages: int, nbytes: int, rank: int) -> bool:
         """Return True if there is room, at the latest once all copies up to the level of this rank are evicted."""
-        if self.fits(messages, nbytes, interesting=interesting):
+        if self.fits(messages, nbytes):
             return True
         self._start_charging()
-        level = rank >> self._level_shift
+        level = self.reach(rank) >> self._level_shift
         for lower, usage in self._levels.items():
             if lower <= level:
                 messages -= usage.messages
                 nbytes -= usage.bytes
-        return self.fits(messages, nbytes, interesting=interesting)
+        return self.fits(messages, nbytes)
 
-    def displaces(self, messages: int, nbytes: int, rank: int, *, interesting: bool) -> bool:
+    def displaces(self, messages: int, nbytes: int, rank: int) -> bool:
         """Return True if this much more of this rank fits by evicting others."""
-        return self.yields(rank) and self.could_fit(messages, nbytes, rank, interesting=interesting)
+        return self.yields(rank) and self.could_fit(messages, nbytes, rank)
 
     def yields(self, rank: int) -> bool:
         """Return True if any copy would be evicted for one of this rank."""
         lowest = self.lowest(rank)
-        return lowest is not None and lowest.rank < rank
+        return lowest is not None and lowest.rank < self.reach(rank)
 
     def enter(self, copies: Sequence[Copy]) -> None:
         """Add copies, which are marked as being here, with their ranks and their bytes."""
@@ -243,7 +248,7 @@ class Room(Usage):
         """Make a copy evictable again."""
         level, parties = self._charges[copy]
         level.add(1, copy.held_bytes)
-        self._push(copy)
+        self._heap.push(copy)
         for party in parties:
             if party.heap is not None:
                 party.heap.push(copy)
@@ -257,7 +262,7 @@ class Room(Usage):
         displaces what is over its share. For lack of room between nodes neither the author nor the giver is at fault.
         """
         self._start_charging()
-        rank, interesting = copy.rank, copy.interesting
+        rank = self.reach(copy.rank)
         confined = self._confined(copy, messages, nbytes)
         leaving: list[Copy] = []
         while True:
@@ -265,7 +270,7 @@ class Room(Usage):
             if lowest is not None and any(party not in self._charges[lowest][1] for party in confined):
                 lowest = None
             # One is mostly enough. Before more are moved, see whether all there are would be.
-            hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank, interesting=interesting)
+            hopeless = len(leaving) == 1 and not self.could_fit(messages, nbytes, rank)
             if lowest is None or lowest.rank >= rank or hopeless:
                 for victim in leaving:
                     victim.here = True
@@ -274,7 +279,7 @@ class Room(Usage):
                 return Reason.SHARE if at_fault else Reason.NO_ROOM
             self.leave(lowest)
             leaving.append(lowest)
-            if self.fits(messages, nbytes, interesting=interesting):
+            if self.fits(messages, nbytes):
                 return leaving
 
     def _confined(self, copy: Copy, messages: int, nbytes: int) -> list[Party]:
@@ -309,16 +314,9 @@ class Room(Usage):
     def lowest(self, rank: int) -> Copy | None:
         """Return the copy below this rank to evict first: of parties over their share, else of all."""
         self._start_charging()
-        return self._lowest_over_share(lambda copy: copy.rank < rank) or self._heap.lowest()
+        return self._lowest_over_share(rank) or self._heap.lowest()
 
-    def lowest_carried(self) -> Copy | None:
-        """Return the carried copy to evict first, whatever its rank: of parties over their share, else of all."""
-        self._start_charging()
-        if self._carried is None:
-            self._carried = Heap(self, list(filter(_is_carried, self._heap.copies())), _is_carried)
-        return self._lowest_over_share(_is_carried) or self._carried.lowest()
-
-    def _lowest_over_share(self, gives_way: Callable[[Copy], bool]) -> Copy | None:
+    def _lowest_over_share(self, rank: int) -> Copy | None:
         first: Copy | None = None
         for share in (self._authors, self._givers, self._queues):
             if not share.over:
@@ -328,17 +326,11 @@ class Room(Usage):
                 lowest = self._heap_of(party).lowest()
                 if (
                     lowest is not None
-                    and gives_way(lowest)
+                    and lowest.rank < rank
                     and (first is None or (lowest.rank, lowest.serial) < (first.rank, first.serial))
                 ):
                     first = lowest
         return first
-
-    def _push(self, copy: Copy) -> None:
-        """Add a copy to the heaps of evictable copies."""
-        self._heap.push(copy)
-        if self._carried is not None and _is_carried(copy):
-            self._carried.push(copy)
 
     def yielding(self) -> list[tuple[int, int]]:
         """Return rank and bytes of all evictable copies, highest rank first."""
@@ -365,7 +357,7 @@ class Room(Usage):
 
     def _charge(self, copy: Copy) -> None:
         """Charge a copy to its level and its parties, and make it evictable."""
-        self._push(copy)
+        self._heap.push(copy)
         level = self._level(copy.rank)
         if not copy.pins:
             level.add(1, copy.held_bytes)

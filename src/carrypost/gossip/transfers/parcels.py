@@ -65,7 +65,7 @@ class Parcels:
         """
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known = cache.get
-        roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)), interesting=False)
+        roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)))
         accepted: list[OpenParcel] = []
         unasked: dict[int, bool] = {}
         run: dict[MessageId, OpenParcel] = {}

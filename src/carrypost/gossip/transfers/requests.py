@@ -76,11 +76,9 @@ class Requests:
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
         interesting = self._interests.wants_something
-        # While the store cannot write, every message would be lost on arrival and requested again.
-        storing = now >= self._holdings.paused_until_us
         link.work.did(ENTRY * len(frame.entries))
         noted_before = len(link.inbox.wants) + len(self._memories.offers(link))
-        roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)), interesting=False)
+        roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
         add, fresh = self._wants.add, link.inbox.fresh
         for entry in frame.entries:
@@ -90,7 +88,7 @@ class Requests:
                     known.append(copy.slot)
                 if copy.finished or not copy.here:
                     self._offered_in_vain(link, entry, copy, now)
-            elif storing and (roomy or cache.admits(entry.length, entry.privilege, interesting=interesting)):
+            elif roomy or cache.admits(entry.length, entry.privilege, interesting=interesting):
                 want = add(link, entry, now)
                 if want is None or want.asked_us:
                     self._offered_before(link, want, entry, now)
@@ -134,8 +132,7 @@ class Requests:
             if not copy.finished:
                 self._room_retry.decline(link, entry, now)
             return None
-        storing, interesting = now >= self._holdings.paused_until_us, self._interests.wants_something
-        if storing and (roomy or cache.admits(entry.length, privilege, interesting=interesting)):
+        if roomy or cache.admits(entry.length, privilege, interesting=self._interests.wants_something):
             want = self._wants.add(link, entry, now, whole=True)
             if want is None:
                 self._offered_before(link, None, entry, now)
@@ -180,9 +177,6 @@ class Requests:
         parts: list[PieceRequest] = []
         inbox, wants, known = link.inbox, self._wants, self._cache.get
         due_us, tries = link.timers.due[REQUEST_AGAIN], NEVER
-        if now < self._holdings.paused_until_us and inbox.wants:
-            # What came would be lost again, and asked for again at once: as fast as the link carries it.
-            among, due_us = (), min(due_us, self._holdings.paused_until_us)
         for handle in among:
             want = inbox.wants.get(handle)
             if want is None:

@@ -43,16 +43,16 @@ _LOOK_GAP_US = 1_000_000
 _LOOK_ENTRIES_MAX = 16_384
 """Number of entries that are looked through at a time; the other links have their turn at the next look."""
 
-Candidate = tuple[int, bool, int, "OfferEntry"]
-"""The rank of a message, True if it is wanted here, the bytes that it lacks, and the neighbour's entry for it."""
-_RANK, _LACKING = itemgetter(0), itemgetter(2)
+Candidate = tuple[int, int, "OfferEntry"]
+"""The rank of a message, the bytes that it lacks, and the neighbour's entry for it."""
+_RANK, _LACKING = itemgetter(0), itemgetter(1)
 
 
 class RoomRetry:
     """Requests to the neighbours of one host for messages that it had no room for."""
 
     def __init__(self, context: HostContext, wants: Wants) -> None:
-        self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._cache = context.holdings.cache
         self._links, self._interests = context.links, context.interests
         self._wants, self._memories = wants, context.holdings.cache.memories
         self._looked_us = -NEVER
@@ -83,7 +83,7 @@ class RoomRetry:
                 self._memories.decline(link, entry, interesting=self._interests.wants_something)
 
     def decline(self, link: Link, entry: OfferEntry, now: int) -> None:
-        """Record an offer that is not requested, for lack of room, of a working store, or of open requests.
+        """Record an offer that is not requested, for lack of room, or of open requests.
 
         If the message was declined before, there may be room by now.
         """
@@ -91,8 +91,6 @@ class RoomRetry:
         if (copy := self._cache.get(entry.message)) is not None and not copy.here:
             if (candidate := self._candidate(entry)) and self._fits(link, candidate, 0, 0):
                 self._look_soon(now)
-        elif now < self._holdings.paused_until_us:
-            self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
         elif self._wants.is_full(link):
             self._timers.hasten(SECOND_LOOK, now + _LOOK_GAP_US)
 
@@ -104,9 +102,6 @@ class RoomRetry:
     def _look(self, now: int) -> None:
         """Request what fits by now."""
         self._timers.cancel(SECOND_LOOK)
-        if now < self._holdings.paused_until_us:
-            self._timers.hasten(SECOND_LOOK, self._holdings.paused_until_us)
-            return
         self._looked_us = now
         places = _SpareRoom(self._cache)
         self._memories.expect_nothing()
@@ -146,8 +141,8 @@ class RoomRetry:
         if copy is None or (not copy.here and not copy.rank):
             # Of what never came, the age is not known: it may be younger than any.
             wanted = self._interests.wants_something
-            return self._cache.ranking.best(entry.privilege, wanted), wanted, entry.length, entry
-        return copy.rank, copy.interesting, entry.length - (copy.held_bytes if copy.here else 0), entry
+            return self._cache.ranking.best(entry.privilege, wanted), entry.length, entry
+        return copy.rank, entry.length - (copy.held_bytes if copy.here else 0), entry
 
     def _coming(self, link: Link) -> tuple[int, int]:
         """Return the messages and bytes that this neighbour was asked for, or that are half here from any neighbour."""
@@ -171,9 +166,9 @@ class RoomRetry:
         self._memories.expect(candidates[0][0], min(map(_LACKING, candidates)))
         lowest = cache.room.lowest(candidates[0][0])
         for candidate in candidates:
-            rank, _, lacking, entry = candidate
+            rank, lacking, entry = candidate
             least = lowest is None or rank <= lowest.rank
-            if least and not cache.room.fits(messages + 1, nbytes, interesting=True):
+            if least and not cache.room.fits(messages + 1, nbytes):
                 return  # Nor would any that follow find room.
             if self._wants.is_full(link):
                 if now - inbox.progress_us < PATIENCE_US:
@@ -193,18 +188,16 @@ class RoomRetry:
 
     def _fits(self, link: Link, candidate: Candidate, messages: int, nbytes: int) -> bool:
         """Return True if there may be room beside this much that is on its way, by evicting others if necessary."""
-        rank, interesting, lacking, entry = candidate
+        rank, lacking, entry = candidate
         cache, copy = self._cache, self._cache.get(entry.message)
         if copy is not None and self._memories.is_turned_away(copy):
             return False
         messages, nbytes = messages + 1, nbytes + lacking
-        if cache.room.fits(messages, nbytes, interesting=interesting):
+        if cache.room.fits(messages, nbytes):
             return True
         # A party over its share takes no room from others. Messages carried between nodes take it from their own kind
         # only.
-        if self._wants.blocked(link, entry.message) or not cache.room.displaces(
-            messages, nbytes, rank, interesting=interesting
-        ):
+        if self._wants.blocked(link, entry.message) or not cache.room.displaces(messages, nbytes, rank):
             return False
         return copy is None or not cache.room.shared_out(copy, 1, lacking)
 
@@ -221,15 +214,15 @@ class _SpareRoom:
 
     def reserve(self, candidate: Candidate, messages: int, nbytes: int) -> bool:
         """Reserve room for a candidate, beside this much that is on its way; return False if there is too little."""
-        rank, interesting, lacking, _ = candidate
+        rank, lacking, _ = candidate
         messages += self.messages + 1
         nbytes += self.bytes + lacking
         gone: list[tuple[int, int]] = []
         freed = 0
-        while not self._cache.room.fits(messages - len(gone), nbytes - freed, interesting=interesting):
+        while not self._cache.room.fits(messages - len(gone), nbytes - freed):
             if self._yielding is None:
                 self._yielding = self._cache.room.yielding()
-            if not self._yielding or self._yielding[-1][0] >= rank:
+            if not self._yielding or self._yielding[-1][0] >= self._cache.room.reach(rank):
                 self._yielding += reversed(gone)
                 return False
             gone.append(self._yielding.pop())

@@ -72,7 +72,7 @@ class Traces:
         """Rows that could not be written."""
         with self._trying():
             self._open()
-        driver.host.trace()
+        driver.trace()
 
     def observe(self, event: events.Event) -> None:
         """Note an event of the host, if it is about a message."""

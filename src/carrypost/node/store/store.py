@@ -274,9 +274,9 @@ class Store:
         return bytes(found[0][0]) if found else None
 
     @property
-    def full(self) -> bool:
-        """True if something found no room on the disk, and messages still would not."""
-        return self._writer.room.full
+    def room_bytes(self) -> int:
+        """How many bytes of new messages the disk takes; less than 0 if it does not even take other rows for long."""
+        return self._writer.room.messages_bytes(self.unanswered_bytes)
 
     @property
     def failure(self) -> str | None:

@@ -5,15 +5,13 @@ first that cannot be written is answered as lost, and with it every other batch 
 the loop's thread knew of the loss, which may build on rows that are not there. The loop's thread begins a new epoch
 when it fetches the answer, and informs the host of all of them (`Store.answers`); the writer skips them in silence.
 
-On a full disk messages are refused; rows that consume messages get the room reserved for them
-(`carrypost.node.store.room`). The log is emptied into the store before it is longer than the reserve, so that giving up
-the reserve always leaves room to empty it.
+A batch that finds no room is tried again with that of the reserve (`carrypost.node.store.room`). The log is emptied
+into the store before it is longer than the reserve, so that giving up the reserve always leaves room to empty it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import sqlite3
@@ -158,7 +156,7 @@ class Writer:
             if len(group) > 1:
                 reason = self._attempt([item])
             if reason is not None and self._full:
-                self.counters.reserve_given_up += self.room.make(item)
+                self.counters.reserve_given_up += self.room.make()
                 reason = self._attempt([item])
             answers.append((item.batch.serial, reason))
             if reason is not None:
@@ -196,14 +194,12 @@ class Writer:
         if durability != self._synchronous:
             connection.execute(f"PRAGMA synchronous = {durability.name}")
             self._synchronous = durability
-        self.room.begin(items)
         connection.execute("BEGIN IMMEDIATE")
         transaction.execute(connection)
-        if not self.room.takes():
-            raise OSError(errno.ENOSPC, "the rest of the disk is for what consumes messages")
         with self._directory.changing:
             connection.execute("COMMIT")
             transaction.committed()
+        self.room.measure()
         self.counters.failure = None
         self.counters.commits += 1
         self.counters.commits_full += durability is Durability.FULL
@@ -223,7 +219,7 @@ class Writer:
 
     @property
     def _wants_room(self) -> bool:
-        return self.room.full or not self.room.reserve.whole
+        return not self.room.reserve.whole
 
     def _mend(self) -> None:
         now_s = time.monotonic()
