@@ -119,7 +119,7 @@ class ReconnectingNetwork(AttachedNetwork):
 
     def consumers(self, node: str) -> int:
         """Return the number of consumers that are open on a node."""
-        return len((self._providers or {})[node]._consumers)  # noqa: SLF001 - there is no other way to see that
+        return len(self._lives[node]._consumers)  # noqa: SLF001 - there is no other way to see that
 
     def cut(self, node: str) -> None:
         """Cut off the programs of a node, which goes on."""
