@@ -94,7 +94,7 @@ class _Contents:
 
     imports: frozenset[str]
     fixtures: frozenset[str]
-    """Those of `SPARK` and `INSTALLED` that are the name of a parameter or a text: so tests ask for a fixture."""
+    """Names among `SPARK` and `INSTALLED` of parameters and texts, by which tests ask for fixtures."""
 
 
 @functools.cache

@@ -34,7 +34,7 @@ import msgspec
 
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.transfers.accounts import LOOKS, SIGNATURE
+from carrypost.gossip.transfers.accounts import LOOKS, RECORDS_PER_S, SIGNATURE
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
 from carrypost.island.records import WHATEVER, Entry, Table, packed_prefixes, prefixes
@@ -132,7 +132,7 @@ class Flood:
         self._digest_repeats = 0
         self.outrun = 0, 0
         """Incarnation and sequence of the latest record by this host that others have, if that is an earlier one."""
-        self._pace = Budget(signed.RECORDS_PER_S)
+        self._pace = Budget(RECORDS_PER_S)
         self._heads = Budget(_HEADS_PER_S, burst_s=_HEADS_BURST_S)
         self._passing: dict[NodeId, None] = {}
         """Hosts whose records are to be passed on."""

@@ -35,6 +35,7 @@ from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
+from carrypost.gossip.transfers.accounts import RECORDS_PER_S
 from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.journal import ACKED
@@ -84,7 +85,7 @@ class Acked(Layer):
         self._period_us = round(settings.acked_s * 1e6)
         self._until_us_max = LASTS_US + round(settings.skew_s_max * 1e6)
         """Longest life of a record that is believed: the clock of its author may be ahead of this host's."""
-        self._pace = signed.RECORDS_PER_S if context.identity.signed else settings.limits.acked_max
+        self._pace = RECORDS_PER_S if context.identity.signed else settings.limits.acked_max
         """Number of records that are sent at once; without signatures there is nothing to check."""
         self.known = KnownAcks(settings.limits.acked_max, self._written_by)
         self._pending = Pending(context)

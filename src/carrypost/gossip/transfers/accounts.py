@@ -43,6 +43,8 @@ PARCEL = 6
 """Decoding and looking up a frame with a whole message, or with a datagram for another host."""
 SIGNATURE = 150
 """Checking a signature."""
+RECORDS_PER_S = 20
+"""Records with signatures that are sent in a second: each host that gets them has to check them."""
 LOOKS = 4
 """Number of entries of a table that are read within one unit."""
 MESSAGE = 1_000

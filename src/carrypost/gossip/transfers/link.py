@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.accounts import FRAME, Accounts, Work
+from carrypost.gossip.transfers.accounts import FRAME, RECORDS_PER_S, Accounts, Work
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
-from carrypost.gossip.transfers.signed import RECORDS_PER_S
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _KEY_BYTES = 32
 _DOMAINS: dict[type, Domain] = {AckRecord: Domain.ACK_RECORD, LinkRecord: Domain.LINK_RECORD}
-RECORDS_PER_S = 20
-"""Records with signatures that are sent in a second: each host that gets them has to check them."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
