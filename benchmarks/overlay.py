@@ -171,7 +171,7 @@ def relocations(count: int, repeats: int) -> Iterator[dict[str, object]]:
         }  # fmt: skip
 
 
-def modulators(repeats: int, events: int = 2_000) -> dict[str, object]:
+def modulators(repeats: int, events: int) -> dict[str, object]:
     """Return how long a seat takes for an event with a named modulator, above its function, in the median of rounds."""
     payload, function = bytes(_BYTES), Count()
     descriptor = Descriptor(
@@ -228,7 +228,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     given = parser.parse_args(argv)
     messages, repeats = (20, 1) if given.quick else (given.messages, given.repeats)
-    found = [routes(count, max(11, repeats)) for count in ROUTES_GOALS_MS]
+    found = [routes(count, repeats if given.quick else max(11, repeats)) for count in ROUTES_GOALS_MS]
     _report.show("Routes: all paths of one broker, found anew", found, json=given.json)
     passed = list(beside_gossip("leg", messages, repeats))
     _report.show("Legs: a message over two hops, as a leg and by gossip", passed, json=given.json)
@@ -236,10 +236,11 @@ def main(argv: Sequence[str]) -> int:
     _report.show("Events: an event over both homes, three hops, and by gossip", emitted, json=given.json)
     moved = list(relocations(max(2, messages // 10), repeats))
     _report.show("Relocations: a seat with 1,000 bytes of state, and one leg", moved, json=given.json)
-    modulated = [modulators(max(5, repeats))]
+    modulated = [modulators(max(5, repeats), 100 if given.quick else 2_000)]
     _report.show("Modulators: an event at a seat, with a named modulator", modulated, json=given.json)
     counts = {"one": (1, 10)} if given.quick else _control.CLIENTS
-    said = [row for which, clients in counts.items() for row in _control.rows(300, which, clients)]
+    seconds = 60 if given.quick else 300
+    said = [row for which, clients in counts.items() for row in _control.rows(seconds, which, clients)]
     _report.show("Control: bytes that keep channels going, per broker and hour", said, json=given.json)
     compiled = _modules.show(repeats, quick=given.quick, json=given.json) if programs.is_installed() else []
     walked = [] if given.walkers is None else list(walkers(given.walkers))

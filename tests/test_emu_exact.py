@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -93,17 +95,6 @@ def busy(folder: Path, *, nodes: int = 5) -> Path:
     return path
 
 
-def test_the_same_seed_gives_the_same_bytes_in_every_process(tmp_path: Path) -> None:
-    scenario = busy(tmp_path)
-    out = tmp_path / "there.parquet"
-    code = f"from carrypost.emu import run; run({str(scenario)!r}, 7, out={str(out)!r})"
-    environment = os.environ | {"PYTHONHASHSEED": "4242"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)  # noqa: S603 - our own code
-    here = run(scenario, 7, out=tmp_path / "here.parquet").table
-    assert out.read_bytes() == (tmp_path / "here.parquet").read_bytes()
-    assert not run(scenario, 8).table.equals(here)
-
-
 ISLAND = """
 duration_s = 20
 [settings]
@@ -125,18 +116,54 @@ size = 600
 """
 
 
-def test_in_an_island_with_shared_air_hashing_changes_nothing(tmp_path: Path) -> None:
-    """The order in which a message goes to its recipients decides who has to wait for the air."""
+HASH_SEEDS = ("1", "4242")
+PLAY = "import sys; from carrypost.emu import run; [run(each, 7, out=each + sys.argv[1]) for each in sys.argv[2:]]"
+
+
+def island(folder: Path) -> Path:
+    """Return a scenario of a row of nodes that share the air."""
     rows = [f"n000{a},n000{a + 1},0,20" for a in range(1, 7)]
-    (tmp_path / "contacts.csv").write_text("\n".join(["a,b,start,end", *rows]) + "\n")
-    (tmp_path / "island.toml").write_text(ISLAND)
-    program = "import sys; from carrypost.emu import run; run(sys.argv[1], 1, out=sys.argv[2])"
-    outs = [tmp_path / f"{seed}.parquet" for seed in (1, 2, 3)]
-    for seed, out in enumerate(outs, 1):
-        command = [sys.executable, "-c", program, str(tmp_path / "island.toml"), str(out)]
-        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": str(seed)})  # noqa: S603 - our own code
-    records = [out.read_bytes() for out in outs]
-    assert records[0] == records[1] == records[2]
+    (folder / "contacts.csv").write_text("\n".join(["a,b,start,end", *rows]) + "\n")
+    path = folder / "island.toml"
+    path.write_text(ISLAND)
+    return path
+
+
+class Records(NamedTuple):
+    """A scenario, and its records as bytes: that of this process, and those of others that hash otherwise."""
+
+    scenario: Path
+    table: pa.Table
+    here: bytes
+    elsewhere: list[bytes]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Records]:
+    """Play both scenarios in this process and in two others."""
+    scenarios = [make(tmp_path_factory.mktemp(make.__name__)) for make in (busy, island)]
+    for seed in HASH_SEEDS:
+        command = [sys.executable, "-c", PLAY, seed, *map(str, scenarios)]
+        subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})  # noqa: S603 - our own code
+    found = {}
+    for each in scenarios:
+        out = each.with_suffix(".parquet")
+        table = run(each, 7, out=out).table
+        others = [Path(f"{each}{seed}").read_bytes() for seed in HASH_SEEDS]
+        found[each.stem] = Records(each, table, out.read_bytes(), others)
+    return found
+
+
+def test_the_same_seed_gives_the_same_bytes_in_every_process(records: dict[str, Records]) -> None:
+    found = records["busy"]
+    assert found.elsewhere == [found.here] * len(HASH_SEEDS)
+    assert not run(found.scenario, 8).table.equals(found.table)
+
+
+def test_in_an_island_with_shared_air_hashing_changes_nothing(records: dict[str, Records]) -> None:
+    """The order in which a message goes to its recipients decides who has to wait for the air."""
+    found = records["island"]
+    assert found.elsewhere == [found.here] * len(HASH_SEEDS)
 
 
 def test_one_more_node_leaves_the_chance_of_the_others_alone(tmp_path: Path) -> None:

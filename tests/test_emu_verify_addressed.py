@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.schedules import FILES
 
@@ -14,8 +18,8 @@ from carrypost.emu.verify.addressed import displaced_by_a_higher_rank, purged_on
 from carrypost.emu.verify.drawing import ADDRESSED
 from carrypost.emu.verify.draws_addressed import draw_addressed
 from carrypost.emu.verify.facts import Facts
-from carrypost.emu.verify.invariants import along_open_contacts, over_an_open_contact
-from carrypost.emu.verify.soak import attempt, soak
+from carrypost.emu.verify.invariants import Violation, along_open_contacts, check, over_an_open_contact
+from carrypost.emu.verify.soak import SeedOutcome, attempt, soak
 from carrypost.record import Kind, Record
 
 S = 1_000_000
@@ -104,20 +108,35 @@ def test_where_something_else_may_be_the_reason_nothing_is_said() -> None:
     assert displaced("new", defaults=_DEFAULTS + "[faults]\nclock_skew_s = 1\n") == []
 
 
-def test_draws_have_recipients_purges_and_evictions_that_are_judged(tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
-    for seed in range(1, 8):
-        table = run(draw_addressed(seed).write(tmp_path / str(seed)), seed).table
-        for kind, detail in zip(table["kind"].to_pylist(), table["detail"].to_pylist(), strict=True):
-            if kind == "drop":
-                seen[detail] = seen.get(detail, 0) + 1
-        recipients = log_of(table).attr("recipients")
-        seen["recipients"] = seen.get("recipients", 0) + len(recipients)
+class Search(NamedTuple):
+    """The outcomes of some seeds, and how often something happened that is judged."""
+
+    outcomes: list[SeedOutcome]
+    seen: Counter[str]
+
+
+@pytest.fixture(scope="module")
+def searched() -> Search:
+    seen: Counter[str] = Counter()
+
+    def counted(table: pa.Table) -> list[Violation]:
+        dropped = table.filter(pc.equal(table["kind"], "drop"))
+        seen.update(dropped["detail"].to_pylist())
+        seen["recipients"] += len(log_of(table).attr("recipients"))
+        return check(table)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(search, "check", counted)
+        return Search(list(soak(SEEDS, ADDRESSED)), seen)
+
+
+def test_draws_have_recipients_purges_and_evictions_that_are_judged(searched: Search) -> None:
+    seen = searched.seen
     assert min(seen["recipients"], seen["purged"], seen["evicted"]) > 5, seen
 
 
-def test_random_scenarios_with_recipients_break_no_rule() -> None:
-    failed = [outcome for outcome in soak(SEEDS, ADDRESSED) if outcome.problems]
+def test_random_scenarios_with_recipients_break_no_rule(searched: Search) -> None:
+    failed = [outcome for outcome in searched.outcomes if outcome.problems]
     assert not failed, "\n".join(f"{search.replay(each.seed, ADDRESSED)}: {each.problems[0]}" for each in failed)
 
 
