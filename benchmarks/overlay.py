@@ -239,8 +239,7 @@ def main(argv: Sequence[str]) -> int:
     modulated = [modulators(max(5, repeats), 100 if given.quick else 2_000)]
     _report.show("Modulators: an event at a seat, with a named modulator", modulated, json=given.json)
     counts = {"one": (1, 10)} if given.quick else _control.CLIENTS
-    seconds = 60 if given.quick else 300
-    said = [row for which, clients in counts.items() for row in _control.rows(seconds, which, clients)]
+    said = [row for which, clients in counts.items() for row in _control.rows(300, which, clients)]
     _report.show("Control: bytes that keep channels going, per broker and hour", said, json=given.json)
     compiled = _modules.show(repeats, quick=given.quick, json=given.json) if programs.is_installed() else []
     walked = [] if given.walkers is None else list(walkers(given.walkers))

@@ -1,4 +1,4 @@
-"""Benchmarks run as a user runs them, and the tables that they show."""
+"""Benchmarks run by their command, in this process or apart, and the tables that they show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections import defaultdict
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -36,16 +37,25 @@ class Bench:
             env={**os.environ, **environment},
         )
 
-    def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it in this process: for help, and for arguments that are refused before anything is measured."""
+    def here(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run it in this process, which has loaded most of what it uses."""
         out, err = io.StringIO(), io.StringIO()
-        with mock.patch.object(sys, "path", list(sys.path)), redirect_stdout(out), redirect_stderr(err):
+        with (
+            mock.patch.object(sys, "path", list(sys.path)),
+            mock.patch.dict(os.environ, environment),
+            mock.patch.object(tempfile, "tempdir", environment.get("TMPDIR", tempfile.gettempdir())),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
             code = command(["bench", self.name, *arguments])
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
-    def tables(self, folder: Path, *arguments: str, progress: bool = False) -> Tables:
-        """Return the tables that it shows; nothing is left in `folder`, which it has for its own files."""
-        outcome = self.run(*arguments, TMPDIR=str(folder))
+    def tables(self, folder: Path, *arguments: str, apart: bool = False, progress: bool = False) -> Tables:
+        """Return the tables that it shows; nothing is left in `folder`, which it has for its own files.
+
+        `apart`: it runs in a process of its own, as those of real nodes do.
+        """
+        outcome = (self.run if apart else self.here)(*arguments, TMPDIR=str(folder))
         assert outcome.returncode == 0, outcome.stderr
         assert outcome.stderr or not progress
         assert list(folder.iterdir()) == []

@@ -8,11 +8,7 @@ from collections import defaultdict
 from itertools import product
 
 import pytest
-from tests.benches import COMMAND, Bench, Tables
-
-
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, "bench", *arguments], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+from tests.benches import Bench, Tables
 
 
 def tables(outcome: subprocess.CompletedProcess[str]) -> Tables:
@@ -26,7 +22,7 @@ def tables(outcome: subprocess.CompletedProcess[str]) -> Tables:
 
 @pytest.fixture(scope="module")
 def core() -> Tables:
-    return tables(bench("core", "--quick", "--json"))
+    return tables(Bench("core").here("--quick", "--json"))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +32,7 @@ def match() -> Tables:
 
 @pytest.fixture(scope="module")
 def messaging() -> Tables:
-    return tables(bench("messaging", "--repeats", "1", "--claims", "500"))
+    return tables(Bench("messaging").run("--repeats", "1", "--claims", "500"))
 
 
 @pytest.mark.soak

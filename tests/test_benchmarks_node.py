@@ -19,7 +19,7 @@ needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.avai
 
 def tables(folder: Path, name: str, *arguments: str) -> Tables:
     """Return the tables of a benchmark; it reports progress, too."""
-    return Bench(name).tables(folder, *arguments, progress=True)
+    return Bench(name).tables(folder, *arguments, apart=True, progress=True)
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.avai
 
 @pytest.mark.soak
 def test_queues_are_weighed_against_topics_sends_and_deadlines(tmp_path: Path) -> None:
-    shown = Bench("queue").tables(tmp_path, "--quick", "--json", progress=True)
+    shown = Bench("queue").tables(tmp_path, "--quick", "--json", apart=True, progress=True)
     assert list(shown) == ["Hand-outs", "Receipts", "Control", "Assignments", "Commits", "Purges"]
     assert [row["messages"] for row in shown["Hand-outs"]] == ["NON_PERSISTENT", "PERSISTENT"]
     for row in shown["Hand-outs"]:
@@ -53,7 +53,7 @@ def test_some_of_the_tables_can_be_asked_for_and_missed_goals_be_an_error(tmp_pa
 @pytest.mark.soak
 @needs_namespaces
 def test_along_a_chain_a_queue_stands_beside_a_topic(tmp_path: Path) -> None:
-    shown = Bench("chain").tables(tmp_path, "--quick", "--queue", "--json", progress=True)
+    shown = Bench("chain").tables(tmp_path, "--quick", "--queue", "--json", apart=True, progress=True)
     assert list(shown) == ["Saturated", "One at a time", "Goals"]
     for name in ("Saturated", "One at a time"):
         assert [(row["hops"], row["bytes"]) for row in shown[name]] == [(1, 1_000), (1, 100_000)]
