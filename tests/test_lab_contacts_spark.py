@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from carrypost.cli.app import run
 from carrypost.emu.traces.encounters import Rules
 from carrypost.lab import folders
-from carrypost.lab.contacts import scenario_tables
+from carrypost.lab.contacts import extract
 from carrypost.lab.contacts.contacts import found
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.metrics import families
@@ -97,7 +97,7 @@ def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: 
         assert row == pytest.approx({"run": scenario, **each})
     activity = folders.read_arrow(tmp_path / "spark" / "statistics", families.ACTIVITY_SUMMARY).to_pylist()
     assert {row["run"]: row["nodes"] for row in activity} == {"one": 20, "two": 25}
-    for table in scenario_tables.TABLES:
+    for table in extract.TABLES:
         here, there = (folders.read_arrow(tmp_path / name / "statistics", table) for name in ("local", "spark"))
         assert here.num_rows > 0
         assert here.equals(there)

@@ -24,10 +24,9 @@ import carrypost
 from carrypost.cli._spark import spark_options
 from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.spark.explain import explained
 from carrypost.lab.spark.jobs import watched
-from carrypost.lab.spark.session import SparkOptions, conf_folder, session
+from carrypost.lab.spark.session import SparkOptions, conf_folder, package_zip, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

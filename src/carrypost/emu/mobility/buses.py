@@ -27,8 +27,7 @@ from typing import NamedTuple
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
 from carrypost.config.rules import number, rows, table, text, texts, whole, wholes
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.paths import Sample, presences
+from carrypost.emu.mobility.paths import Sample, clock_s, presences
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.tracks import Movement, Tracks
 from carrypost.errors import ConfigError

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from carrypost.emu.mobility.hours import clock_s
+from carrypost.emu.mobility.paths import clock_s
 from carrypost.emu.mobility.routes import RouteTypes, described
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.errors import ConfigError, LocalError

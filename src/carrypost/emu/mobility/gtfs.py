@@ -30,8 +30,7 @@ from carrypost.config import DAY_S
 from carrypost.config.rules import number, table, text, texts
 from carrypost.emu.arrays import Floats
 from carrypost.emu.mobility.feed import Feed, Shape, StopTime, Trip
-from carrypost.emu.mobility.hours import clock_s
-from carrypost.emu.mobility.paths import Sample, presences, since
+from carrypost.emu.mobility.paths import Sample, clock_s, presences, since
 from carrypost.emu.mobility.routes import RouteTypes
 from carrypost.emu.mobility.shapes import Place, Plane, Polyline, placed
 from carrypost.emu.traces.contacts import Presence

@@ -1,10 +1,11 @@
-"""Parts that models of movement share: names of nodes, paths cut to the time of a run, presences.
+"""Parts that models of movement share: names of nodes, paths cut to the time of a run, presences, times of day.
 
 A path is a list of samples (microseconds, x, y), as `Tracks.of` takes them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from carrypost.emu.traces.contacts import Presence
@@ -15,6 +16,7 @@ Sample = tuple[int, float, float]
 """A time, in whole microseconds, and a position, in metres."""
 
 _DIGITS = 4
+_CLOCK = re.compile(r"(\d{1,3}):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 
 
 def names(count: int) -> list[str]:
@@ -62,3 +64,14 @@ def _at(path: Sequence[Sample], t_us: int) -> tuple[float, float]:
     t0_us, x0, y0 = path[after - 1]
     part = (t_us - t0_us) / (t1_us - t0_us)
     return x0 + part * (x1 - x0), y0 + part * (y1 - y0)
+
+
+def clock_s(given: str, what: str = "a time") -> float:
+    """Return the seconds since midnight of a time such as 05:30 or 05:30:00; `what` names the setting in errors.
+
+    Hours go on after midnight: a bus that leaves at 24:30 belongs to the day before, as in GTFS.
+    """
+    if (found := _CLOCK.fullmatch(given.strip())) is None:
+        raise ConfigError(f"{what} must be a time such as 05:30 or 05:30:00, not {given!r}")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return hours * 3_600.0 + minutes * 60.0 + seconds

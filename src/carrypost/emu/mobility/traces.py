@@ -25,7 +25,7 @@ from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole
 from carrypost.emu.traces.formats.events import NS2_NODE, is_walkers
 from carrypost.emu.traces.formats.keys import column, ranked
-from carrypost.emu.traces.formats.orders import resting
+from carrypost.emu.traces.formats.places import resting
 from carrypost.emu.traces.formats.tables import OneMovement
 from carrypost.emu.traces.formats.words import no_number
 from carrypost.emu.traces.tracks import Movement, Tracks

@@ -16,8 +16,7 @@ from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import Delays
 from carrypost.emu.population.flow import flow
 from carrypost.emu.population.plan import Plan, check_sizes, planned
-from carrypost.emu.population.rows import Batches, Receptions, Rows, concatenate, rows_known_before
-from carrypost.emu.population.tally import Tally
+from carrypost.emu.population.rows import Batches, Receptions, Rows, Tally, concatenate, rows_known_before
 from carrypost.emu.population.windows import Part, contacts_of, parts, steps_of
 from carrypost.emu.records.files import Records, Sink
 from carrypost.emu.scenario.scenario import Scenario

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.emu.population.plan import Messages, Plan, Stays
-from carrypost.emu.population.rows import Rows
-from carrypost.emu.population.tally import Tally
+from carrypost.emu.population.rows import Rows, Tally
 from carrypost.emu.traces.encounters import Encounters
 from carrypost.files import refusing, staged
 

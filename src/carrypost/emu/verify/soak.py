@@ -30,8 +30,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify.addressed import listed
 from carrypost.emu.verify.channels import undelivered
 from carrypost.emu.verify.drawing import ADDRESSED, CHANNELS, MESSAGING, ORDER, PLAIN, Drawn
-from carrypost.emu.verify.draws import draw
-from carrypost.emu.verify.draws_addressed import draw_addressed
+from carrypost.emu.verify.draws import draw, draw_addressed
 from carrypost.emu.verify.draws_channels import SETTLED_S, draw_channels
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.facts import Facts

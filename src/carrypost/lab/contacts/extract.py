@@ -1,17 +1,18 @@
 """From a table of positions on disk to one of contacts, and on demand to their statistics, by either engine.
 
 Each table is complete or absent, and the manifest describes its origin. Statistics go to a folder of their own, as
-tables of `lab.metrics.families` whose `run` is the name of the scenario.
+tables of `lab.metrics.families` whose `run` is the name of the scenario; each scenario is a separate piece of work. A
+trace does not say when nodes were present: a node is, from a first sample to a last one, interrupted where samples are
+further apart than what a line bridges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,12 +20,19 @@ import pyarrow.parquet as pq
 from carrypost.emu.records.log import microseconds
 from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
+from carrypost.files import refusing
 from carrypost.lab import folders
-from carrypost.lab.contacts import scenario_tables
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.engines import Engine, SparkEngine
-from carrypost.lab.metrics.parts import window_us
+from carrypost.lab.metrics import FAMILIES, kept, statistics
+from carrypost.lab.metrics.parts import table_of, window_us
+from carrypost.lab.metrics.presence import Presence
+from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+
+STATISTICS = "statistics"
+_TEXTS = frozenset({"scenario", "node", "a", "b"})
+TABLES = [table for table, family in FAMILIES.items() if family.part == Presence.of]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +64,7 @@ def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[
     facts = list(summaries(out, scenarios))
     folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, facts))
     if wanted.statistics:
-        scenario_tables.make(
-            engine, positions, out, sorted(scenarios), max_gap_us=wanted.rules.max_gap_us,
-            window_us=window_us(wanted.window_s),
-        )  # fmt: skip
+        _write_statistics(engine, positions, out, sorted(scenarios), wanted)
     return facts
 
 
@@ -90,21 +95,71 @@ def _scenarios(path: Path, table: Table) -> set[str]:
 
 def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the number of contacts of each of these scenarios, their nodes and lengths."""
-    rows = folders.read_arrow(folder, CONTACTS)
+    files = list(map(str, folders.parquet_files(folder, CONTACTS)))
     for scenario in sorted(scenarios):
-        mine = rows.filter(pc.equal(rows["scenario"], scenario))
-        if not len(mine):
-            yield {"scenario": scenario, "contacts": 0, "pairs": 0, "nodes": 0}
-            continue
-        lasting_us = microseconds(mine["end"].to_numpy()) - microseconds(mine["start"].to_numpy())
-        nodes = pa.chunked_array([*mine["a"].chunks, *mine["b"].chunks])
-        yield {
-            "scenario": scenario,
-            "contacts": len(mine),
-            "pairs": len(mine.group_by(["a", "b"]).aggregate([])),
-            "nodes": len(pc.unique(nodes)),
-            "min_s": int(lasting_us.min()) / 1e6,
-            "max_s": int(lasting_us.max()) / 1e6,
-            "avg_s": float(np.mean(lasting_us)) / 1e6,
-            "stdev_s": float(np.std(lasting_us)) / 1e6,
-        }
+        found = statistics.contact_summary(_met(files, scenario))
+        row = {name: each[0] for name, each in found.items() if each}
+        yield {"scenario": scenario, **(row or {"contacts": 0, "pairs": 0, "nodes": 0})}
+
+
+# --- statistics -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One scenario."""
+
+    scenario: str
+    positions: tuple[str, ...]
+    contacts: tuple[str, ...]
+    max_gap_us: int | None
+    window_us: int
+
+
+class Seen(NamedTuple):
+    """Tables of a trace, in place of the `Presence` of a run."""
+
+    meetings: Meetings
+    presence: Stays
+    window_us: int
+
+    def stays(self) -> Stays:
+        """Stays of the nodes."""
+        return self.presence
+
+
+def _write_statistics(engine: Engine, positions: Path, out: Path, scenarios: Sequence[str], wanted: Wanted) -> None:
+    """Write the tables to a folder of their own in `out`, where the contacts are."""
+    files = [
+        tuple(str(file.absolute()) for file in folders.parquet_files(path, table))
+        for path, table in ((positions, POSITIONS), (out, CONTACTS))
+    ]
+    max_gap_us, width_us = wanted.rules.max_gap_us, window_us(wanted.window_s)
+    orders = [Order(scenario, files[0], files[1], max_gap_us, width_us) for scenario in scenarios]
+    found = engine.each("statistics of contacts", tables_of, orders)
+    with kept.appending(out / STATISTICS, TABLES) as append:
+        for scenario, tables in zip(scenarios, found, strict=True):
+            append(scenario, "", tables)
+
+
+def tables_of(order: Order) -> dict[str, pa.Table]:
+    """Return the tables of a scenario, by name. Runs as a task."""
+    places = _rows(order.positions, order.scenario, ["node", "t"])
+    stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
+    seen = Seen(_met(order.contacts, order.scenario), stays, order.window_us)
+    return {table.name: table_of(table, order.scenario, FAMILIES[table].rows(seen)) for table in TABLES}
+
+
+def _met(files: Sequence[str], scenario: str) -> Meetings:
+    rows = _rows(files, scenario, ["a", "b", "start", "end"])
+    start_us, end_us = (microseconds(rows[name].to_numpy()) for name in ("start", "end"))
+    return Meetings(rows["a"], rows["b"], start_us, end_us)
+
+
+def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:
+    """Return columns of one scenario."""
+    parts = []
+    for file in files:
+        with refusing(f"{file} cannot be read", pa.ArrowException):
+            wanted = ["scenario", *names]
+            rows = pq.ParquetFile(file, read_dictionary=sorted(_TEXTS & set(wanted))).read(columns=wanted)
+        parts.append(rows.filter(pc.equal(rows["scenario"].cast(pa.string()), scenario)).select(names))
+    return pa.concat_tables(parts)

@@ -20,7 +20,7 @@ from carrypost.emu.traces.formats import Format, LineRule, Options
 from carrypost.emu.traces.formats.events import back
 from carrypost.emu.traces.formats.keys import Assembled, column
 from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.orders import resting
+from carrypost.emu.traces.formats.places import resting
 from carrypost.emu.traces.formats.rules import Bad, FileFault, Sum, first, where
 from carrypost.emu.traces.formats.tables import Positions, median
 from carrypost.emu.traces.formats.words import plain_name

@@ -25,8 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
-from carrypost.emu.traces.formats.orders import resting
-from carrypost.emu.traces.formats.places import PLACES
+from carrypost.emu.traces.formats.places import PLACES, resting
 from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum
 from carrypost.errors import LocalError
 from carrypost.lab import folders

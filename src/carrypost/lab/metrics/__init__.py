@@ -18,7 +18,7 @@ from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.delivered import Delivered
 from carrypost.lab.metrics.dissemination import Spread
-from carrypost.lab.metrics.latencies import Latencies
+from carrypost.lab.metrics.overlays import Latencies
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, table_of
 from carrypost.lab.metrics.presence import Presence
 

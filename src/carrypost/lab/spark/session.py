@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -25,17 +26,19 @@ from typing import IO, TYPE_CHECKING
 
 import psutil
 
+import carrypost
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.campaign.shipping import package_zip
 from carrypost.lab.spark.explain import explained
-from carrypost.lab.spark.java import java_home
-from carrypost.lab.spark.jvm import connected
+from carrypost.lab.spark.java import connected, java_home
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_KEPT = {".py", ".properties", ".toml", ".css"}
+"""Endings of files of the package that executors need."""
 _GIB = 1 << 30
 _MEMORY = re.compile(r"[1-9][0-9]*[mMgG]")
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
@@ -313,3 +316,18 @@ def needs_extra() -> None:
             "Spark is not installed: pip install 'carrypost[lab]'; in the source tree, '.[lab]'; or work without it, "
             "by --engine local where a command has this option"
         ) from None
+
+
+def package_zip(folder: Path) -> Path:
+    """Return a zip file of carrypost in this folder, for executors elsewhere; the same code gives the same bytes.
+
+    What carrypost needs (numpy, pyarrow, msgspec and so on) has compiled parts, and has to be installed where executors
+    run, or be sent along as a packed environment by Spark's own ``spark.archives``.
+    """
+    root = Path(carrypost.__file__).parent
+    path = folder / "carrypost.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(each for each in root.rglob("*") if each.suffix in _KEPT):
+            name = file.relative_to(root.parent).as_posix()
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return path

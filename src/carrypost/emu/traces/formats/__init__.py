@@ -14,7 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from carrypost.emu.traces.formats import meetings, orders, places, tables
+from carrypost.emu.traces.formats import meetings, places, tables
 from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
 from carrypost.emu.traces.formats.keys import Assembled
 from carrypost.emu.traces.formats.lines import cut
@@ -64,9 +64,9 @@ FORMATS = {
         Format("one-movement", "positions", "minTime maxTime minX maxX minY maxY, then TIME NODE X Y",
                tables.OneMovement.begin, places.places, _MOVED, _PLACED),
         Format("ns2", "positions", '$ns_ at 3.6 "$node_(0) setdest 816.9 1814.5 1.2"',
-               Ns2.begin, orders.ns2, _ORDERED, stays=True),
+               Ns2.begin, places.ns2, _ORDERED, stays=True),
         Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy",
-               Walkers.begin, orders.walkers, _WALKED, _UNSORTED),
+               Walkers.begin, places.walkers, _WALKED, _UNSORTED),
         Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
                tables.Sightings.imote, meetings.merged, _SEEN, _TIMED | {"interval_s"}),
         Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
