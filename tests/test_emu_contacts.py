@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import lzma
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -96,18 +98,18 @@ def test_a_file_is_read_whether_packed_or_not(tmp_path: Path) -> None:
     text = "\ufeffa,b,start,end\r\nx,y,1,2\r\n"
     (tmp_path / "c.csv").write_bytes(text.encode())
     (tmp_path / "c.csv.gz").write_bytes(gzip.compress(text.encode()))
-    assert (
-        read_contacts(tmp_path / "c.csv")
-        == read_contacts(tmp_path / "c.csv.gz")
-        == [Contact("x", "y", SECOND, 2 * SECOND)]
-    )
+    (tmp_path / "c.csv.xz").write_bytes(lzma.compress(text.encode()))
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("c.csv", text)
+    for name in ("c.csv", "c.csv.gz", "c.csv.xz", "c.zip"):
+        assert read_contacts(tmp_path / name) == [Contact("x", "y", SECOND, 2 * SECOND)]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"none.csv: there is no such file"):
         read_contacts(tmp_path / "none.csv")
     (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"a,b,start,end\n")[:-6])
-    with pytest.raises(FileError, match=r"torn.csv.gz: cannot be read"):
+    with pytest.raises(FileError, match=r"torn.csv.gz cannot be read"):
         read_contacts(tmp_path / "torn.csv.gz")
     (tmp_path / "latin.csv").write_bytes("a,b,start,end\nJosé,y,1,2".encode("latin-1"))
     with pytest.raises(LocalError, match=r"latin.csv: is not UTF-8 text"):

@@ -44,7 +44,7 @@ class Trace:
     """Movement from a file."""
 
     file: str = text("", "a file")
-    """The file; it may be compressed with gzip."""
+    """The file; it may be compressed with gzip, xz or zip."""
     format: Literal["auto", "one", "ns-2", "walkers", "csv"] = "auto"
     """Format of the file; auto: detected from its contents."""
     max_gap_s: float | None = number(None, 0.0, 100 * DAY_S)

@@ -1,8 +1,9 @@
 """Text files that people bring: contacts, presences, scripts, movement.
 
-Files may be packed with gzip. A CSV file has a header, and its columns are found by name; others are ignored. A time is
-a number of seconds, rounded to a whole microsecond here and nowhere else. Whatever is wrong is a `LocalError` that
-names the file and the line.
+Files may be packed with gzip or xz, or be the only file in a zip file; that is recognized by the first bytes, whatever
+the name. A CSV file has a header, and its columns are found by name; others are ignored. A time is a number of seconds,
+rounded to a whole microsecond here and nowhere else. Whatever is wrong is a `LocalError` that names the file and the
+line.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import lzma
 import math
+import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
 from carrypost.errors import LocalError
 from carrypost.files import refused
@@ -23,6 +27,11 @@ from carrypost.security.identity import Identity
 
 TIME_S_MAX = 9e9
 """Latest time. Beyond it a float cannot hold every microsecond, and the unit is probably wrong."""
+_PACKED = {"gzip": (b"\x1f\x8b",), "xz": (b"\xfd7zXZ\x00",), "zip": (b"PK\x03\x04", b"PK\x05\x06")}
+"""First bytes of packed files."""
+_OPEN: Mapping[str, Any] = {"gzip": gzip.open, "xz": lzma.open, "": Path.open}
+_ENCRYPTED = 1
+"""Flag of a file in a zip file."""
 
 
 class Line(NamedTuple):
@@ -103,16 +112,54 @@ def has_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def read_text(path: str | Path) -> str:
-    """Return the text of a file, packed with gzip or not."""
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Raise a sentence for a file that cannot be read."""
     try:
-        data = Path(path).read_bytes()
-        # By its first bytes, whatever it is called.
-        return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig")
+        yield
     except FileNotFoundError:
         raise LocalError(f"{path}: there is no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise refused(f"{path}: cannot be read", error) from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise refused(f"{path} cannot be read", error) from None
+
+
+def packing(path: Path) -> str:
+    """Return the compression of a file; empty: none."""
+    with explained(path), path.open("rb") as stream:
+        start = stream.read(6)
+    return next((name for name, magic in _PACKED.items() if start.startswith(magic)), "")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Yield the text of a file, unpacked."""
+    kind = packing(path)
+    with explained(path), ExitStack() as ending:
+        if kind == "zip":
+            archive = ending.enter_context(zipfile.ZipFile(path))
+            yield ending.enter_context(archive.open(_only(archive, path)))
+        else:
+            yield ending.enter_context(_OPEN[kind](path, "rb"))
+
+
+def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
+    # Packers of one system leave notes of their own.
+    files = [each for each in archive.infolist() if not (each.is_dir() or each.filename.startswith("__MACOSX/"))]
+    if len(files) != 1:
+        raise LocalError(
+            f"{path} must hold one text file, and holds {len(files)}: unpack it, and name the files you want"
+        )
+    if files[0].flag_bits & _ENCRYPTED:
+        raise LocalError(f"{path} is encrypted: unpack it first")
+    return files[0]
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a file, packed or not."""
+    with opened(Path(path)) as stream:
+        data = stream.read()
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise LocalError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 

@@ -1,23 +1,18 @@
 """Files as blocks of whole lines: plain or compressed, read once from front to back, or in parts by byte ranges.
 
-The compression is recognized by the first bytes, whatever the name: gzip, xz, or zip with one file in it. Parts of a
-file are ranges of bytes that begin after a line end and end with one; all of them together are the file.
+Parts of a file are ranges of bytes that begin after a line end and end with one; all of them together are the file.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import lzma
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from carrypost.emu.scenario.csvfiles import explained, opened, packing
 from carrypost.errors import LocalError
-from carrypost.files import digest, refused
+from carrypost.files import digest
 from carrypost.lab import folders
 
 HEAD_BYTES = 1 << 20
@@ -25,55 +20,8 @@ BLOCK_BYTES = 16 << 20
 LINE_BYTES_MAX = 1 << 20
 LONG_BYTES = 1 << 30
 """Length beyond which texts need not be distinguished."""
-_ENCRYPTED = 1
-"""Flag of a file in a zip file."""
 _READ_BYTES = 1 << 20
-_GZIP, _XZ, _ZIP = b"\x1f\x8b", b"\xfd7zXZ\x00", b"PK"
-_OPEN: Mapping[str, Any] = {"gzip": gzip.open, "xz": lzma.open, "": Path.open}
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Raise a sentence for a file that cannot be read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise LocalError(f"{path}: there is no such file") from None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise refused(f"{path} cannot be read", error) from None
-
-
-def packing(path: Path) -> str:
-    """Return the compression of a file; empty: none."""
-    with explained(path), path.open("rb") as stream:
-        start = stream.read(6)
-    kinds = ((_GZIP, "gzip"), (_XZ, "xz"), (_ZIP, "zip"))
-    return next((name for magic, name in kinds if start.startswith(magic)), "")
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Yield the text of a file, unpacked."""
-    kind = packing(path)
-    with explained(path), ExitStack() as ending:
-        if kind == "zip":
-            archive = ending.enter_context(zipfile.ZipFile(path))
-            yield ending.enter_context(archive.open(_only(archive, path)))
-        else:
-            yield ending.enter_context(_OPEN[kind](path, "rb"))
-
-
-def _only(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
-    # Packers of one system leave notes of their own.
-    files = [each for each in archive.infolist() if not (each.is_dir() or each.filename.startswith("__MACOSX/"))]
-    if len(files) != 1:
-        raise LocalError(
-            f"{path} must hold one text file, and holds {len(files)}: unpack it, and name the files you want"
-        )
-    if files[0].flag_bits & _ENCRYPTED:
-        raise LocalError(f"{path} is encrypted: unpack it first")
-    return files[0]
 
 
 def head(path: Path) -> bytes:
