@@ -608,7 +608,7 @@ class Consumers:
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
         found = [min(each.missing_us + self._orphan_us, self._ready_us(each)) for each in self._open.values()]
-        return min(found, default=NEVER)
+        return min(found) if found else NEVER
 
     def _ready_us(self, found: Subscription) -> int:
         return found.after_us if found.unwritten or self._next(found) else NEVER

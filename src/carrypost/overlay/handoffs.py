@@ -607,8 +607,10 @@ class Handoffs:
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
+        if not self._leaving and not self._coming:
+            return NEVER
         leaving = [each.source.due_us for each in self._leaving.values()]
-        return min(leaving + [each.destination.due_us for each in self._coming.values()], default=NEVER)
+        return min(leaving + [each.destination.due_us for each in self._coming.values()])
 
     def expire(self, now: int) -> None:
         """End states that lasted too long, and repeat unanswered items; forget seats that ended."""

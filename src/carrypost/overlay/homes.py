@@ -101,7 +101,7 @@ class Homes:
         self._outputs, self._island, self._topology, self._outbox = context.outputs, island, topology, outbox
         self._consumers, self._numbers = consumers, numbers
         self._clients: dict[Key, _Client] = {}
-        self._watch_us = NEVER
+        self.watch_us = NEVER
         """Time of the next check of how far the homes of producers are; NEVER if there are no producers."""
         self._full: dict[tuple[Role, NodeId], int] = {}
         """Brokers that had no room for clients of a role, and until when they are not asked again; two for each one."""
@@ -151,7 +151,7 @@ class Homes:
             return
         check_channel(channel)
         self._check_room(1)
-        self._watch_us = 0
+        self.watch_us = 0
         self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, reported=broker)
 
     def check_producers(self, channels: Collection[str]) -> None:
@@ -266,12 +266,10 @@ class Homes:
     def watch(self, now: int) -> bool:
         """Bring forward looks of producers whose homes moved away; return True if there are any.
 
-        Called with every step of the host. No timer wakes the host for it.
+        Called with the first step of the host after `watch_us`. No timer wakes the host for it.
         """
-        if now < self._watch_us:
-            return False
         producers = [each for (role, _, _), each in self._clients.items() if role is Role.PRODUCER]
-        self._watch_us = now + _WATCH_US if producers and not self._static else NEVER
+        self.watch_us = now + _WATCH_US if producers and not self._static else NEVER
         reach = self._island.reach()
         moved = [
             each.monitor.home_moved(Distance(False, reach[each.broker]) if each.broker in reach else FAR, now)

@@ -332,6 +332,11 @@ class Legs:
         """Numbers of legs that were passed on, and of routes that were changed on the way."""
 
     @property
+    def has_fresh(self) -> bool:
+        """True if `drafts` has something to do now."""
+        return bool(self._fresh)
+
+    @property
     def due_us(self) -> int:
         """Time at which `drafts` has something that waited."""
         return min(self._again_us, self.arrivals.due_us)

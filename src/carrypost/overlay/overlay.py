@@ -464,11 +464,13 @@ class Overlay(Layer):
             self.consumers.left(copies)
             self._inbox.left(copies)
             self.handoffs.left(copies, reason)
-            self._look_ahead()
+            # Messages that were read, passed on or acknowledged leave with nearly every step, and nothing waits for it.
+            if reason is not Reason.PURGED:
+                self._look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Return messages to publish, and drop those that were read. Most steps do not concern the overlay."""
-        if self.homes.watch(now):
+        if self.homes.watch_us <= now and self.homes.watch(now):
             self._look_ahead()
         if not self._has_work and self.due_us > now:
             return ()
@@ -495,12 +497,14 @@ class Overlay(Layer):
         results = self.seats.work_on(now)
         if results or self._has_work:
             self._look_ahead()
+            self._has_work = self.legs.has_fresh  # Everything else that was published has its time.
         return results
 
     def _receive_modules(self, now: int) -> None:
         """Have modules read that arrived, and answer the clients that waited for them."""
-        arrived, self.legs.modules = self.legs.modules, []
-        self.seats.modules.arrived(arrived)
+        if self.legs.modules:
+            arrived, self.legs.modules = self.legs.modules, []
+            self.seats.modules.arrived(arrived)
         if self.seats.modules.settled or self.clients.again_us <= now:
             self.seats.modules.settled = False
             self.clients.attach_again(now)
@@ -534,12 +538,12 @@ class Overlay(Layer):
 
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
-        self._has_work = True
         self._ledger.durable(serial)
         names, messages = self._rows.durable(serial)
         self.producer.durable(messages)
         self.seats.durable(names)
         self.legs.durable(serial)
+        self._has_work = self._has_work or bool(names) or self.legs.has_fresh
 
     def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
         """Note that a batch could not be written; returns the events that fail with it."""

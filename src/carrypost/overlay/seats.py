@@ -156,9 +156,11 @@ class Seats:
         """Time at which there is something to do for a seat, or for the consumer of one that failed."""
         # Asked after every step. A cached time per seat makes it one comparison for the many that
         # have nothing to do.
+        if not self._seats:
+            return 0 if self._failures else NEVER
         for seat in [each for each in self._seats.values() if not each.next_us]:
             self._run(seat, _look_ahead, seat)
-        return 0 if self._failures else min((seat.next_us for seat in self._seats.values()), default=NEVER)
+        return 0 if self._failures else min([seat.next_us for seat in self._seats.values()], default=NEVER)
 
     # --- faults --------------------------------------------------------------------------------------------
 
