@@ -91,7 +91,7 @@ class Moving(NamedTuple):
     to: str
 
 
-class Homed(NamedTuple):
+class Attached(NamedTuple):
     epoch: int
 
 
@@ -212,14 +212,14 @@ class Seat:
     results: dict[int, Result] = field(default_factory=dict)
     """Results that the consumer has not confirmed."""
 
-    def process(self, producer: str, number: int, *, mute: bool = False) -> None:
+    def process(self, producer: str, number: int, *, repeated: bool = False) -> None:
         if producer in self.skips:
             self.lost += number - self.cursors.get(producer, 0) - 1
             self.skips -= {producer}
         self.cursors[producer] = number
         self.state, self.count = hashed(self.state, (producer, number)), self.count + 1
         self.open += ((producer, number),)
-        if mute:
+        if repeated:
             self.open = ()
         elif self.count % 3:
             self.speak(checkpoint=False)
@@ -250,7 +250,7 @@ class Broker:
     """Seats that left, until that is certain."""
     expected: Destination | None = None
     runs: list[tuple[str, int]] = field(default_factory=list)
-    """Events that are repeated mute."""
+    """Events that are repeated repeated."""
     lanes: dict[str, set[int]] = field(default_factory=dict)
     counter: int = 0
     up: bool = True
@@ -321,7 +321,7 @@ class Broker:
                 self.expected, self.seat, self.runs = None, None, []
             items: dict[Action, tuple[str, object]] = {
                 Action.READY: (h.source, Ready(h)),
-                Action.HOMED: ("consumer", Homed(h.epoch + 1)),
+                Action.ATTACHED: ("consumer", Attached(h.epoch + 1)),
             }
             if action in items:
                 self.send(*items[action])
@@ -341,7 +341,7 @@ class Broker:
     # --- both ---
 
     def send(self, to: str, message: object) -> None:
-        self.net.send(self.name, to, message, carried=isinstance(message, Moving | Homed))
+        self.net.send(self.name, to, message, carried=isinstance(message, Moving | Attached))
 
     def work(self) -> None:
         """Process what can be: runs first, then lanes by number, producers as they come."""
@@ -349,7 +349,7 @@ class Broker:
             producer, number = self.runs[0]
             if number not in self.lanes.get(producer, ()):
                 return
-            self.seat.process(producer, number, mute=True)
+            self.seat.process(producer, number, repeated=True)
             del self.runs[0]
         while self.seat is not None and (ready := [each for each in PRODUCERS if self.next_of(each) is not None]):
             producer, before = self.net.rng.choice(ready), self.seat.number
@@ -475,7 +475,7 @@ class Broker:
             self.expected, self.source = Destination(handoff, SETTINGS, self.net.now, seated=True), None
             last, self.runs = message.checkpoint, list(message.runs)
             self.seat = Seat(self.name, message.epoch, "strict", last.number, last.state, cursors=dict(last.cursors))
-        self.send("consumer", Homed(message.epoch))
+        self.send("consumer", Attached(message.epoch))
         self.work()
         self.acted += 1
         self.crash_if_due()
@@ -531,7 +531,7 @@ class Consumer:
         elif isinstance(message, Moving):
             if author == self.home and message.epoch == self.epoch:
                 self.holders[message.epoch + 1] = message.to
-        elif isinstance(message, Homed):
+        elif isinstance(message, Attached):
             if self.holders.get(message.epoch) == author and message.epoch > self.epoch:
                 self.epoch, self.home, self.heard_us, self.adopting = message.epoch, author, self.net.now, None
         elif isinstance(message, Alive) and author == self.home:

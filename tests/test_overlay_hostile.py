@@ -19,10 +19,10 @@ from carrypost.overlay.items import (
     ITEMS,
     ROUTE_BROKERS_MAX,
     Broker,
+    Entries,
     Entry,
     Item,
     Pass,
-    Topology,
     first_version,
     is_later,
     next_version,
@@ -81,7 +81,7 @@ def paths(net: Network) -> list[Sequence[str] | None]:
 def test_a_broker_that_asks_for_everything_again_and_again_is_answered_once() -> None:
     with line() as net:
         topology = net.host("A").overlay._overlay.topology  # noqa: SLF001 - the bytes of its answers
-        asked = Topology(NOTHING, b"", b"")
+        asked = Entries(NOTHING, b"", b"")
         before = topology.topology_bytes
         say(net, "B", "A", *[asked] * 64)
         assert refused(net, "A", "topology") == 63
@@ -91,7 +91,7 @@ def test_a_broker_that_asks_for_everything_again_and_again_is_answered_once() ->
 def test_what_a_node_that_is_no_broker_tells_of_the_overlay_changes_nothing() -> None:
     with line() as net:
         before = paths(net)
-        say(net, "x", "A", Topology(NOTHING, packed(entry("C", 2**31 - 1, "A"))))
+        say(net, "x", "A", Entries(NOTHING, packed(entry("C", 2**31 - 1, "A"))))
         assert refused(net, "A", "overlay") == 1
         assert paths(net) == before
 
@@ -106,7 +106,7 @@ def test_what_a_node_that_is_no_broker_tells_of_the_overlay_changes_nothing() ->
 def test_entries_that_cannot_be_read_change_nothing(nonsense: bytes) -> None:
     with line() as net:
         before = paths(net)
-        say(net, "B", "A", Topology(NOTHING, nonsense), Topology(NOTHING, b"", b"123"))
+        say(net, "B", "A", Entries(NOTHING, nonsense), Entries(NOTHING, b"", b"123"))
         assert refused(net, "A", "topology") == 2
         assert paths(net) == before
 
@@ -115,7 +115,7 @@ def test_items_said_to_the_wrong_nodes_or_unreadable_ones_are_refused() -> None:
     with line() as net:
         say(net, "x", "A", Broker())
         assert "x" not in net.overlay("A").brokers
-        say(net, "B", "all", Topology(NOTHING))
+        say(net, "B", "all", Entries(NOTHING))
         assert refused(net, "A", "overlay") == 2
         headers = Headers(control=msgspec.msgpack.encode([["z", 1], 5, ["p", "x", []]]))
         net.host("B").publish("overlay/A", b"", headers=headers, now=round(net.now * 1e6))
@@ -127,7 +127,7 @@ def test_a_broker_outbids_whatever_others_tell_in_its_name() -> None:
     with line() as net:
         before = paths(net)
         for version in (2**31 - 2, 2**32 - 1, 2**31 + 5):
-            say(net, "B", "A", Topology(NOTHING, packed(entry("C", version, "A"))))
+            say(net, "B", "A", Entries(NOTHING, packed(entry("C", version, "A"))))
             assert net.overlay("A").path("C") == ["A", "C"], "a lie about distances costs time"
             net.advance(30)
             assert paths(net) == before
@@ -140,7 +140,7 @@ def test_a_full_table_of_made_up_brokers_keeps_no_honest_one_out() -> None:
             net.link("x", f"s{number}")
         net.advance(10)
         made_up = [entry(f"m{number}", 1, "A") for number in range(100)]
-        say(net, "B", "A", Topology(NOTHING, packed(*made_up)))
+        say(net, "B", "A", Entries(NOTHING, packed(*made_up)))
         assert refused(net, "A", "brokers") > 0
         for number in range(8):
             net.unlink("x", f"s{number}")
@@ -160,7 +160,7 @@ def test_versions_wrap_around_and_entries_are_packed_in_40_bytes() -> None:
     assert unpack(packed(full, full)) == [full, full]
     many = [entry(f"b{number}", 1, *(f"n{each}" for each in range(6))) for number in range(300)]
     assert [each for part in pack(many) for each in unpack(part)] == many
-    assert all(ITEMS.is_readable(Topology(NOTHING, part)) for part in pack(many))
+    assert all(ITEMS.is_readable(Entries(NOTHING, part)) for part in pack(many))
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from carrypost.overlay.items import (
     AUTHORS,
     ITEMS,
     Attach,
+    Attached,
     Detour,
     Detoured,
     Handoff,
-    Homed,
     Item,
     Moving,
     Progress,
@@ -33,7 +33,7 @@ from carrypost.overlay.relocation import HandoffId
 
 H = HandoffId(NodeId("A"), 4, 2**24 + 1)
 SAID: list[tuple[Item, list[object]]] = [
-    (Homed(Role.CONSUMER, "flood", 1, "moved", 5), ["h", 2, "flood", 1, "moved", 5]),
+    (Attached(Role.CONSUMER, "flood", 1, "moved", 5), ["h", 2, "flood", 1, "moved", 5]),
     (Report("flood", 1, (("B", 1), ("C", 255)), placed=True), ["R", "flood", 1, [["B", 1], ["C", 255]], True]),
     (Moving("flood", 1, 4, "B"), ["m", "flood", 1, 4, "B", "nearer"]),
     (Handoff(H), ["o", ["A", 4, 2**24 + 1]]),

@@ -15,10 +15,10 @@ from carrypost.model.ids import NodeId
 from carrypost.overlay.items import (
     ITEMS,
     Attach,
+    Attached,
     Detour,
     Detoured,
     Handoff,
-    Homed,
     Item,
     Moving,
     Progress,
@@ -94,8 +94,8 @@ def forgeries(scene: Scene, author: str) -> list[tuple[str, Item]]:
     h, y = scene.h(author), scene.node("y")
     return [
         ("y", Moving("flood", 1, 1, scene.node(author))),
-        ("y", Homed(Role.CONSUMER, "flood", 1, epoch=2)),
-        ("y", Homed(Role.CONSUMER, "flood", 1, "moved")),
+        ("y", Attached(Role.CONSUMER, "flood", 1, epoch=2)),
+        ("y", Attached(Role.CONSUMER, "flood", 1, "moved")),
         ("B", Ready(h)),
         ("B", Detoured(scene.h("B"), ((scene.node("p"), 2),))),
         ("B", State(h)),
@@ -199,7 +199,7 @@ def test_what_is_said_again_after_a_relocation_changes_nothing() -> None:
         play.say("y", "B", Attach(Role.CONSUMER, "flood", 1, active=False, epoch=2))
         play.say("C", "B", Ready(h))
         play.say("B", "y", Moving("flood", 1, 1, NodeId("D")))
-        play.say("C", "y", Homed(Role.CONSUMER, "flood", 1, epoch=2))
+        play.say("C", "y", Attached(Role.CONSUMER, "flood", 1, epoch=2))
         play.check("C", 2)
         play.move("C", "B")
         play.check("B", 3)

@@ -69,7 +69,7 @@ MOVED      RESTART           STATE                          MOVED
 DESTINATION = """
 ABSENT     HANDOFF           READY                      EXPECTING
 EXPECTING  HANDOFF           READY                      EXPECTING
-EXPECTING  STATE             LOAD,HOMED                 SEATED
+EXPECTING  STATE             LOAD,ATTACHED                 SEATED
 EXPECTING  DETOUR_BACK       FORGET                     ABSENT
 EXPECTING  ELSEWHERE         FORGET                     ABSENT
 EXPECTING  TIMEOUT           FORGET                     ABSENT
@@ -77,7 +77,7 @@ EXPECTING  RESTART           FORGET                     ABSENT
 SEATED     STATE             -                          SEATED
 SEATED     CONFIRMED         -                          CONFIRMED
 SEATED     ELSEWHERE         -                          ABSENT
-SEATED     RESTART           HOMED                      SEATED
+SEATED     RESTART           ATTACHED                      SEATED
 """
 
 
@@ -255,10 +255,10 @@ def test_a_destination_forgets_what_never_came() -> None:
 def test_a_destination_tells_the_consumer_until_that_confirms() -> None:
     at = Destination(NAME, SETTINGS, 0)
     at.handle_source(A, DestinationInput.HANDOFF, 0)
-    assert at.handle_source(A, DestinationInput.STATE, 0) == (Action.LOAD, Action.HOMED)
+    assert at.handle_source(A, DestinationInput.STATE, 0) == (Action.LOAD, Action.ATTACHED)
     assert not at.is_over
     for now_s in (1, 3, 7, 15, 31):
         assert at.due_us == now_s * SECOND
-        assert at.expire(at.due_us) == (Action.HOMED,)
+        assert at.expire(at.due_us) == (Action.ATTACHED,)
     assert at.handle(DestinationInput.CONFIRMED, 40 * SECOND) == ()
     assert (at.due_us, at.is_over) == (NEVER, True)

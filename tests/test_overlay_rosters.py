@@ -22,13 +22,13 @@ from carrypost.overlay.items import (
     ENTRIES_BYTES_MAX,
     ITEMS,
     Attach,
+    Attached,
     Broker,
+    Entries,
     Entry,
-    Homed,
     Item,
     Role,
     Sent,
-    Topology,
     pack,
 )
 from carrypost.overlay.legs import LegArrived
@@ -36,7 +36,7 @@ from carrypost.overlay.tables import Client, Clients, Roster, Served, channel_ha
 from carrypost.testing import Network, network
 
 if TYPE_CHECKING:
-    from carrypost.overlay.topology import Topology as Overlays
+    from carrypost.overlay.topology import Topology
 
 NOTHING = bytes(8)
 PRODUCER, CONSUMER = Role.PRODUCER, Role.CONSUMER
@@ -291,22 +291,22 @@ def known() -> Iterator[Scene]:
 def test_rosters_that_no_broker_tells_or_that_cannot_be_read_change_nothing() -> None:
     with known() as play:
         good = packed("A", 2**31 - 1, {"flood": (0, 3)})
-        play.say("x", "C", Topology(NOTHING, rosters=good))
+        play.say("x", "C", Entries(NOTHING, rosters=good))
         assert play.refused("C", "overlay") == 1
         row = channel_hash("k") + bytes([0, 1, 0, 0])
         head = good[:8]
         bad = [good[:-1], good[:5], head + bytes([0, 2]) + row + row, head + bytes([0, 1]) + row[:8] + bytes(4)]
         for at, nonsense in enumerate(bad, 1):
-            play.say("B", "C", Topology(NOTHING, rosters=nonsense))
+            play.say("B", "C", Entries(NOTHING, rosters=nonsense))
             assert play.refused("C", "topology") == at
-        play.say("B", "x", Topology(NOTHING, rosters=good))
+        play.say("B", "x", Entries(NOTHING, rosters=good))
         assert play.refused("x", "topology") == 1
         assert play.serving("C") == {"A": (1, 0)}
 
 
 def test_an_old_roster_changes_nothing_and_is_counted() -> None:
     with known() as play:
-        play.say("B", "C", Topology(NOTHING, rosters=packed("A", 2, {"flood": (0, 3)})))
+        play.say("B", "C", Entries(NOTHING, rosters=packed("A", 2, {"flood": (0, 3)})))
         assert play.refused("C", "overlay-old") == 1
         assert play.serving("C") == {"A": (1, 0)}
 
@@ -314,11 +314,11 @@ def test_an_old_roster_changes_nothing_and_is_counted() -> None:
 def test_a_broker_outbids_rosters_that_others_tell_in_its_name() -> None:
     with known() as play:
         for version in (2**31 - 2, 2**32 - 1, 2**31 + 5):
-            play.say("B", "C", Topology(NOTHING, rosters=packed("A", version, {"flood": (0, 3), "k": (1, 1)})))
+            play.say("B", "C", Entries(NOTHING, rosters=packed("A", version, {"flood": (0, 3), "k": (1, 1)})))
             play.net.advance(30)
             assert [play.serving(name) for name in "ABC"] == [{"A": (1, 0)}] * 3
             assert play.serving("C", "k") == {}
-        play.say("B", "C", Topology(NOTHING, rosters=packed("C", 5, {"flood": (0, 3)})))
+        play.say("B", "C", Entries(NOTHING, rosters=packed("C", 5, {"flood": (0, 3)})))
         play.net.advance(10)
         assert [play.serving(name) for name in "ABC"] == [{"A": (1, 0)}] * 3, "C, which has no clients, says so"
 
@@ -326,12 +326,12 @@ def test_a_broker_outbids_rosters_that_others_tell_in_its_name() -> None:
 def test_surplus_rosters_and_channels_keep_no_honest_broker_out() -> None:
     with scene("AB BC xB", limits={"overlay_brokers_max": 4, "overlay_channels_max": 3}) as play:
         made_up = b"".join(packed(f"m{at}", 1, {"flood": (0, 1)}) for at in range(50))
-        play.say("B", "C", Topology(NOTHING, rosters=made_up))
+        play.say("B", "C", Entries(NOTHING, rosters=made_up))
         assert play.refused("C", "rosters") == 46
         assert play.serving("C") == {}, "nobody knows these brokers"
         many = {f"k{number}": (1, 1) for number in range(4)}
         before = play.refused("C", "rosters")
-        play.say("B", "C", Topology(NOTHING, rosters=packed("A", 9, many)))
+        play.say("B", "C", Entries(NOTHING, rosters=packed("A", 9, many)))
         assert play.refused("C", "rosters") == before + 1
         play.attach("A", PRODUCER)
         play.attach("x", CONSUMER)
@@ -360,10 +360,10 @@ def test_replayed_and_surplus_clients_change_nothing() -> None:
         play.attach("y", CONSUMER, "rain")
         play.net.advance(3)
         assert play.home("y", "rain") == "A", "the node with most clients gives way"
-        play.say("x", "B", Attach(PRODUCER, "flood"), Homed(PRODUCER, "flood"))
+        play.say("x", "B", Attach(PRODUCER, "flood"), Attached(PRODUCER, "flood"))
         assert play.refused("B", "overlay") == 1, "x is no broker"
         before = play.refused("x", "overlay")
-        play.say("B", "x", Homed(PRODUCER, "flood"))
+        play.say("B", "x", Attached(PRODUCER, "flood"))
         assert play.refused("x", "overlay") == before + 1, "x did not ask it"
         play.say("A", "y", Attach(PRODUCER, "flood"))
         assert play.refused("y", "clients") == 1, "y is no broker"
@@ -402,7 +402,7 @@ def test_a_broker_that_lies_about_distances_costs_time_and_no_authenticity() -> 
         near = Entry(node_prefix(ids["L"]), 2**31 - 3, 0, links)
         far = Entry(node_prefix(ids["C"]), 2**31 - 3, 0, ((node_prefix(ids["L"]), 1),))
         (part,) = pack([near, far])
-        play.say("L", "A", Topology(NOTHING, part))
+        play.say("L", "A", Entries(NOTHING, part))
         assert play.net.overlay("A").path("C") == ["A", "L", "C"]
         message = play.net.publish("A", "topic/flood", b"rain", lifetime_s=600)
         play.net.host("A").overlay.send(message, [ids["C"]], play.now)
@@ -415,7 +415,7 @@ def test_rosters_are_packed_and_belong_to_the_digest() -> None:
     many = [Roster(node_prefix(NodeId(f"b{at}")), at, {channel_hash("k"): Served(at, 1)}) for at in range(1_000)]
     parts = tables.pack_rosters(many)
     assert [each for part in parts for each in tables.unpack_rosters(part)] == many
-    assert all(ITEMS.is_readable(Topology(NOTHING, rosters=part)) for part in parts)
+    assert all(ITEMS.is_readable(Entries(NOTHING, rosters=part)) for part in parts)
     full = {at.to_bytes(8, "big"): Served(1, 1) for at in range(tables.CHANNELS_MAX)}
     assert len(tables.pack_rosters([Roster(b"abcd", 1, full)])[0]) <= ENTRIES_BYTES_MAX
     assert many[5].fingerprint != Entry(many[5].prefix, 5, 0, ()).fingerprint
@@ -434,7 +434,7 @@ def test_a_roster_that_changes_costs_one_hash_for_each_channel_and_no_look_at_ot
         brokers=SimpleNamespace(at=lambda prefix: SimpleNamespace(node=NodeId(prefix.hex()))),
     )
     clients = Clients(64, 64)
-    last = LastEvents(NodeId("A"), cast("Overlays", topology), clients)
+    last = LastEvents(NodeId("A"), cast("Topology", topology), clients)
     hashed: list[str] = []
 
     def counted(channel: str) -> bytes:

@@ -26,7 +26,7 @@ from carrypost.local.deliveries import Deliveries
 from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
 from carrypost.overlay.commands import ChannelTopics
-from carrypost.overlay.overlay import Overlay
+from carrypost.overlay.overlay import OverlayLayer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,9 +72,9 @@ class Parts:
         self.island = Island(context, strategy, self.acked, rng) if settings.island else None
         if self.island is not None:
             self.layers.insert(self.island)
-        self.overlay: Overlay | None = None
+        self.overlay: OverlayLayer | None = None
         if settings.overlay.enabled and self.island is not None:
-            self.overlay = Overlay(context, self.deliveries, self.island, rng, meter)
+            self.overlay = OverlayLayer(context, self.deliveries, self.island, rng, meter)
             self.layers.insert(self.overlay)
         self.channels = None if self.overlay is None else ChannelTopics(self.overlay, MOM)
         """Channels of the overlay, for messaging."""

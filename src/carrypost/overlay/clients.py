@@ -15,7 +15,7 @@ import msgspec
 from carrypost.errors import LocalError
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import CURSORS_MAX, DETAIL_MAX, Homed, Item, Role, Sent
+from carrypost.overlay.items import CURSORS_MAX, DETAIL_MAX, Attached, Item, Role, Sent
 from carrypost.overlay.tables import Client, Clients, Served, channel_hash
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class ClientManager:
         """Inform a client whether this broker accepts it; one that sends its state is informed on its arrival."""
         item = client.item
         if item.active and (refusal.reason or not item.adopts):
-            answer = Homed(item.role, item.channel, item.subscription, refusal.reason, detail=refusal.detail)
+            answer = Attached(item.role, item.channel, item.subscription, refusal.reason, detail=refusal.detail)
             self._outbox.add(client.node, answer)
 
     def expect(self, client: Client, now: int) -> Refusal | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.model.properties import AttributeValue
     from carrypost.overlay.items import Role
-    from carrypost.overlay.overlay import Overlay
+    from carrypost.overlay.overlay import OverlayLayer
     from carrypost.overlay.placement import Adaptor
     from carrypost.overlay.tables import Served
 
@@ -83,7 +83,7 @@ class OverlayView(msgspec.Struct, frozen=True):
 class OverlayCommands:
     """Commands that programs give to the overlay of one host; each is a step."""
 
-    def __init__(self, overlay: Overlay, steps: Steps) -> None:
+    def __init__(self, overlay: OverlayLayer, steps: Steps) -> None:
         self._overlay, self._steps, self._step = overlay, steps, steps.step
 
     def view(self) -> OverlayView:
@@ -228,7 +228,7 @@ _SELECTOR = "selector"
 class ChannelTopics:
     """Subscriptions to channels for the programs of one layer above."""
 
-    def __init__(self, overlay: Overlay, owner: str) -> None:
+    def __init__(self, overlay: OverlayLayer, owner: str) -> None:
         self._overlay, self._owner = overlay, owner
 
     def open(self, channel: str, selector: str | None, modulator: bytes, relocation: str, now: int) -> str:

@@ -11,7 +11,7 @@
 #
 # The destination. A broker that is offered a seat lists the client, so that events come, and keeps
 # these. When the state comes, the seat continues where it stopped. It is stored in one batch with a
-# row (D) as long as the consumer has not confirmed it: after a restart the broker sends `Homed`
+# row (D) as long as the consumer has not confirmed it: after a restart the broker sends `Attached`
 # again.
 #
 # Adoption. The state also comes from the consumer itself, as the payload of its `Attach`, if its
@@ -230,7 +230,7 @@ class Handoffs:
         if not expects or snapshot.epoch != item.epoch or snapshot.runs:
             return False
         self._seats.adopt(client, snapshot)
-        self._outbox.add(client.node, items.Homed(item.role, item.channel, item.subscription, epoch=item.epoch))
+        self._outbox.add(client.node, items.Attached(item.role, item.channel, item.subscription, epoch=item.epoch))
         return True
 
     def _redirect(self, client: Client, now: int, *, arrived: bool = True) -> bool:
@@ -578,12 +578,12 @@ class Handoffs:
             elif action is Action.LOAD and snapshot is not None:
                 self._seats.load(client, snapshot, h.epoch + 1, VARIANTS[item.relocation])
                 self._clients.keep(client)
-            elif action is Action.HOMED:
+            elif action is Action.ATTACHED:
                 name = CAME + client.digest
                 if self._rows.written(name) is None:  # In the batch of the item about it.
                     self._rows.put(name, _encode(_Row(h, self._node)))
                     self._seats.write(client)
-                homed = items.Homed(item.role, item.channel, item.subscription, epoch=h.epoch + 1)
+                homed = items.Attached(item.role, item.channel, item.subscription, epoch=h.epoch + 1)
                 self._outbox.add(client.node, homed)
             elif action is Action.FORGET:
                 self._clients.forget(client, self._holdings.now_us)

@@ -20,7 +20,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import events
 from carrypost.overlay.clients import NO_ROOM, STATE
-from carrypost.overlay.items import HOPS_MAX, ITEMS, Attach, Homed, Moving, Report, Role
+from carrypost.overlay.items import HOPS_MAX, ITEMS, Attach, Attached, Moving, Report, Role
 from carrypost.overlay.placement import FAR, Distance, Monitor, nearest
 from carrypost.overlay.relocation import packed
 from carrypost.overlay.tables import REPEATS
@@ -179,7 +179,7 @@ class Homes:
         if (found := self._clients.get(key)) is not None:
             found.due_us, found.delay_us = now, _FIRST_US
 
-    def homed(self, item: Homed, author: NodeId, now: int) -> bool:
+    def attached(self, item: Attached, author: NodeId, now: int) -> bool:
         """Process the answer of a broker, or of one that a seat moved to; return False if it was not asked."""
         found = self._clients.get((item.role, item.channel, item.subscription))
         if found is not None and item.epoch:
@@ -220,10 +220,10 @@ class Homes:
         client.epoch = self._epoch(client)
         self._report_home(client, broker)
 
-    def _relocated(self, client: _Client, item: Homed, author: NodeId, now: int) -> bool:
+    def _relocated(self, client: _Client, item: Attached, author: NodeId, now: int) -> bool:
         """Change the home to the broker that a seat moved to, or that adopted it; leave the old one, and confirm.
 
-        A broker that a seat moved to repeats `Homed` until it gets the confirmation, and does not answer it. A seat
+        A broker that a seat moved to repeats `Attached` until it gets the confirmation, and does not answer it. A seat
         that does not count may end.
         """
         found = self._consumers.at(item.subscription)

@@ -253,7 +253,7 @@ class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     """Version of its roster; 0: it never had clients in this life."""
 
 
-class Topology(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
+class Entries(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
     """Entries and rosters that changed since the author's last message, and a digest of all that it has."""
 
     digest: _Digest
@@ -320,7 +320,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     one."""
 
 
-class Homed(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
+class Attached(msgspec.Struct, frozen=True, array_like=True, tag="h", gc=False):
     """The author accepts a client of the addressee, and is its home broker; or it refuses the client."""
 
     role: Role
@@ -446,9 +446,9 @@ class ModuleWanted(msgspec.Struct, frozen=True, array_like=True, tag="M", gc=Fal
 
 OfRelocation = Handoff | Ready | Detour | Detoured | State
 """Items of a relocation, by which brokers move a seat."""
-OfClients = Attach | Homed | Progress | Report | Moving | ModuleWanted
+OfClients = Attach | Attached | Progress | Report | Moving | ModuleWanted
 """Items of clients and their homes."""
-Item = Broker | Topology | Pass | Replay | Sent | OfClients | OfRelocation
+Item = Broker | Entries | Pass | Replay | Sent | OfClients | OfRelocation
 ITEMS = ItemKinds[Item](Item, address.overlay)
 Reader = Callable[[bytes | Blank], bool]
 """Function that processes the payload of a message; returns False to refuse it. May raise `RemoteError`."""
@@ -518,11 +518,11 @@ class Who(enum.Enum):
 
 AUTHORS: dict[type, tuple[Who, bool]] = {
     Broker: (Who.ELIGIBLE, True),
-    Topology: (Who.BROKER, False),
+    Entries: (Who.BROKER, False),
     Pass: (Who.ANYBODY, False),
     Attach: (Who.ANYBODY, False),
     Progress: (Who.LISTED, False),
-    Homed: (Who.HOME, False),
+    Attached: (Who.HOME, False),
     Replay: (Who.BROKER, False),
     Sent: (Who.ANYBODY, False),
     ModuleWanted: (Who.BROKER, False),
@@ -549,9 +549,9 @@ def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[Nod
 
 # --- outbox ------------------------------------------------------------------------------------------------
 
-_NOW = Handoff | Ready | Detour | Detoured | Report | Topology
+_NOW = Handoff | Ready | Detour | Detoured | Report | Entries
 """Items of momentary use. They go to connected nodes, live `handoff_s`, and are never carried."""
-_LEASED = Attach | Homed | Moving | Broker
+_LEASED = Attach | Attached | Moving | Broker
 """Items that are of use as long as a lease."""
 _FREE = Replay | Sent | ModuleWanted | Broker
 """Items that follow from what is durable. Every other one waits until its cause is, unless it is of momentary use."""

@@ -212,7 +212,7 @@ class Inbox:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
 
 
-class Overlay(Layer):
+class OverlayLayer(Layer):
     """The overlay of one host."""
 
     kind = "overlay"
@@ -259,14 +259,15 @@ class Overlay(Layer):
         self._inbox = Inbox(
             context, self.topology, self.legs,
             copy_handlers={
-                items.Broker: self._announced, items.Topology: self._receive_topology,
+                items.Broker: self._announced, items.Entries: self._receive_topology,
                 items.Attach: self.handoffs.attach, items.Handoff: self.handoffs.offered,
                 items.State: self.handoffs.state,
             },
             item_handlers={
-                items.Progress: self.progress.receive, items.Homed: self.homes.homed, items.Moving: self.homes.moving,
-                items.Report: self._report, items.ModuleWanted: self.own_modules.wanted,
-                items.Replay: self.producer.replay, items.Sent: self.reports.handle_item, items.Detour: self._detour,
+                items.Progress: self.progress.receive, items.Attached: self.homes.attached,
+                items.Moving: self.homes.moving, items.Report: self._report,
+                items.ModuleWanted: self.own_modules.wanted, items.Replay: self.producer.replay,
+                items.Sent: self.reports.handle_item, items.Detour: self._detour,
                 **dict.fromkeys((items.Ready, items.Detoured), self.handoffs.answered),
             },
         )  # fmt: skip
@@ -379,7 +380,7 @@ class Overlay(Layer):
         if (info := self.topology.brokers.get(copy.descriptor.node)) is not None:
             self.homes.announced(info, now)
 
-    def _receive_topology(self, item: items.Topology, copy: Copy, now: int) -> None:
+    def _receive_topology(self, item: items.Entries, copy: Copy, now: int) -> None:
         if self.topology.receive(item, copy.descriptor.node, now):
             self.channel.publish(Propagated(copy.descriptor.node, now))
 

@@ -75,7 +75,7 @@ class SeatRow(msgspec.Struct, array_like=True):
     producers that were last heard of before it were forgotten."""
 
 
-class Step(NamedTuple):
+class Outcome(NamedTuple):
     """Outcome of one event."""
 
     row: SeatRow
@@ -166,13 +166,13 @@ class Processing:
 
     def step(
         self, row: SeatRow, copy: Copy, payload: bytes | Blank, to: str, date_us: int, *, age_us: int | None = None
-    ) -> Step:
+    ) -> Outcome:
         """Process an event; `to`: the destination of results.
 
         `age_us`: the age of the event, if the consumer cannot be reached, and the modulator decides what waits.
         """
         if row.repeats:
-            return Step(self._repeat(row, copy, payload), [])
+            return Outcome(self._repeat(row, copy, payload), [])
         event = copy.descriptor.original
         number = event_of(event)
         busy_us = self._busy_us
@@ -183,7 +183,7 @@ class Processing:
         if results and age_us is not None:
             kept, fault = self._keeps(event, payload, results, age_us)
             if kept:
-                return Step(row, [], fault, waits=True)
+                return Outcome(row, [], fault, waits=True)
             discarded, results = len(results), ()
         runs = extended(row.runs, (event.node, number - 1, number))
         after = SeatRow(
@@ -206,7 +206,7 @@ class Processing:
         # a result without content before there are too many.
         elif len(runs) >= RUNS_MAX:
             after, drafts, *_ = self.empty_result(after, to, lifetime_us, signed=event.signed)
-        return Step(after, drafts, fault)
+        return Outcome(after, drafts, fault)
 
     def _keeps(
         self, event: Descriptor, payload: bytes | Blank, results: tuple[Result | None, ...], age_us: int
@@ -247,12 +247,12 @@ class Processing:
             return (), state, self.instance.fault
         return tuple(each if isinstance(each, Result) else None for each in found), after, ""
 
-    def empty_result(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
+    def empty_result(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Outcome:
         """Return a result that has no content, and covers all events since the last one."""
         after = msgspec.structs.replace(row, number=row.number + 1)
         headers = Headers(covers=_covers(after, signed=signed, empty=True))
         _next_result(after)
-        return Step(after, [self._told(Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True))])
+        return Outcome(after, [self._told(Draft(to, b"", lifetime_us=lifetime_us, headers=headers, withheld=True))])
 
     def _told(self, draft: Draft) -> Draft:
         """Return a result with the last fault of the modulator, if that failed with events that the result covers."""
@@ -261,7 +261,7 @@ class Processing:
             return draft
         return msgspec.structs.replace(draft, headers=msgspec.structs.replace(headers, fault=self.instance.fault))
 
-    def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Step:
+    def checkpoint(self, row: SeatRow, to: str, lifetime_us: int | None, *, signed: bool) -> Outcome:
         """Return a result without content whose payload is a snapshot of the seat."""
         after, (draft,), *_ = self.empty_result(row, to, lifetime_us, signed=signed)
         after.begun, after.lacks = True, {}
@@ -269,7 +269,7 @@ class Processing:
         snapshot = Snapshot(
             after.epoch, after.number, after.cursors, after.state, of, lacks=row.lacks, since_us=row.since_us
         )
-        return Step(after, [msgspec.structs.replace(draft, payload=packed(snapshot))])
+        return Outcome(after, [msgspec.structs.replace(draft, payload=packed(snapshot))])
 
 
 def with_cursor(cursors: Mapping[str, int], producer: str, number: int) -> dict[str, int]:

@@ -322,8 +322,8 @@ class Producer:
         after, upto = item.after, min(item.upto, last)
         known = ((self._node, last),) if item.upto > last else ()
         if item.since_us:
-            here = [EventTime(number, copy.descriptor.created_us) for number, copy in log.items()]
-            after, upto = before([*here, *self.numbers.times(item.channel)], item.since_us, last), last
+            logged = [EventTime(number, copy.descriptor.created_us) for number, copy in log.items()]
+            after, upto = before([*logged, *self.numbers.times(item.channel)], item.since_us, last), last
         wanted = sorted(number for number in log if after < number <= upto)[: self._replay_max]
         gone = _between([after, *wanted] if wanted else [after, upto + 1])[:CURSORS_MAX]
         if known or item.since_us or gone:

@@ -13,7 +13,7 @@ Snapshots of seats, by which their state travels, are at the end.
 #     5  source                         processes events up to those numbers
 #     6  destination                    keeps the events that come
 #     7  source -> destination          State: the modulator's state, the cursors, the last result
-#     8  destination                    processes what it kept; Homed to the consumer, which leaves the source
+#     8  destination                    processes what it kept; Attached to the consumer, which leaves the source
 #
 # A destination that has other seats of the channel gets its events in any case. Then `Ready` has
 # the numbers of step 4: those of the last events that came before the destination kept them for the
@@ -88,7 +88,7 @@ class Action(enum.Enum):
     """To all homes of producers that were asked, and to the destination: the seat stays."""
     STATE = "State"
     """To the destination."""
-    HOMED = "Homed"
+    ATTACHED = "Attached"
     """To the consumer."""
     NOTE_REFUSAL = "note the refusal"
     """The broker is not offered seats for a while."""
@@ -231,7 +231,7 @@ _D, _N = DestinationState, DestinationInput
 DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Transition[DestinationState]] = {
     (_D.ABSENT, _N.HANDOFF): Transition((_A.READY,), _D.EXPECTING),
     (_D.EXPECTING, _N.HANDOFF): Transition((_A.READY,), _D.EXPECTING),
-    (_D.EXPECTING, _N.STATE): Transition((_A.LOAD, _A.HOMED), _D.SEATED),
+    (_D.EXPECTING, _N.STATE): Transition((_A.LOAD, _A.ATTACHED), _D.SEATED),
     (_D.EXPECTING, _N.DETOUR_BACK): Transition((_A.FORGET,), _D.ABSENT),
     (_D.EXPECTING, _N.ELSEWHERE): Transition((_A.FORGET,), _D.ABSENT),
     (_D.EXPECTING, _N.TIMEOUT): Transition((_A.FORGET,), _D.ABSENT),
@@ -242,13 +242,13 @@ DESTINATION_TABLE: Mapping[tuple[DestinationState, DestinationInput], Transition
     (_D.SEATED, _N.STATE): Transition((), _D.SEATED),
     (_D.SEATED, _N.CONFIRMED): Transition((), _D.CONFIRMED),
     (_D.SEATED, _N.ELSEWHERE): Transition((), _D.ABSENT),
-    # The consumer may have missed `Homed`, and waits for results of a home that it does not know
+    # The consumer may have missed `Attached`, and waits for results of a home that it does not know
     # yet.
-    (_D.SEATED, _N.RESTART): Transition((_A.HOMED,), _D.SEATED),
+    (_D.SEATED, _N.RESTART): Transition((_A.ATTACHED,), _D.SEATED),
 }
 """The destination of a relocation."""
-DESTINATION_REPEATS = {_D.SEATED: _A.HOMED}
-"""As `SOURCE_REPEATS`. The consumer accepts `Homed` only after `Moving`, which may arrive later."""
+DESTINATION_REPEATS = {_D.SEATED: _A.ATTACHED}
+"""As `SOURCE_REPEATS`. The consumer accepts `Attached` only after `Moving`, which may arrive later."""
 
 
 class Variant(NamedTuple):

@@ -47,7 +47,7 @@ from carrypost.overlay.events import ModulatorFault, SeatFailed
 from carrypost.overlay.items import CURSORS_MAX, DETAIL_MAX, event_of
 from carrypost.overlay.lanes import Checkpoints, Flow, Gaps, Leaving, Seat, WaitingEvents, date_of, known_lanes, name_of
 from carrypost.overlay.modulators.modules import Modules
-from carrypost.overlay.processing import STEP_US, ComputeBudget, Processing, SeatRow, SeatRows, Step, adopted, fresh
+from carrypost.overlay.processing import STEP_US, ComputeBudget, Outcome, Processing, SeatRow, SeatRows, adopted, fresh
 from carrypost.overlay.relocation import Snapshot, digest
 
 if TYPE_CHECKING:
@@ -410,7 +410,7 @@ class Seats:
         if failed:
             seat.after_us = max(seat.after_us, now + seat.pause_us)
 
-    def _leave(self, seat: Seat, step: Step, now: int) -> list[Draft]:
+    def _leave(self, seat: Seat, step: Outcome, now: int) -> list[Draft]:
         """Publish results, and note the state of the seat after them. Without results it has that state at once."""
         if not step.drafts:
             seat.cover_us = min(seat.cover_us, now + self._cover_us) if step.row.runs else NEVER

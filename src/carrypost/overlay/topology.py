@@ -72,7 +72,7 @@ _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
 _SOON_US = 500_000
 """Delay of urgent changes, so that others learnt meanwhile go with them."""
-_TOPOLOGY_HEAD = ITEMS.encode([items.Topology(bytes(DIGEST_BYTES))])[:4]
+_TOPOLOGY_HEAD = ITEMS.encode([items.Entries(bytes(DIGEST_BYTES))])[:4]
 """First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
 """Change of its load, in percent of the capacity, that a broker reports to others."""
@@ -217,9 +217,9 @@ class Routes:
         for entry in self._table:
             for other, hops in entry.neighbours if entry.prefix in known else ():
                 if other in known:
-                    for here, there in ((entry.prefix, other), (other, entry.prefix)):
-                        of = links.setdefault(here, {})
-                        of[there] = min(of.get(there, hops), hops)
+                    for one, two in ((entry.prefix, other), (other, entry.prefix)):
+                        of = links.setdefault(one, {})
+                        of[two] = min(of.get(two, hops), hops)
         if vicinity is not None:
             links[self._own] = vicinity.links(links.get(self._own, ()))
         return links
@@ -511,8 +511,8 @@ class Topology:
     ) -> None:
         """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
         digest = self.digest.to_bytes(DIGEST_BYTES, "big")
-        parts = [] if entries is None else [items.Topology(digest, part) for part in pack(entries)]
-        parts += [items.Topology(digest, rosters=part) for part in pack_rosters(changed)]
+        parts = [] if entries is None else [items.Entries(digest, part) for part in pack(entries)]
+        parts += [items.Entries(digest, rosters=part) for part in pack_rosters(changed)]
         if asking:
             known, known_rosters = pack_stamps(self.table), pack_stamps(self.rosters.table)
             parts[0] = msgspec.structs.replace(parts[0], known=known, known_rosters=known_rosters)
@@ -525,7 +525,7 @@ class Topology:
 
     # --- receiving -------------------------------------------------------------------------------------------
 
-    def receive(self, item: items.Topology, author: NodeId, now: int) -> bool:
+    def receive(self, item: items.Entries, author: NodeId, now: int) -> bool:
         """Process what a broker sends; return True if this one learnt something new of the topology."""
         try:
             entries = unpack(item.entries)
@@ -573,7 +573,7 @@ class Topology:
             self._outputs.refuse(refusal, author)
         return refusal is None
 
-    def _compare(self, item: items.Topology, author: NodeId, *, quiet: bool) -> None:
+    def _compare(self, item: items.Entries, author: NodeId, *, quiet: bool) -> None:
         """Ask a neighbour with another digest for what is lacking here, if that does not come by itself."""
         if int.from_bytes(item.digest, "big") == self.digest:
             self._differing.pop(author, None)
