@@ -427,6 +427,8 @@ class Rosters:
         self.table = TopologyTable[Roster](own, brokers_max)
         self._news: set[bytes] = set()
         """Brokers that may have new seats since the last `pop_news`."""
+        self.has_new_seats = False
+        """True if a roster shows seats that it did not before, until neighbours are informed."""
         self._wanted: dict[NodeId, int] = {}
         """Brokers that announced a later roster than is here, and the time at which they are asked for it."""
         self._strange: set[bytes] = set()
@@ -475,12 +477,12 @@ class Rosters:
 
     def _note(self, roster: Roster | None, before: Roster | None) -> None:
         """Note a roster that was entered; `before`: the one that was here."""
+        if roster is None:
+            return
+        has_new = not roster.seated <= (frozenset() if before is None else before.seated)
+        self.has_new_seats = self.has_new_seats or has_new
         # Seats may also have come and gone in versions that were not seen here.
-        if roster is not None and (
-            before is None
-            or roster.version != next_version(before.version)
-            or not roster.seated <= before.seated
-        ):  # fmt: skip
+        if has_new or before is None or roster.version != next_version(before.version):
             self._news.add(roster.prefix)
 
     def pop_news(self) -> set[bytes]:

@@ -70,8 +70,8 @@ if TYPE_CHECKING:
 
 _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
-_SOON_US = 500_000
-"""Delay of urgent changes, so that others learnt meanwhile go with them."""
+_SOON_US, _LATER_US = 500_000, 2_000_000
+"""Delays of urgent changes, and of rosters without new seats, so that others learnt meanwhile go with them."""
 _TOPOLOGY_HEAD = ITEMS.encode([items.Entries(bytes(DIGEST_BYTES))])[:4]
 """First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
@@ -485,7 +485,10 @@ class Topology:
 
     def _spread(self, now: int) -> None:
         """Inform neighbours soon of changed rosters; announce this broker again if other channels have seats."""
-        self._rosters_us = min(self._rosters_us, now + _SOON_US)
+        # Events wait for rosters that show new seats. Producers that came and went, and seats that left, do not matter
+        # as soon, and they change whenever a client moves.
+        delay_us = _SOON_US if self.rosters.has_new_seats else _LATER_US
+        self._rosters_us = min(self._rosters_us, now + delay_us)
         # All nodes carry announcements: many at a time would cost more than what they repair. So
         # they do not follow producers, which come and go: no event waits for a roster that says so.
         again_us = self._announced_us + max(self._update_us, self.lease_us // REPEATS)
@@ -499,6 +502,7 @@ class Topology:
             if changed := self.rosters.table.changed_for({node, *self._sources(node)}):
                 self._send(node, None, changed)
         self.rosters.table.mark_sent()
+        self.rosters.has_new_seats = False
 
     def _sources(self, node: NodeId) -> list[NodeId]:
         """Return the brokers that list one as their neighbour, and so send it what they send to this one."""
