@@ -325,7 +325,7 @@ def test_reports_of_more_consumers_than_there_may_be_seats_push_out_the_oldest()
     overlay, limits = Overlay(enabled=True), SimpleNamespace(seats_max=2)
     context = SimpleNamespace(settings=SimpleNamespace(overlay=overlay), limits=limits)
     clients = [Client(NodeId(f"y{at}"), Attach(Role.CONSUMER, "flood", 1), (1, 1), 0) for at in range(20)]
-    seats = [SimpleNamespace(client=each, flow=Flow()) for each in clients]
+    seats = [SimpleNamespace(client=each, name=name_of(each), flow=Flow()) for each in clients]
     parts: list[Any] = [context, SimpleNamespace(hops=lambda _: None), load(), seats, None]
     adaptor = HomeBrokerAdaptor(*parts)
     for at, client in enumerate(clients):

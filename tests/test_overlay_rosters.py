@@ -436,10 +436,10 @@ def test_a_roster_that_changes_costs_one_hash_for_each_channel_and_no_look_at_ot
     news = [{table[3].prefix}, set[bytes]()]
     topology = SimpleNamespace(
         rosters=SimpleNamespace(table=table, pop_news=lambda: news.pop(0)),
-        brokers=SimpleNamespace(at=lambda prefix: SimpleNamespace(node=NodeId(prefix.hex()))),
+        node_of=lambda prefix: NodeId(prefix.hex()),
     )
     clients = Clients(64, 64)
-    last = LastEvents(NodeId("A"), cast("Topology", topology), clients)
+    last = LastEvents(cast("Topology", topology), clients)
     hashed: list[str] = []
 
     def counted(channel: str) -> bytes:

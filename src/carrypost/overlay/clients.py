@@ -47,8 +47,8 @@ _WAITING_MAX = 8
 class LastEvents:
     """Last events of the producers of one broker."""
 
-    def __init__(self, node: NodeId, topology: Topology, clients: Clients) -> None:
-        self._node, self._topology, self._clients = node, topology, clients
+    def __init__(self, topology: Topology, clients: Clients) -> None:
+        self._topology, self._clients = topology, clients
         self._last: dict[tuple[NodeId, str], int] = {}
         """By producer and channel; of those that are attached."""
         self._unseen: set[str] = set()
@@ -107,11 +107,9 @@ class LastEvents:
     def _items_for(
         self, prefix: bytes, channel: str, numbers: list[tuple[NodeId, int]]
     ) -> Iterable[tuple[NodeId, Item]]:
-        info = self._topology.brokers.at(prefix)
-        node = self._node if prefix == node_prefix(self._node) else None if info is None else info.node
-        for at in range(0, len(numbers) if node is not None else 0, CURSORS_MAX):
-            assert node is not None
-            yield node, Sent(channel, tuple(numbers[at : at + CURSORS_MAX]))
+        if (node := self._topology.node_of(prefix)) is not None:
+            for at in range(0, len(numbers), CURSORS_MAX):
+                yield node, Sent(channel, tuple(numbers[at : at + CURSORS_MAX]))
 
 
 class Reports:
@@ -200,7 +198,7 @@ class ClientManager:
         self._waiting: dict[tuple[NodeId, Role, str, int], Client] = {}
         """Clients whose modules have to come, or to be compiled, first."""
         self._waiting_max, self.again_us = context.limits.clients_max, NEVER
-        self.last_events = LastEvents(context.node, topology, self.table)
+        self.last_events = LastEvents(topology, self.table)
 
     @property
     def due_us(self) -> int:

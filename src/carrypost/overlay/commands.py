@@ -259,7 +259,7 @@ class ChannelTopics:
         """Return the state of a subscription; raises `LocalError` if there is none."""
         found = self._overlay.consumers.find(destination)
         home, row = self._overlay.homes.home(*found.key), found.row
-        hops = None if home is None else self._overlay.homes.hops(home)
+        hops = None if home is None else self._overlay.topology.hops(home)
         refusal = self._overlay.homes.refusal(*found.key)
         counts = row.events, row.faults, row.busy_us
         return OverlayState(home, hops, row.epoch, *counts, *refusal, discarded=row.discarded, fault=row.fault)

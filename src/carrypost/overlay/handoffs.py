@@ -31,7 +31,7 @@ import msgspec
 
 from carrypost.events import Reason
 from carrypost.model.headers import ORIGIN_BYTES_MAX
-from carrypost.model.ids import MessageId, NodeId, node_prefix
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay import items
 from carrypost.overlay.clients import ACCEPTED, Refusal
@@ -131,17 +131,9 @@ class Handoffs:
     """The handoffs of seats that one broker has a part in."""
 
     def __init__(
-        self,
-        context: HostContext,
-        topology: Topology,
-        clients: ClientManager,
-        seats: Seats,
-        detours: Detours,
-        *,
-        outbox: Outbox,
-        rows: RevertingRows,
-        ledger: Ledger,
-    ) -> None:
+        self, context: HostContext, topology: Topology, clients: ClientManager, seats: Seats, detours: Detours,
+        *, outbox: Outbox, rows: RevertingRows, ledger: Ledger,
+    ) -> None:  # fmt: skip
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._settings, self._limits, self._signed = context.settings.overlay, context.limits, context.identity.signed
         self._topology, self._clients, self._seats, self._detours = topology, clients, seats, detours
@@ -336,20 +328,10 @@ class Handoffs:
             leaving.refusal = item.refusal
             actions = source.answered(author, SourceInput.REFUSED, now)
         else:
-            homes = self._homes(leaving.client.item.channel)
+            producing = self._topology.producing(leaving.client.item.channel)
+            homes = [each for each in producing if self._topology.can_reach(each)]
             actions = source.ready(author, homes, now, None if item.last is None else last)
         return self._leave(leaving, actions)
-
-    def _homes(self, channel: str) -> list[NodeId]:
-        """Return the homes of a channel's producers, by the present rosters."""
-        found = []
-        for prefix, served in self._topology.rosters.serving(channel).items():
-            info = self._topology.brokers.at(prefix)
-            if served.producers and prefix == node_prefix(self._node):
-                found.append(self._node)
-            elif served.producers and info is not None and self._topology.can_reach(info.node):
-                found.append(info.node)
-        return found
 
     def _return(self, client: Client, now: int) -> None:
         """Forget a seat that is offered here again: the broker that it moved to had it, though its consumer is late.

@@ -85,15 +85,9 @@ class Homes:
     """The clients of one node, and their home brokers."""
 
     def __init__(
-        self,
-        context: HostContext,
-        island: Island,
-        topology: Topology,
-        outbox: Outbox,
-        *,
-        consumers: Consumers,
-        numbers: EventNumbers,
-    ) -> None:
+        self, context: HostContext, island: Island, topology: Topology, outbox: Outbox,
+        *, consumers: Consumers, numbers: EventNumbers,
+    ) -> None:  # fmt: skip
         settings = context.settings.overlay
         self._node, self._broker, self._static = context.node, settings.broker, settings.homing == "static"
         self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
@@ -127,10 +121,6 @@ class Homes:
         """Return the last refusal of a client by a broker, in a word and in full; empty if there was none."""
         found = self._clients.get((role, channel, subscription))
         return ("", "") if found is None else (found.refusal, found.detail)
-
-    def hops(self, broker: NodeId) -> int | None:
-        """Return the hops to a broker; None if it cannot be reached."""
-        return self._topology.hops(broker)
 
     def of_channels(self, *roles: Role) -> dict[str, NodeId]:
         """Return the homes of this node's clients, or of those in some roles, by channel."""

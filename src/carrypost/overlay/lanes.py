@@ -140,6 +140,8 @@ class Seat:
 
     def __init__(self, client: Client, row: SeatRow, processing: Processing, checkpoints: Checkpoints) -> None:
         self.client, self.row, self.processing, self.checkpoints = client, row, processing, checkpoints
+        self.name = name_of(client)
+        """Name of its row."""
         self.lanes: dict[NodeId, Lane] = {}
         self.leaving: Leaving | None = None
         """Results that were passed to the host to publish."""

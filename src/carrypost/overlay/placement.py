@@ -19,7 +19,6 @@ from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay.events import DOWNSTREAM, LOAD, NEARER, UPSTREAM
 from carrypost.overlay.items import REPORTED_MAX
-from carrypost.overlay.lanes import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
@@ -549,7 +548,7 @@ class HomeBrokerAdaptor:
                 if self._share(seat, notice.now_us) != 1:
                     self._place(seat, notice.now_us)
         elif isinstance(notice, Propagated):
-            for seat in [each for each in self._seats if name_of(each.client) in self._waiting]:
+            for seat in [each for each in self._seats if each.name in self._waiting]:
                 self._place(seat, notice.now_us)
         elif notice.load > self._load.load_max:
             self._relieve(notice.now_us)
@@ -558,7 +557,7 @@ class HomeBrokerAdaptor:
         """Remember a report, and place the seat that it is about."""
         for seat in self._seats:
             if _consumer(seat) == report.consumer:
-                name = name_of(seat.client)
+                name = seat.name
                 # Removed first, so that the report moves to the end: the dict is in the order of times.
                 self._reports.pop(name, None)
                 self._reports[name] = report
@@ -571,7 +570,7 @@ class HomeBrokerAdaptor:
 
     def _report(self, seat: Seat, now: int) -> NearestBroker | None:
         """Return the latest report of a consumer, if it still counts."""
-        report = self._reports.get(name_of(seat.client))
+        report = self._reports.get(seat.name)
         return report if report is not None and now - report.now_us < self._valid_us else None
 
     def _share(self, seat: Seat, now: int) -> float:
@@ -582,7 +581,7 @@ class HomeBrokerAdaptor:
 
     def _place(self, seat: Seat, now: int) -> None:
         """Move a seat to the best of the brokers that its consumer reported, or of all if it shortens events."""
-        report, name = self._report(seat, now), name_of(seat.client)
+        report, name = self._report(seat, now), seat.name
         # By full hops, a seat of several producers would go back at once, and upstream again later.
         if report is not None and report.placed and seat.flow.ratio is None:
             return
@@ -599,12 +598,12 @@ class HomeBrokerAdaptor:
         options = []
         for seat in self._seats:
             if homes := self._homes(seat, self._topology.neighbours, now):
-                options += [(each.path - homes[0].path, each.load, name_of(seat.client), each) for each in homes[1:]]
+                options += [(each.path - homes[0].path, each.load, seat.name, each) for each in homes[1:]]
         for _, _, name, home in sorted(options):
             # Seats that began to move do not count any more, so that no more move than necessary.
             if self._load.predicted <= self._load.load_max:
                 return
-            seat = next(each for each in self._seats if name_of(each.client) == name)
+            seat = next(each for each in self._seats if each.name == name)
             self._move(seat, self._homes(seat, [home.broker], now), now)
 
     def _move(self, seat: Seat, homes: list[Home], now: int) -> bool:
@@ -615,7 +614,7 @@ class HomeBrokerAdaptor:
         """
         current, *others = homes
         overloaded = current.load > self._load.load_max
-        if overloaded and now - self._load.since_us(name_of(seat.client)) < self._discovery_us:
+        if overloaded and now - self._load.since_us(seat.name) < self._discovery_us:
             return False
         while (best := choose_home(current, others, self._load.load_max)) is not current:
             others.remove(best)
@@ -669,7 +668,7 @@ class HomeBrokerAdaptor:
 
     def _load_at(self, seat: Seat, other: bytes) -> float:
         """Return the load that a seat would be at another broker: its work is a larger share of a smaller broker."""
-        info, work = self._topology.brokers.at(other), self._load.work(name_of(seat.client))
+        info, work = self._topology.brokers.at(other), self._load.work(seat.name)
         return work / (self._load.power if info is None or not info.capacity else info.capacity)
 
     def _version(self, prefix: bytes) -> int:

@@ -160,15 +160,9 @@ class Producer:
     """The events of one node."""
 
     def __init__(
-        self,
-        context: HostContext,
-        legs: Legs,
-        homes: Homes,
-        *,
-        numbers: EventNumbers,
-        ledger: Ledger,
-        outbox: Outbox,
-    ) -> None:
+        self, context: HostContext, legs: Legs, homes: Homes,
+        *, numbers: EventNumbers, ledger: Ledger, outbox: Outbox,
+    ) -> None:  # fmt: skip
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._cache = context.holdings.cache
         self._legs, self._homes, self._ledger, self._outbox = legs, homes, ledger, outbox
@@ -379,17 +373,10 @@ class ConsumerProgress:
     """The progress of consumers as one node knows it, and its reports."""
 
     def __init__(
-        self,
-        context: HostContext,
-        topology: Topology,
-        clients: ClientManager,
-        outbox: Outbox,
-        *,
-        consumers: Consumers,
-        producer: Producer,
-    ) -> None:
-        self._rosters, self._brokers = topology.rosters, topology.brokers
-        self._node, self._most = context.node, context.limits.clients_max
+        self, context: HostContext, topology: Topology, clients: ClientManager, outbox: Outbox,
+        *, consumers: Consumers, producer: Producer,
+    ) -> None:  # fmt: skip
+        self._topology, self._most = topology, context.limits.clients_max
         self._clients, self._outbox, self._consumers, self._producer = clients, outbox, consumers, producer
         self._reports: dict[str, _LastReport] = {}
         """Last reports of this node's subscriptions, by destination."""
@@ -409,7 +396,7 @@ class ConsumerProgress:
             if home is not None and number - report.number >= EVERY:
                 open_now = {other.destination for other in self._consumers}
                 self._reports = {to: last for to, last in self._reports.items() if to in open_now}
-                info, cursors = self._brokers.get(home), dict(self._consumers.kept.needed_after(each))
+                info, cursors = self._topology.brokers.get(home), dict(self._consumers.kept.needed_after(each))
                 now = self._reports[each.destination] = _LastReport(
                     number, home, 0 if info is None else info.boot, cursors
                 )
@@ -432,8 +419,7 @@ class ConsumerProgress:
         self._merge(self._of_clients.setdefault(client.digest, {}), item.cursors)
         least = _least([self._of_clients.get(each.digest, {}) for each in seats])
         if news := self._news(self._reported, item.channel, least):
-            homes = [prefix for prefix, served in self._rosters.serving(item.channel).items() if served.producers]
-            for home in filter(None, map(self._broker, homes)):
+            for home in self._topology.producing(item.channel):
                 for page in _pages(news):
                     self._outbox.add(home, Progress(item.channel, page))
         return True
@@ -441,7 +427,7 @@ class ConsumerProgress:
     def _of_all(self, item: Progress, author: NodeId, now: int) -> bool:
         """Process the least progress of a broker's seats, or of all; return False if the author may not report it."""
         freed = self._producer.release(item, author, now)
-        serving = self._rosters.serving(item.channel)
+        serving = self._topology.rosters.serving(item.channel)
         served = serving.get(node_prefix(author))
         producers = [
             each.node
@@ -476,12 +462,6 @@ class ConsumerProgress:
             # the release of their own events.
             if producer in cursors or len(cursors) < self._most:
                 cursors[producer] = max(number, cursors.get(producer, 0))
-
-    def _broker(self, prefix: bytes) -> NodeId | None:
-        if prefix == node_prefix(self._node):
-            return self._node
-        info = self._brokers.at(prefix)
-        return None if info is None else info.node
 
 
 def _least(all_of: list[Cursors]) -> Cursors:

@@ -89,15 +89,9 @@ class Seats:
     """The seats of one broker, those that come and those that leave included."""
 
     def __init__(
-        self,
-        context: HostContext,
-        legs: Legs,
-        rows: RevertingRows,
-        load: Load,
-        *,
-        outbox: Outbox,
-        meter: Meter | None = None,
-    ) -> None:
+        self, context: HostContext, legs: Legs, rows: RevertingRows, load: Load,
+        *, outbox: Outbox, meter: Meter | None = None,
+    ) -> None:  # fmt: skip
         self._outputs = context.outputs
         self._seats: dict[bytes, Seat] = {}
         """Seats by the name of the row."""
@@ -197,8 +191,8 @@ class Seats:
         seat.opened_us = self._holdings.now_us
         others = self._of_channels.setdefault(client.item.channel, {})
         seat.lanes = known_lanes(others.values())  # Homes of producers do not report them again.
-        self._seats[name_of(client)] = others[name_of(client)] = seat
-        self.monitor.add(name_of(client), self._holdings.now_us)
+        self._seats[seat.name] = others[seat.name] = seat
+        self.monitor.add(seat.name, self._holdings.now_us)
         return seat
 
     def close(self, client: Client) -> None:
@@ -229,7 +223,7 @@ class Seats:
 
     def _enter(self, seat: Seat, copy: Copy) -> None:
         if self._gaps.enter(seat, copy):
-            self.monitor.arrived(name_of(seat.client), seat.processing.event_us, self._holdings.now_us)
+            self.monitor.arrived(seat.name, seat.processing.event_us, self._holdings.now_us)
 
     def handle_item(self, item: Sent, author: NodeId, *, listed: int) -> None:
         """Process what producers, and homes of producers, report about events; `listed`: producers of such a home."""
@@ -425,7 +419,7 @@ class Seats:
     def _advance(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
         before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
         seat.next_us = 0
-        self._rows.put(name_of(seat.client), row, message)
+        self._rows.put(seat.name, row, message)
         for producer in seat.lanes:
             if row.cursors.get(producer) != before.cursors.get(producer):
                 self._gaps.look(seat, producer)
@@ -537,17 +531,17 @@ class Seats:
         """Open the seat of a consumer with the result of `prepare`, or let it continue where the consumer says."""
         if (seat := self.find(client)) is None:
             seat = self._add(client, fresh(client.item), processing)
-            self._run(seat, self._restore, seat, name_of(client))
+            self._run(seat, self._restore, seat)
         if self.find(client) is seat:
             self._run(seat, self._resume, seat, client, processing)
 
-    def _restore(self, seat: Seat, name: bytes) -> None:
+    def _restore(self, seat: Seat) -> None:
         """Let a seat continue with what is on disk."""
-        if (stored := self._rows.written(name)) is not None:
+        if (stored := self._rows.written(seat.name)) is not None:
             seat.row = seat.begin = stored
         elif seat.row.epoch and seat.row.cursors:
             # Later requests do not repeat the cursors, so that a restart would lose them.
-            self._rows.put(name, seat.row)
+            self._rows.put(seat.name, seat.row)
         seat.processing.restore(seat.row.state)
         self._gaps.expect(seat)
 
@@ -576,7 +570,7 @@ class Seats:
         seat.processing, seat.flow = processing, Flow()
         processing.restore(row.state)
         seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
-        self._rows.put(name_of(seat.client), row)
+        self._rows.put(seat.name, row)
 
     def expect(self, client: Client, processing: Processing) -> None:
         """Keep events for a seat that moves here; it replaces any seat of the same consumer."""
@@ -654,13 +648,17 @@ class Seats:
 
     def cut_off(self, topology: Topology) -> set[bytes]:
         """Return the names of seats of channels whose producers cannot all be reached."""
-        channels = [each for each, seats in self._of_channels.items() if seats and topology.lacks_producers(each)]
-        return {name for each in channels for name in self._of_channels[each]}
+        return {
+            name
+            for channel, seats in self._of_channels.items()
+            if seats and not all(map(topology.can_reach, topology.producing(channel)))
+            for name in seats
+        }
 
     def write(self, client: Client) -> None:
         """Write a seat to the store."""
         if (seat := self.find(client)) is not None:
-            self._rows.put(name_of(client), seat.row)
+            self._rows.put(seat.name, seat.row)
 
     def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
         """Process events of each producer up to a number, and none of others; None: process all again."""
@@ -677,7 +675,7 @@ class Seats:
         if (seat := self.find(client)) is None:
             return
         seat.suspended, seat.reading, seat.leaving = True, None, None
-        del self._of_channels[client.item.channel][name_of(client)]
+        del self._of_channels[client.item.channel][seat.name]
         self._gaps.clear(seat)
         seat.lanes = {}
 
@@ -685,7 +683,7 @@ class Seats:
         """Resume a seat that was not sent after all."""
         if (seat := self.find(client)) is not None:
             seat.suspended, seat.stops = False, None
-            self._of_channels.setdefault(client.item.channel, {})[name_of(client)] = seat
+            self._of_channels.setdefault(client.item.channel, {})[seat.name] = seat
 
 
 def _look_ahead(seat: Seat) -> None:

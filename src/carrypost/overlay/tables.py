@@ -348,7 +348,7 @@ def _least(client: Client, rows: Iterable[Client], reach: Container[NodeId]) -> 
 # A roster has, for each channel, the number of producers at a broker, and a flag that says if it
 # has seats of consumers. Like an entry of the topology it is written by its broker alone, has a
 # version, travels as hearsay, and is outbid by its broker if another node forges one. Unlike
-# entries, rosters are passed on at once, since events wait for them. Lost ones are found by the
+# entries, rosters do not wait for a look, since events wait for them. Lost ones are found by the
 # digest that entries and rosters share. Moreover each broker announces the version of its roster,
 # signed. A broker that lacks it after `update_s` asks the other one for it.
 

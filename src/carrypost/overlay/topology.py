@@ -386,12 +386,17 @@ class Topology:
 
     def can_reach(self, node: NodeId) -> bool:
         """Return True if a node can be reached now, even if that was not reported yet."""
-        return node in self._in_reach or node in self._island.reach()
+        return node in self._in_reach or node in self._island.reach() or node == self.node
 
-    def lacks_producers(self, channel: str) -> bool:
-        """Return True if a known broker with producers of a channel cannot be reached."""
+    def node_of(self, prefix: bytes) -> NodeId | None:
+        """Return the known broker that four bytes stand for, perhaps this one; None if there is none."""
+        info = self.brokers.at(prefix)
+        return info.node if info is not None else self.node if prefix == self.prefix else None
+
+    def producing(self, channel: str) -> list[NodeId]:
+        """Return the known brokers with producers of a channel, perhaps this one included."""
         having = [prefix for prefix, served in self.rosters.serving(channel).items() if served.producers]
-        return any(info is not None and not self.can_reach(info.node) for info in map(self.brokers.at, having))
+        return [node for node in map(self.node_of, having) if node is not None]
 
     def hops(self, node: NodeId) -> int | None:
         """Return the hops to a node, as the island knows them; None if it cannot be reached."""
@@ -507,8 +512,8 @@ class Topology:
     def _sources(self, node: NodeId) -> list[NodeId]:
         """Return the brokers that list one as their neighbour, and so send it what they send to this one."""
         prefix = node_prefix(node)
-        listing = [self.brokers.at(entry.prefix) for entry in self.table if prefix in dict(entry.neighbours)]
-        return [info.node for info in listing if info is not None]
+        listing = [self.node_of(entry.prefix) for entry in self.table if prefix in dict(entry.neighbours)]
+        return [broker for broker in listing if broker is not None]
 
     def _send(
         self, node: NodeId, entries: Iterable[Entry] | None, changed: Iterable[Roster] = (), *, asking: bool = False
