@@ -173,7 +173,7 @@ def pack(entries: Iterable[Entry]) -> list[bytes]:
     """Return entries as they travel, cut into as many parts as items are needed for them; at least one."""
     return paged(
         _HEAD.pack(each.prefix, each.version, each.load, len(each.neighbours))
-        + b"".join(_LINK.pack(prefix, hops) for prefix, hops in each.neighbours)
+        + b"".join([_LINK.pack(prefix, hops) for prefix, hops in each.neighbours])
         for each in entries
     ) or [b""]
 
@@ -183,8 +183,10 @@ def unpack(packed: bytes) -> list[Entry]:
     found = [
         Entry(prefix, version, load, tuple(links)) for (prefix, version, load), links in unpaged(packed, _HEAD, _LINK)
     ]
-    if any(other == each.prefix or not hops for each in found for other, hops in each.neighbours):
-        raise ValueError("a broker cannot be its own neighbour, and neighbours are at least one hop away")
+    for each in found:
+        hops = dict(each.neighbours)
+        if each.prefix in hops or 0 in hops.values():
+            raise ValueError("a broker cannot be its own neighbour, and neighbours are at least one hop away")
     return found
 
 

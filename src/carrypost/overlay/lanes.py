@@ -8,7 +8,7 @@ finds no place. A lane always holds one event. Dropped events are requested agai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
@@ -222,25 +222,23 @@ class Seat:
     @property
     def due_us(self) -> int:
         """Time at which there is something to do for it."""
-        ask_us = min((lane.ask_us for lane in self.lanes.values()), default=NEVER)
+        ask_us = min([lane.ask_us for lane in self.lanes.values()], default=NEVER)
         if self.is_idle:
             return ask_us
         return min(ask_us, max(self.after_us, 0 if self.heads() else min(self.cover_us, self.checkpoint_us)))
 
     def heads(self) -> list[Copy]:
         """Return the events that can be processed next: one of each producer, or the one that has to be repeated."""
-        producers = [self.row.repeats[0][0]] if self.row.repeats else self.row.cursors
-        found = [self._head(NodeId(each)) for each in producers if each in self.lanes]
-        return [copy for copy in found if copy is not None]
-
-    def _head(self, producer: NodeId) -> Copy | None:
-        """Return the next event of a producer, if it is here."""
-        cursor = self.row.cursors[producer]
-        # The new home gets all later events, too. A seat that went on with them would never be done
-        # with its last events while producers send more.
-        if self.stops is not None and cursor >= self.stops.get(producer, 0):
-            return None
-        return self.lanes[producer].events.get(cursor + 1)
+        lanes, cursors, stops = self.lanes, cast("Mapping[NodeId, int]", self.row.cursors), self.stops
+        return [
+            lanes[each].events[cursors[each] + 1]
+            for each in ([NodeId(self.row.repeats[0][0])] if self.row.repeats else cursors)
+            if each in lanes
+            and cursors[each] + 1 in lanes[each].events
+            # The new home gets all later events, too. A seat that went on with them would never be done
+            # with its last events while producers send more.
+            and (stops is None or cursors[each] < stops.get(each, 0))
+        ]
 
     def has_next(self, copy: Copy) -> bool:
         """Return True if the event after this one is here, too."""

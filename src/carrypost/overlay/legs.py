@@ -126,7 +126,8 @@ class LegArrivals:
         self._reported[message] = event.descriptor.ends_us
         self.count += 1
         self._hold(event)
-        for oldest, until_us in list(self._reported.items()):
+        while self._reported:
+            oldest, until_us = next(iter(self._reported.items()))
             if len(self._reported) <= TOLD_MAX and until_us > now:
                 break
             del self._reported[oldest]

@@ -194,7 +194,7 @@ class Routes:
         while edge:
             beyond: dict[bytes, Way] = {}
             for broker, way in edge.items():
-                for other, hops in links.get(broker, {}).items():
+                for other, hops in links[broker].items() if broker in links else ():
                     if other in ways or other == start or (broker == start and other == avoiding):
                         continue
                     found = Way(way.hops + hops, (*way.path, other))
@@ -212,16 +212,16 @@ class Routes:
         # One end suffices, since the entry of the other may be old or lost. Both ends must have
         # announced themselves as brokers: announcements are signed and entries are not, so a liar
         # can add links, but no brokers.
-        links: dict[bytes, dict[bytes, int]] = {}
-        known = {each.prefix for each in self._brokers} | {self._own}
+        links: dict[bytes, dict[bytes, int]] = {each.prefix: {} for each in self._brokers}
+        links[self._own] = {}
         for entry in self._table:
-            for other, hops in entry.neighbours if entry.prefix in known else ():
-                if other in known:
+            for other, hops in entry.neighbours if entry.prefix in links else ():
+                if other in links:
                     for one, two in ((entry.prefix, other), (other, entry.prefix)):
-                        of = links.setdefault(one, {})
-                        of[two] = min(of.get(two, hops), hops)
+                        if two not in links[one] or hops < links[one][two]:
+                            links[one][two] = hops
         if vicinity is not None:
-            links[self._own] = vicinity.links(links.get(self._own, ()))
+            links[self._own] = vicinity.links(links[self._own])
         return links
 
 
