@@ -73,7 +73,8 @@ class BurstBuilder:
         """Send what the windows allow."""
         for link in links:
             outbox = link.outbox
-            if outbox.not_before_us <= now and (outbox.retransmissions or outbox.jobs) and outbox.recovery.open:
+            # Retransmissions are of unfinished jobs.
+            if outbox.not_before_us <= now and outbox.jobs and outbox.recovery.open:
                 self._burst(link, links, now)
 
     def _burst(self, link: Link, links: list[Link], now: int) -> None:
