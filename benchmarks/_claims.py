@@ -21,6 +21,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
+from carrypost.mom.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.security.identity import Identity
 
 CLAIMS: Final = 100_000
@@ -79,11 +80,11 @@ def _drain(host: Host, take: Callable[[Event], None] = lambda _: None) -> None:
 def waiting(claims: int = CLAIMS) -> Waiting:
     """Measure the memory of claims that wait."""
     host = _host(claims)
-    session = host.messaging.open_session(host.messaging.connect(0, client="bench"), 0)
+    session = host.messaging.execute(OpenSession(host.messaging.execute(Connect("bench"), 0)), 0)
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    host.messaging.consume(1, session, Subscribe(entry("topic"), name="all", durable=True), 0)
+    host.messaging.execute(Consume(session, Subscribe(entry("topic"), name="all", durable=True)), 0, 1)
     _drain(host)
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
@@ -97,7 +98,7 @@ def waiting(claims: int = CLAIMS) -> Waiting:
 def _acknowledging(*, durable: bool) -> float:
     host = _host(TAKEN)
     messaging = host.messaging
-    session = messaging.open_session(messaging.connect(0, client="bench"), 0)
+    session = messaging.execute(OpenSession(messaging.execute(Connect("bench"), 0)), 0)
     number = 1
 
     def take(event: Event) -> None:
@@ -108,8 +109,8 @@ def _acknowledging(*, durable: bool) -> float:
 
     start_s = time.process_time()
     asked = Subscribe(entry("topic"), name="all" if durable else "", durable=durable)
-    consumer = messaging.consume(1, session, asked, 0)
-    messaging.credit(consumer, TAKEN, TAKEN * 1_000, 0)
+    consumer = messaging.execute(Consume(session, asked), 0, 1)
+    messaging.execute(Credit(consumer, TAKEN, TAKEN * 1_000), 0)
     _drain(host, take)
     assert number == TAKEN + 1
     return (time.process_time() - start_s) / TAKEN * 1e6

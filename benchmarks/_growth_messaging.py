@@ -34,6 +34,15 @@ from carrypost.mom.backlog import Backlog
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
 from carrypost.mom.control import CONTROL, Withdraw
 from carrypost.mom.names.namespace import Entry, Namespace
+from carrypost.mom.program_commands import (
+    CloseConsumer,
+    Connect,
+    Consume,
+    Credit,
+    DeclareQueue,
+    OpenSession,
+    RememberRequest,
+)
 from carrypost.mom.queues.open_requests import REPLIES
 from carrypost.mom.state import Claim, Subscription
 from carrypost.security.identity import Identity
@@ -140,9 +149,9 @@ def stalling(size: int) -> Work:
     host = _host(size)
     messaging = host.messaging
     host.subscribe("news", now=0)
-    session = messaging.open_session(messaging.connect(0), 0)
-    consumer = messaging.consume(next(_numbers), session, Subscribe(entry("news")), 0)
-    messaging.credit(consumer, size, _PLENTY, 0)
+    session = messaging.execute(OpenSession(messaging.execute(Connect(), 0)), 0)
+    consumer = messaging.execute(Consume(session, Subscribe(entry("news"))), 0, next(_numbers))
+    messaging.execute(Credit(consumer, size, _PLENTY), 0)
     _drain(host)
     for _ in range(size):
         host.publish("news", b"", now=0, lifetime_us=1)
@@ -161,8 +170,8 @@ def replies(size: int) -> Work:
     """Keep this many requests open, each of which waits for its reply, until all replies come."""
     host = _host(size)
     messaging = host.messaging
-    queue = messaging.declare(next(_numbers), Declare(REPLIES), 0)
-    session = messaging.open_session(messaging.connect(0), 0)
+    queue = messaging.execute(DeclareQueue(Declare(REPLIES)), 0, next(_numbers))
+    session = messaging.execute(OpenSession(messaging.execute(Connect(), 0)), 0)
     taken: list[int] = []
 
     def take(event: Event) -> None:
@@ -172,10 +181,10 @@ def replies(size: int) -> Work:
     def work() -> None:
         consumers = []
         for number in range(size):
-            messaging.remember_request(next(_numbers), f"c{number}", _PLENTY, 0)
+            messaging.execute(RememberRequest(f"c{number}", _PLENTY), 0, next(_numbers))
             asked = Receive(queue, f"JMSCorrelationID = 'c{number}'")
-            consumers.append(messaging.consume(next(_numbers), session, asked, 0))
-            messaging.credit(consumers[-1], 1, _PLENTY, 0)
+            consumers.append(messaging.execute(Consume(session, asked), 0, next(_numbers)))
+            messaging.execute(Credit(consumers[-1], 1, _PLENTY), 0)
             _drain(host, take)
         for first in range(0, size, _STEP):
             drafts = tuple(
@@ -187,7 +196,7 @@ def replies(size: int) -> Work:
         assert len(taken) == size
         for consumer, number in zip(consumers, taken, strict=True):
             host.perform(commands.UnitOfWork(next(_numbers), acks=(Ack(session, (number,)),)), 0)
-            messaging.close_consumer(consumer, 0)
+            messaging.execute(CloseConsumer(consumer), 0)
             _drain(host, take)
 
     return work

@@ -29,6 +29,7 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.mom.control import items_of
+from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 
 SIZE_BYTES: Final = 100
 APART_S: Final = 100.0
@@ -43,7 +44,7 @@ class Member(Side):
     def __init__(self, name: str, settings: Settings) -> None:
         super().__init__(name, settings)
         self.host.messaging.open(0)
-        self._session = self.host.messaging.open_session(self.host.messaging.connect(0), 0)
+        self._session = self.host.messaging.execute(OpenSession(self.host.messaging.execute(Connect(), 0)), 0)
         self._prefetch = settings.messaging.prefetch
         self._consumer = 0
         self._taken = 0
@@ -51,12 +52,12 @@ class Member(Side):
 
     def declare(self, now: int) -> str:
         """Declare a queue that this host manages."""
-        return self.host.messaging.declare(next(_numbers), Declare("jobs"), now)
+        return self.host.messaging.execute(DeclareQueue(Declare("jobs")), now, next(_numbers))
 
     def consume(self, queue: str, now: int) -> None:
         """Take what the queue has, with as much credit as a consumer of the Context API gives, and when it does."""
-        self._consumer = self.host.messaging.consume(next(_numbers), self._session, Receive(queue), now)
-        self.host.messaging.credit(self._consumer, self._prefetch, _PLENTY, now)
+        self._consumer = self.host.messaging.execute(Consume(self._session, Receive(queue)), now, next(_numbers))
+        self.host.messaging.execute(Credit(self._consumer, self._prefetch, _PLENTY), now)
 
     def send(self, drafts: Iterable[Draft], now: int) -> list[MessageId]:
         """Send messages in one step; return their ids."""
@@ -67,7 +68,7 @@ class Member(Side):
             self.handed += 1
             self._taken += 1
             if self._taken * 2 >= self._prefetch:
-                self.host.messaging.credit(self._consumer, self._taken, 0, now)
+                self.host.messaging.execute(Credit(self._consumer, self._taken, 0), now)
                 self._taken = 0
             self.host.perform(UnitOfWork(next(_numbers), acks=(Ack(self._session, (event.number,)),)), now)
 

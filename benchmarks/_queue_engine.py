@@ -20,6 +20,7 @@ from carrypost.events import Event, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.mom.commands import Declare, Receive, UnitOfWork
+from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.security.identity import Identity
 
 MANY: Final = (10_000, 100)
@@ -76,11 +77,11 @@ def _fill(host: Host, queue: str, messages: int, kinds: int) -> None:
 def assigning(waiting: int, requests: int) -> Assigning:
     """Measure assignments to consumers, each of which asks for another kind of message."""
     host = _host(waiting)
-    queue = host.messaging.declare(next(_numbers), Declare("jobs"), 0)
-    session = host.messaging.open_session(host.messaging.connect(0), 0)
+    queue = host.messaging.execute(DeclareQueue(Declare("jobs")), 0, next(_numbers))
+    session = host.messaging.execute(OpenSession(host.messaging.execute(Connect(), 0)), 0)
     _fill(host, queue, waiting, requests)
     consumers = [
-        host.messaging.consume(next(_numbers), session, Receive(queue, f"kind = {number}"), 0)
+        host.messaging.execute(Consume(session, Receive(queue, f"kind = {number}")), 0, next(_numbers))
         for number in range(requests)
     ]
     handed = 0
@@ -90,7 +91,7 @@ def assigning(waiting: int, requests: int) -> Assigning:
         handed += isinstance(event, Handed)
 
     def grant(consumer: int) -> None:
-        host.messaging.credit(consumer, 1, _PLENTY, 0)
+        host.messaging.execute(Credit(consumer, 1, _PLENTY), 0)
         _drain(host, take)
 
     for consumer in consumers:

@@ -6,15 +6,26 @@ It shows that the interface between APIs and node does not depend on sharing one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from carrypost import testing
 from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
-from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_node_info, encode_node_info
+from carrypost.jms.values import (
+    ANSWERS,
+    NEWS,
+    Fault,
+    decode_command,
+    decode_node_info,
+    encode_command,
+    encode_node_info,
+)
+from carrypost.model.descriptor import Descriptor, decode
+from carrypost.mom.program_commands import Command, Connect, Credit, GoOn, ReadPayload
+
+R = TypeVar("R")
 
 
 def raised(error: JMSException) -> JMSException:
@@ -64,7 +75,7 @@ class EncodedNetwork(testing.Network):
         return EncodedProvider.of(super().provider(node))
 
 
-class EncodedProvider(RemoteProvider):
+class EncodedProvider(Provider):
     """Another provider, behind its encoding."""
 
     def __init__(self, inner: Provider) -> None:
@@ -86,38 +97,47 @@ class EncodedProvider(RemoteProvider):
         await self._inner.room()
 
     async def connect(self, client: str, program: Program) -> int:
-        return int(await self.ask(CALLS["connect"], client, program=EncodedProgram(program)))
+        return await self._execute(Connect(client), lambda _: self._inner.connect(client, EncodedProgram(program)))
 
-    async def ask(self, call: Call, *args: object, **more: object) -> Any:  # noqa: ANN401 - each call has its own
-        there = call.decode(call.encode(args))
+    async def execute(self, command: Command[R]) -> R:
+        return await self._execute(command, self._inner.execute)
+
+    async def _execute(self, command: Command[R], carry_out: Callable[[Command[R]], Awaitable[R]]) -> R:
+        there = decode_command(encode_command(command))
         await asyncio.sleep(0)  # Commands reach the node in a later turn of the loop, in the order of their calls.
         try:
-            value = await getattr(self._inner, call.name)(*there, **more)
+            value = await carry_out(there)
         except JMSException as error:
             raise raised(error) from None
-        return call.decode_value(call.encode_value(value))
+        answers = ANSWERS[type(command)]
+        found: R = answers.decode(answers.encode(value))
+        return found
 
-    def notify(self, call: Call, *args: object) -> None:
-        there = call.decode(call.encode(args))
-        asyncio.get_running_loop().call_soon(partial(getattr(self._inner, call.name), *there))
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        wire = descriptor.wire
+        return await self._execute(ReadPayload(wire), lambda _: self._inner.payload(decode(wire)))
+
+    def tell(self, command: Credit | GoOn) -> None:
+        there: Any = decode_command(encode_command(command))
+        asyncio.get_running_loop().call_soon(self._inner.tell, there)
 
     def perform(self, asked: Perform) -> Performed:
         """Perform a work as over a socket: errors come with the answer, in a later turn of the loop."""
-        loop, call = asyncio.get_running_loop(), CALLS["perform"]
+        loop = asyncio.get_running_loop()
         performed = Performed(loop.create_future(), loop.create_future())
-        (there,) = call.decode(call.encode((asked,)))
+        there = decode_command(encode_command(asked))
         loop.call_soon(self._perform, there, performed)
         return performed
 
-    def _perform(self, there: Perform, outer: Performed) -> None:
-        call = CALLS["perform"]
+    def _perform(self, there: Any, outer: Performed) -> None:  # noqa: ANN401 - a `Perform`, once decoded
+        answers = ANSWERS[Perform]
         try:
             performed = self._inner.perform(there)
         except JMSException as error:
             for future in outer:
                 _fail(future, error)
             return
-        _follow(performed.sent, outer.sent, lambda made: call.decode_value(call.encode_value(made)))
+        _follow(performed.sent, outer.sent, lambda made: answers.decode(answers.encode(made)))
         _follow(performed.done, outer.done, lambda _: None)
 
 

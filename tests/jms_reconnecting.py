@@ -70,11 +70,11 @@ class ReconnectingNetwork(AttachedNetwork):
         found = self._lasting.get(node)
         if found is None or found.is_over:
             found = self._lasting[node] = ReconnectingProvider.of(
-                self._attached_to(node), lambda: self._attach(node), node, self.limit_s
+                self._attached_to(node), lambda: self._reach(node), node, self.limit_s
             )
         return found
 
-    async def _attach(self, node: str) -> Attachment:
+    async def _reach(self, node: str) -> Attachment:
         self.attempts += (asyncio.get_running_loop().time(),)
         if node in self._down:
             raise NoNodeError(f"no node answers at {node}")

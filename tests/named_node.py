@@ -22,6 +22,7 @@ from carrypost.model.pattern import encode_entries, profile_digest
 from carrypost.mom.control import Item, items_of
 from carrypost.mom.names.directory import Advert, encode_advert
 from carrypost.mom.names.namespace import Bind, Binding
+from carrypost.mom.program_commands import BindName, Entries, Lookup, Unbind
 
 _NOTHING = encode_entries(())
 _PERIOD_MS = 600_000
@@ -84,19 +85,19 @@ class NamedNode(OneNode):
 
     def bind(self, name: str, destination: str = "", **asked: bool | Ordering) -> int:
         number = self.next_number()
-        self.host.messaging.bind(number, Bind(name, destination, **asked), self.now)  # type: ignore[arg-type]
+        self.host.messaging.execute(BindName(Bind(name, destination, **asked)), self.now, number)  # type: ignore[arg-type]
         self.collect()
         return number
 
     def unbind(self, name: str, *, context: bool = False) -> int:
         number = self.next_number()
-        self.host.messaging.unbind(number, name, self.now, context=context)
+        self.host.messaging.execute(Unbind(name, context=context), self.now, number)
         self.collect()
         return number
 
     def found(self, name: str) -> Binding | None:
         try:
-            found = self.host.messaging.lookup(name, self.now)
+            found = self.host.messaging.execute(Lookup(name), self.now)
         except NameNotFoundException:
             found = None
         self.collect()
@@ -107,7 +108,7 @@ class NamedNode(OneNode):
         return None if found is None else found.destination
 
     def listed(self, context: str = "") -> list[str]:
-        found = [each.name for each in self.host.messaging.entries(context, self.now)]
+        found = [each.name for each in self.host.messaging.execute(Entries(context), self.now)]
         self.collect()
         return found
 

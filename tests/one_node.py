@@ -15,6 +15,7 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
+from carrypost.mom.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.security.identity import Identity
 
 S = 1_000_000
@@ -97,12 +98,12 @@ class OneNode:
         return self.number
 
     def session(self, client: str = "") -> int:
-        connection = self.host.messaging.connect(self.now, client=client)
-        return self.host.messaging.open_session(connection, self.now)
+        connection = self.host.messaging.execute(Connect(client), self.now)
+        return self.host.messaging.execute(OpenSession(connection), self.now)
 
     def consume(self, session: int, topic: str, selector: str | None = None, **asked: object) -> int:
         wish = Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
-        return self.host.messaging.consume(self.next_number(), session, wish, self.now)
+        return self.host.messaging.execute(Consume(session, wish), self.now, self.next_number())
 
     def consumer(self, topic: str, selector: str | None = None, *, client: str = "", **asked: object) -> int:
         """Return a consumer with all the credit it may want, in a session of its own."""
@@ -111,7 +112,7 @@ class OneNode:
         return consumer
 
     def credit(self, consumer: int, messages: int = PLENTY) -> None:
-        self.host.messaging.credit(consumer, messages, PLENTY, self.now)
+        self.host.messaging.execute(Credit(consumer, messages, PLENTY), self.now)
 
     def publish(
         self,

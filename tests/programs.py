@@ -11,6 +11,7 @@ from carrypost.events import Event, Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Declare, Late, Receive, Subscribe, UnitOfWork
+from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, Disconnect, OpenSession
 from carrypost.mom.programs import MessagingCommands
 
 PLENTY = 1_000_000
@@ -51,13 +52,13 @@ class Program:
         """Under which it got each of them."""
         self._acknowledges, self._answer = acknowledges, answer
         self._host = net.host(node)
-        self.connection = self.messaging.connect(self.now, client=client)
-        self.session = self.messaging.open_session(self.connection, self.now)
+        self.connection = self.messaging.execute(Connect(client), self.now)
+        self.session = self.messaging.execute(OpenSession(self.connection), self.now)
         queued = topic.startswith("queue/")
         wish = Receive(topic, selector) if queued else Subscribe(entry(topic, selector), **asked)  # type: ignore[arg-type]
-        self.consumer = self.messaging.consume(next(_numbers), self.session, wish, self.now)
+        self.consumer = self.messaging.execute(Consume(self.session, wish), self.now, next(_numbers))
         net.watch(self._take)
-        self.messaging.credit(self.consumer, prefetch, PLENTY, self.now)
+        self.messaging.execute(Credit(self.consumer, prefetch, PLENTY), self.now)
 
     @property
     def messaging(self) -> MessagingCommands:
@@ -73,7 +74,7 @@ class Program:
 
     def close(self) -> None:
         """End the program; messages that it did not acknowledge go back."""
-        self.messaging.disconnect(self.connection, self.now)
+        self.messaging.execute(Disconnect(self.connection), self.now)
         self.consumer = 0
 
     def acknowledge(self, *numbers: int, late: Late = Late.ACCEPT) -> None:
@@ -90,7 +91,7 @@ class Program:
         self.numbers.append(event.number)
         if self._acknowledges:
             self.acknowledge(event.number)
-            self.messaging.credit(self.consumer, 1, event.descriptor.length, self.now)
+            self.messaging.execute(Credit(self.consumer, 1, event.descriptor.length), self.now)
         if self._answer is not None:
             self._answer(got)
 
@@ -98,4 +99,4 @@ class Program:
 def declare(net: testing.Network, node: str, name: str, **options: object) -> str:
     """Declare a queue of a node; return its destination."""
     asked = Declare(name, **options)  # type: ignore[arg-type]
-    return net.host(node).messaging.declare(next(_numbers), asked, round(net.now * 1_000_000))
+    return net.host(node).messaging.execute(DeclareQueue(asked), round(net.now * 1_000_000), next(_numbers))

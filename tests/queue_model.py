@@ -32,6 +32,16 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
 from carrypost.mom.leases import LEASE_OVER
+from carrypost.mom.program_commands import (
+    CloseConsumer,
+    Connect,
+    Consume,
+    Credit,
+    DeclareQueue,
+    Disconnect,
+    OpenSession,
+    Recover,
+)
 from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
@@ -226,7 +236,7 @@ class QueueWorld:
         for queue in self.queues:
             redelivery = Redelivery.AFTER_LEASE if queue.lease_s else Redelivery.NEVER
             asked = Declare(queue.name, redelivery, round(queue.lease_s * US))
-            self.messaging(queue.node).declare(self._number(), asked, self.now)
+            self.messaging(queue.node).execute(DeclareQueue(asked), self.now, self._number())
         self.net.advance(1.0)
 
     def close(self) -> None:
@@ -363,12 +373,12 @@ class QueueWorld:
 
         def join() -> None:
             messaging = self.messaging(node)
-            seat.connection = messaging.connect(self.now)
-            seat.session = messaging.open_session(seat.connection, self.now)
+            seat.connection = messaging.execute(Connect(), self.now)
+            seat.session = messaging.execute(OpenSession(seat.connection), self.now)
             asked = Receive(kept.destination, selector)
-            seat.consumer = messaging.consume(self._number(), seat.session, asked, self.now)
+            seat.consumer = messaging.execute(Consume(seat.session, asked), self.now, self._number())
             seat.credit = credit
-            messaging.credit(seat.consumer, credit, PLENTY, self.now)
+            messaging.execute(Credit(seat.consumer, credit, PLENTY), self.now)
 
         self._do(node, join)
 
@@ -377,7 +387,9 @@ class QueueWorld:
         if seats:
             seat = chosen(seats, pick)
             seat.credit += messages
-            self._do(seat.node, lambda: self.messaging(seat.node).credit(seat.consumer, messages, PLENTY, self.now))
+            self._do(
+                seat.node, lambda: self.messaging(seat.node).execute(Credit(seat.consumer, messages, PLENTY), self.now)
+            )
 
     def leave(self, pick: int, how: str, which: int) -> None:
         """Close a consumer or its connection, or recover its session; some of its messages were never seen."""
@@ -391,15 +403,15 @@ class QueueWorld:
             seat.held.pop(number).seen = False
         if how == "consumer":
             seat.open = False
-            self._do(seat.node, lambda: messaging.close_consumer(seat.consumer, self.now, unread=unread))
+            self._do(seat.node, lambda: messaging.execute(CloseConsumer(seat.consumer, unread), self.now))
             return
         seat.held = {}
         if how == "recover":
             self.recovered = True
-            self._do(seat.node, lambda: messaging.recover(seat.session, self.now, unread=unread))
+            self._do(seat.node, lambda: messaging.execute(Recover(seat.session, unread), self.now))
             return
         seat.open = seat.connected = False
-        self._do(seat.node, lambda: messaging.disconnect(seat.connection, self.now, unread=unread))
+        self._do(seat.node, lambda: messaging.execute(Disconnect(seat.connection, unread), self.now))
 
     # --- steps: the world ----------------------------------------------------------------------------------
 
@@ -571,7 +583,7 @@ class QueueWorld:
             UnitOfWork(number, acks=(Ack(seat.session, (hand.number,), late=Late.ACCEPT),)), self.now
         )
         seat.credit += 1
-        self.messaging(seat.node).credit(seat.consumer, 1, 10, self.now)
+        self.messaging(seat.node).execute(Credit(seat.consumer, 1, 10), self.now)
 
     def _lease_us(self, letter: Letter, node: str, t_us: int) -> int:
         """Return the time at which the lease of a hand-out ends at the earliest."""

@@ -35,6 +35,22 @@ from carrypost.mom import control
 from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
 from carrypost.mom.incarnations import INCARNATION_BITS
 from carrypost.mom.names.namespace import Bind
+from carrypost.mom.program_commands import (
+    BindName,
+    Browse,
+    CloseConsumer,
+    Connect,
+    Consume,
+    Credit,
+    DeclareQueue,
+    Disconnect,
+    EndQueue,
+    OpenSession,
+    Recover,
+    Release,
+    Rollback,
+    Unsubscribe,
+)
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")
@@ -273,7 +289,7 @@ class Scrambled:
     def declare(self) -> None:
         again = self.chance.choice(list(Redelivery))
         asked = Declare("q", again, 5 * S if again is Redelivery.AFTER_LEASE else 0)
-        self.command(self.node(), lambda host, now: host.messaging.declare(self.next(), asked, now))
+        self.command(self.node(), lambda host, now: host.messaging.execute(DeclareQueue(asked), now, self.next()))
 
     def consume(self) -> None:
         node, chance = self.node(), self.chance
@@ -286,15 +302,15 @@ class Scrambled:
         host = self.net.host(node)
 
         def open_(host: Host, now: int) -> tuple[int, int, int]:
-            connection = host.messaging.connect(now)
-            session = host.messaging.open_session(connection, now)
-            return connection, session, host.messaging.consume(self.next(), session, asked, now)
+            connection = host.messaging.execute(Connect(), now)
+            session = host.messaging.execute(OpenSession(connection), now)
+            return connection, session, host.messaging.execute(Consume(session, asked), now, self.next())
 
         found = self.command(node, open_)
         if found is not None:
             self.consumers.append((node, host, *found))
             self.command(
-                node, lambda host, now: host.messaging.credit(found[2], chance.choice([1, 3, 100]), 10**9, now)
+                node, lambda host, now: host.messaging.execute(Credit(found[2], chance.choice([1, 3, 100]), 10**9), now)
             )
 
     def act(self) -> None:
@@ -318,22 +334,22 @@ class Scrambled:
             work(Ack(session, numbers)), work(Ack(session, numbers)), work(Ack(session, through=through)),
             lambda host, now: self.drafts.append((node, host, host.draft(session, drafted, now)[0])),
             lambda host, now: host.perform(UnitOfWork(self.next(), tuple(sends)), now),
-            lambda _, now: messaging.recover(session, now, unread=numbers),
-            lambda _, now: messaging.rollback(session, now),
-            lambda _, now: messaging.release(self.next(), session, numbers, now, dead=chance.random() < 0.5),
-            lambda _, now: messaging.credit(consumer, 3, 10**6, now),
-            lambda _, now: messaging.close_consumer(consumer, now, unread=numbers),
-            lambda _, now: messaging.disconnect(connection, now),
-            lambda _, now: messaging.browse(session, address.queue("q", self.node_id()), None, now),
-            lambda _, now: messaging.end_queue(self.next(), address.queue("q", host.node), now),
-            lambda _, now: messaging.unsubscribe(self.next(), "", "d", now),
+            lambda _, now: messaging.execute(Recover(session, numbers), now),
+            lambda _, now: messaging.execute(Rollback(session), now),
+            lambda _, now: messaging.execute(Release(session, numbers, dead=chance.random() < 0.5), now, self.next()),
+            lambda _, now: messaging.execute(Credit(consumer, 3, 10**6), now),
+            lambda _, now: messaging.execute(CloseConsumer(consumer, numbers), now),
+            lambda _, now: messaging.execute(Disconnect(connection), now),
+            lambda _, now: messaging.execute(Browse(session, address.queue("q", self.node_id()), None), now),
+            lambda _, now: messaging.execute(EndQueue(address.queue("q", host.node)), now, self.next()),
+            lambda _, now: messaging.execute(Unsubscribe("", "d"), now, self.next()),
         ])  # fmt: skip
         self.command(node, call)
 
     def bind(self) -> None:
         asked = Bind("name", "topic/news")
         number = self.next()
-        self.command(self.node(), lambda host, now: host.messaging.bind(number, asked, now))
+        self.command(self.node(), lambda host, now: host.messaging.execute(BindName(asked), now, number))
 
     # --- the world -------------------------------------------------------------------------------------------
 

@@ -37,12 +37,12 @@ def test_a_frame_that_is_too_long_is_refused_before_any_of_it_came(length: int) 
 
 
 def announced(number: int, length: int) -> calls.Call:
-    return calls.Call(number, "perform", length=length)
+    return calls.Call(number, length=length)
 
 
 def test_parts_are_joined_by_their_numbers_with_others_between_them() -> None:
     parts = Parts(100)
-    small = calls.Call(3, "credit", Raw(b"\x90"))
+    small = calls.Call(3, Raw(b"\x90"))
     steps: list[tuple[Any, Any]] = [
         (announced(1, 5), None), (calls.CallPart(1, b"ab"), None), (small, small), (announced(2, 2), None),
         (calls.CallPart(1, b"cd"), None), (calls.CallPart(2, b"xy"), (2, b"xy")),
@@ -51,7 +51,7 @@ def test_parts_are_joined_by_their_numbers_with_others_between_them() -> None:
     for frame, expected in steps:
         found = parts.join(frame)
         if isinstance(expected, tuple):
-            assert (found.number, bytes(found.args), found.length) == (*expected, 0)
+            assert (found.number, bytes(found.command), found.length) == (*expected, 0)
         else:
             assert found is expected
     assert parts.join(announced(1, 100)) is None, "what is complete does not count any more"
@@ -84,12 +84,12 @@ def test_announcements_alone_fill_no_memory() -> None:
     tracemalloc.start()
     try:
         for number in range(OPEN_MAX):
-            assert parts.join(calls.Call(number, "perform", Raw(bytes(long)), length=1)) is None
+            assert parts.join(calls.Call(number, Raw(bytes(long)), length=1)) is None
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert kept_bytes < 10_000
     with pytest.raises(LocalError, match=f"at most {OPEN_MAX} may be open"):
         parts.join(announced(OPEN_MAX, 1))
-    assert bytes(parts.join(calls.CallPart(0, b"x")).args) == b"x"
+    assert bytes(parts.join(calls.CallPart(0, b"x")).command) == b"x"
     assert parts.join(announced(OPEN_MAX, 1)) is None

@@ -27,6 +27,7 @@ from carrypost.model.pattern import entry
 from carrypost.mom.commands import Receive, Subscribe
 from carrypost.mom.names import directory
 from carrypost.mom.names.namespace import Bind
+from carrypost.mom.program_commands import BindName, CloseConsumer, Connect, Consume, OpenSession
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ def test_a_node_has_so_many_names_at_most(node: NamedNode, monkeypatch: pytest.M
 def test_a_command_has_a_number_of_its_own(node: NamedNode) -> None:
     node.bind("a", "topic/a")
     with pytest.raises(IllegalStateException, match="choose another"):
-        node.host.messaging.bind(node.number, Bind("b", "topic/b"), node.now)
+        node.host.messaging.execute(BindName(Bind("b", "topic/b")), node.now, node.number)
     assert node.found("b") is None
 
 
@@ -452,9 +453,9 @@ def test_fields_of_a_later_version_are_passed_over(node: NamedNode) -> None:
 
 def may_receive(node: NamedNode, destination: str) -> bool:
     messaging = node.host.messaging
-    session = messaging.open_session(messaging.connect(node.now), node.now)
+    session = messaging.execute(OpenSession(messaging.execute(Connect(), node.now)), node.now)
     try:
-        messaging.consume(node.next_number(), session, Receive(destination), node.now)
+        messaging.execute(Consume(session, Receive(destination)), node.now, node.next_number())
     except JMSSecurityException:
         return False
     finally:
@@ -498,7 +499,7 @@ def receives(node: NamedNode) -> None:
 
 def opens(node: NamedNode) -> None:
     session = node.session()
-    node.host.messaging.close_consumer(node.consume(session, "topic/news"), node.now)
+    node.host.messaging.execute(CloseConsumer(node.consume(session, "topic/news")), node.now)
 
 
 USES: dict[str, Callable[[NamedNode], None]] = {"sending": sends, "receiving": receives, "opening": opens}
@@ -524,10 +525,10 @@ def test_use_prolongs_a_name_here(node: NamedNode, how: str) -> None:
 def test_who_consumes_keeps_the_name(node: NamedNode) -> None:
     node.hear_of("x", "news", "topic/village.news", 1, life_s=30)
     wish = Subscribe(entry(r"topic/village\.news"))
-    consumer = node.host.messaging.consume(node.next_number(), node.session(), wish, node.now)
+    consumer = node.host.messaging.execute(Consume(node.session(), wish), node.now, node.next_number())
     node.pass_time(500)
     assert node.listed() == ["news"]
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.pass_time(61)
     assert node.listed() == []
 

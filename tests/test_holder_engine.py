@@ -19,6 +19,7 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.mom import control
 from carrypost.mom.holder import Holder
+from carrypost.mom.program_commands import Connect, Consume, DeclareTopic, OpenSession
 
 NEWS, NOTICE = "holder/h/news", "notice/h/news"
 LONG_US = 10**15
@@ -29,7 +30,7 @@ class HolderNode(OneNode):
 
     def __init__(self, **settings: object) -> None:
         super().__init__("h", **settings)
-        self.host.messaging.declare_topic(self.next_number(), "news", self.now)
+        self.host.messaging.execute(DeclareTopic("news"), self.now, self.next_number())
         self.write()
 
     @property
@@ -238,13 +239,14 @@ class Strangers:
         self.destination = address.holder("news", self.h)
         self.now = round(net.now * 1e6)
         messaging = net.host("h").messaging
-        messaging.declare_topic(1, "news", self.now)
+        messaging.execute(DeclareTopic("news"), self.now, 1)
         session = net.host("s").messaging
         from carrypost.model.pattern import entry  # noqa: PLC0415
         from carrypost.mom.commands import Subscribe  # noqa: PLC0415
 
         asked = Subscribe(entry(address.exactly(self.destination)), name="news", durable=True)
-        session.consume(1, session.open_session(session.connect(self.now, client="s"), self.now), asked, self.now)
+        opened = session.execute(OpenSession(session.execute(Connect("s"), self.now)), self.now)
+        session.execute(Consume(opened, asked), self.now, 1)
         net.advance(10)
 
     def publish(self, author: str, destination: str, payload: bytes = b"x", **options: object) -> Descriptor:

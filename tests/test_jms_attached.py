@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import psutil
@@ -36,9 +36,12 @@ from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
 from carrypost.jms.served_node import ServedNode
 from carrypost.mom.commands import Receive
+from carrypost.mom.program_commands import Command, Consume, Credit, OpenRequests, OpenSession
 from carrypost.node.control.client import Client
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
+
+R = TypeVar("R")
 
 WITHIN_S = 30.0
 MIB = 1024 * 1024
@@ -342,7 +345,7 @@ HELLO = framed({"do": "hello", "versions": [1], "program": "bad", "new": "field"
 
 
 def call(number: int, name: str, *args: object, **more: object) -> bytes:
-    return framed({"do": "call", "number": number, "name": name, "args": list(args), **more})
+    return framed({"do": "call", "number": number, "command": [name, *args], **more})
 
 
 async def said(control: Path, data: bytes, *, ends: bool = True) -> list[dict[str, Any]]:
@@ -416,7 +419,7 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
         draft = {"destination": "topic/x", "payload": b""}
         asked = {"type": "receive", "destination": box.address}
         refused: list[tuple[Any, ...]] = [
-            ("perform", [session, [], [], 1, False]), ("open_session", connection), ("close_session", session, []),
+            ("perform", session, [], [], 1, False), ("open_session", connection), ("close_session", session, []),
             ("consume", session, asked), ("disconnect", connection, []), ("draft", session, draft),
             ("rollback", session, []), ("recover", session, [], None), ("close_consumer", 3, []), ("dance", 1),
             ("connect", 5), ("payload", b"no descriptor"), ("perform",), ("consume", 99, {"type": "unknown"}),
@@ -439,7 +442,7 @@ async def test_what_is_not_a_programs_own_is_refused_alone(tmp_path: Path, caplo
             HELLO
             + call(1, "connect", "")
             + call(2, "open_session", mine + 1)
-            + call(3, "perform", [mine_too + 1, [1], [], 1, False])
+            + call(3, "perform", mine_too + 1, [1], [], 1, False)
         )
         answers = {each["number"]: each for each in (await said(served.node.settings.control, stolen, ends=False))[1:]}
         assert answers[3]["is"] == "refusal"
@@ -505,21 +508,24 @@ async def test_of_a_program_that_does_not_read_what_waits_for_it_nothing_more_is
         monkeypatch.setattr(module, "WAITING_MAX", 100)
     asked: list[int] = []
 
-    async def open_requests(_: LocalProvider) -> tuple[()]:
-        asked.append(len(asked))
-        return ()
+    execute = LocalProvider.execute
 
-    monkeypatch.setattr(LocalProvider, "open_requests", open_requests)
+    async def counting(provider: LocalProvider, command: Command[R]) -> R:
+        if isinstance(command, OpenRequests):
+            asked.append(len(asked))
+        return await execute(provider, command)
+
+    monkeypatch.setattr(LocalProvider, "execute", counting)
     async with running(tmp_path) as served, factory(tmp_path).create_context() as good:
         box, taking = await good.declare_queue("box"), Taking()
         slow = await AttachedProvider.open(served.node.settings.control)
-        session = await slow.open_session(await slow.connect("", cast("Program", taking)))
-        slow.credit(await slow.consume(session, Receive(box.address)), 10_000, 10_000 * MIB)
+        session = await slow.execute(OpenSession(await slow.connect("", cast("Program", taking))))
+        slow.tell(Credit(await slow.execute(Consume(session, Receive(box.address))), 10_000, 10_000 * MIB))
         slow.line.read(False)
         bodies = [bytes([number]) * 30_000 for number in range(150)]
         for body in bodies:
             await good.send(box, body)
-        calls = [asyncio.ensure_future(slow.open_requests()) for _ in range(1_000)]
+        calls = [asyncio.ensure_future(slow.execute(OpenRequests())) for _ in range(1_000)]
         before = -1
         while before < len(asked) or not asked:
             before = len(asked)

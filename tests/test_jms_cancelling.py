@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
@@ -20,6 +20,9 @@ from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import NODE_LOST
 from carrypost.model.descriptor import Descriptor
+from carrypost.mom.program_commands import CloseConsumer, Command
+
+R = TypeVar("R")
 
 T = TypeVar("T")
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
@@ -249,13 +252,15 @@ async def answering(context: Context) -> None:
 @pytest.fixture
 def _late_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the node answer late that a consumer is closed."""
-    close = LocalProvider.close_consumer
+    execute = LocalProvider.execute
 
-    async def late(provider: LocalProvider, consumer: int, unread: Collection[int]) -> None:
-        await close(provider, consumer, unread)
-        await asyncio.sleep(DISK_S)
+    async def late(provider: LocalProvider, command: Command[R]) -> R:
+        found = await execute(provider, command)
+        if isinstance(command, CloseConsumer):
+            await asyncio.sleep(DISK_S)
+        return found
 
-    monkeypatch.setattr(LocalProvider, "close_consumer", late)
+    monkeypatch.setattr(LocalProvider, "execute", late)
 
 
 @pytest.mark.attached("between the reply and its caller are further calls to the node, each of which may be cancelled")

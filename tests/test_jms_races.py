@@ -5,12 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 from tests.jms_scenes import NEWS, got, scene, texts
 
 from carrypost import Consumer, Context, IllegalStateException, Message, SessionMode, Topic, testing
 from carrypost.jms.local import LocalProvider
+from carrypost.jms.provider import Program
+from carrypost.mom.program_commands import (
+    CloseConsumer,
+    CloseSession,
+    Command,
+    Consume,
+    Disconnect,
+    OpenSession,
+    Unsubscribe,
+)
+
+R = TypeVar("R")
+LATE = (Disconnect, OpenSession, CloseSession, Consume, CloseConsumer, Unsubscribe)
 
 CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
 DISK_S = 0.5
@@ -22,17 +36,21 @@ def _answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Let the node answer in the same turn of the loop, or some turns later, as one that starts or is attached."""
     if request.param == "at once":
         return
-    for name in ("connect", "disconnect", "open_session", "close_session", "consume", "close_consumer", "unsubscribe"):
-        monkeypatch.setattr(LocalProvider, name, _later(getattr(LocalProvider, name)))
+    connect, execute = LocalProvider.connect, LocalProvider.execute
 
-
-def _later(method: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
-    async def called(*given: object) -> object:
+    async def connect_later(provider: LocalProvider, client: str, program: Program) -> int:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        return await method(*given)
+        return await connect(provider, client, program)
 
-    return called
+    async def execute_later(provider: LocalProvider, command: Command[R]) -> R:
+        if isinstance(command, LATE):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return await execute(provider, command)
+
+    monkeypatch.setattr(LocalProvider, "connect", connect_later)
+    monkeypatch.setattr(LocalProvider, "execute", execute_later)
 
 
 async def begun(moment: float, call: Callable[[], Awaitable[object]]) -> asyncio.Task[object]:

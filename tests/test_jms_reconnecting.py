@@ -26,6 +26,7 @@ from carrypost import (
     testing,
 )
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
+from carrypost.mom.program_commands import OpenRequests
 
 SOON_S = 60.0
 AUTO, CLIENT, INDIVIDUAL, TRANSACTED = (
@@ -434,7 +435,7 @@ async def test_requests_wait_on(net: testing.Network) -> None:
         await away(net)
         await other.reply(question, "sunny")
         assert (await asking).get_body(str) == "sunny"
-        assert not await ctx._requestor._connection.opened.provider.open_requests()  # noqa: SLF001 - it is over
+        assert not await ctx._requestor._connection.opened.provider.execute(OpenRequests())  # noqa: SLF001 - it is over
 
 
 @scene("a")

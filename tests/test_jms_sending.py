@@ -128,7 +128,7 @@ async def test_a_send_is_awaited_in_every_way_that_a_coroutine_is(net: testing.N
 async def test_a_send_that_is_never_awaited_is_warned_of(net: testing.Network) -> None:
     async with net.context("a") as ctx:
         with pytest.warns(RuntimeWarning, match=r"coroutine 'Producer\.send' was never awaited"):
-            ctx.create_producer().send(NEWS, "x")  # type: ignore[unused-awaitable]
+            ctx.create_producer().send(NEWS, "x")  # type: ignore[unused-coroutine]
 
 
 @scene("a", "b", lifetime_s_max=30 * 86_400.0)

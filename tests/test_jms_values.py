@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import suppress
 from typing import Any
 
@@ -24,12 +23,25 @@ from carrypost.errors import (
 )
 from carrypost.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
 from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Perform, Program, Provider
-from carrypost.jms.values import CALLS, NEWS, Fault
+from carrypost.jms.provider import Perform, Program
+from carrypost.jms.values import ANSWERS, COMMANDS, NEWS, Fault, decode_command, encode_command
 from carrypost.journal import Durability
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry
+from carrypost.mom import program_commands
 from carrypost.mom.commands import Ack, Receive, Subscribe
+from carrypost.mom.program_commands import (
+    Command,
+    Consume,
+    Durable,
+    Follow,
+    KeepDraft,
+    Modulate,
+    Near,
+    Noted,
+    OpenSession,
+    Question,
+)
 
 
 class Recorder:
@@ -42,15 +54,15 @@ class Recorder:
         return lambda *args: self.told.append((name, *args))
 
 
-def test_every_method_that_reaches_the_node_is_a_call_and_every_method_of_a_program_is_news() -> None:
-    methods = {name for name, _ in inspect.getmembers(Provider, inspect.isfunction) if not name.startswith("_")}
-    assert methods - set(CALLS) == {"abandon", "now_us", "room"}  # Nobody says that a program is gone.
+def test_every_command_has_a_tag_and_an_answer_and_every_method_of_a_program_is_news() -> None:
+    kinds = {each for each in vars(program_commands).values() if isinstance(each, type) and issubclass(each, Command)}
+    assert kinds - set(COMMANDS.values()) == {Command, Near, Question, Durable, Noted}
+    assert set(ANSWERS) == set(COMMANDS.values())
     told = {name for name in vars(Program) if not name.startswith("_")}
     assert told - {news.method for news in NEWS.values()} == {
         "interrupted",
         "resumed",
     }  # A program notices these itself.
-    assert [name for name, call in CALLS.items() if not call.answered] == ["credit", "go_on"]
 
 
 CHANNEL = Entry((("destination", "channel/x"),))
@@ -65,13 +77,12 @@ CHANNEL = Entry((("destination", "channel/x"),))
     ],
 )
 def test_what_a_consumer_asks_for_says_what_it_is(asked: Subscribe | Receive) -> None:
-    call = CALLS["consume"]
-    assert call.decode(call.encode((3, asked))) == (3, asked)
+    assert decode_command(encode_command(Consume(3, asked))) == Consume(3, asked)
 
 
 def test_modulators_and_what_becomes_of_them_go_both_ways() -> None:
-    call, news = CALLS["modulate"], NEWS["overlaid"]
-    assert call.decode(call.encode((3, b"\x93"))) == (3, b"\x93")
+    news = NEWS["overlaid"]
+    assert decode_command(encode_command(Modulate(3, b"\x93"))) == Modulate(3, b"\x93")
     told = [(OverlayTold(3, OverlayState()),), (OverlayTold(4, OverlayState(NodeId("B"), 2, 3, 40, 5, 600, "seats")),)]
     assert news.decode(news.encode(told)) == tuple(told)
 
@@ -81,16 +92,16 @@ def test_bytes_that_are_no_modulator_are_refused(modulator: bytes) -> None:
     async def scene() -> None:
         async with testing.network("a", seed=1, island=True, overlay={"enabled": True}) as net:
             provider = net.provider("a")
-            session = await provider.open_session(await provider.connect("", Recorder()))
+            session = await provider.execute(OpenSession(await provider.connect("", Recorder())))
             with pytest.raises(IllegalArgumentException, match="invalid modulator"):
-                await provider.consume(session, Subscribe(CHANNEL, modulator=modulator))
-            consumer = await provider.consume(session, Subscribe(CHANNEL))
+                await provider.execute(Consume(session, Subscribe(CHANNEL, modulator=modulator)))
+            consumer = await provider.execute(Consume(session, Subscribe(CHANNEL)))
             with pytest.raises(IllegalArgumentException, match="invalid modulator"):
-                await provider.modulate(consumer, modulator)
+                await provider.execute(Modulate(consumer, modulator))
             with pytest.raises(IllegalArgumentException, match="relocation must be"):
-                await provider.consume(session, Subscribe(CHANNEL, relocation="x"))
+                await provider.execute(Consume(session, Subscribe(CHANNEL, relocation="x")))
             with pytest.raises(InvalidDestinationException, match="one channel"):
-                await provider.consume(session, Subscribe(Entry((("destination", "channel/.*"),))))
+                await provider.execute(Consume(session, Subscribe(Entry((("destination", "channel/.*"),)))))
             assert len(net.host("a").overlay._overlay.consumers._open) == 1  # noqa: SLF001 - nobody else knows
 
     testing.run(scene)
@@ -120,18 +131,24 @@ def test_an_error_keeps_its_state_and_its_position_and_an_unknown_one_is_a_jms_e
         assert type(Fault(name, "new").raised()) is JMSException
 
 
-@given(st.sampled_from(sorted(CALLS)), st.binary(max_size=64))
-def test_bytes_that_are_no_arguments_are_a_local_error(name: str, data: bytes) -> None:
-    for decode in (CALLS[name].decode, CALLS[name].decode_value):
-        with suppress(LocalError):  # Anything else would be raised.
-            decode(data)
+@given(st.sampled_from(sorted(COMMANDS)), st.binary(max_size=64))
+def test_bytes_that_are_no_command_and_no_answer_are_an_error(name: str, data: bytes) -> None:
+    tagged = msgspec.msgpack.encode([name, msgspec.Raw(data)])
+    for decode, encoded in ((decode_command, data), (decode_command, tagged), (ANSWERS[COMMANDS[name]].decode, data)):
+        with suppress(LocalError, JMSException):  # Anything else would be raised.
+            decode(encoded)
+
+
+def test_a_command_of_a_later_version_is_named() -> None:
+    with pytest.raises(JMSException, match=r"'fly'.*: use the same version of carrypost"):
+        decode_command(msgspec.msgpack.encode(["fly", 1]))
 
 
 def test_descriptors_inside_of_values_keep_their_signature() -> None:
     async def scene() -> None:
         async with testing.network("a", seed=1, security="signed") as net:
             provider = net.provider("a")
-            session = await provider.open_session(await provider.connect("", Recorder()))
+            session = await provider.execute(OpenSession(await provider.connect("", Recorder())))
             work = provider.perform(Perform(session, (Draft("topic/x", b"y", persistent=True),), (), Durability.FULL))
             (made,) = await work.sent
             await work.done
@@ -139,10 +156,10 @@ def test_descriptors_inside_of_values_keep_their_signature() -> None:
                 (Handed(1, 2, made, 3, lease_us=5, giver=made.node, events_lost=7), NEWS["take"]),
                 (Browsed(1, (made, made), 5, complete=True), NEWS["browsed"]),
             ):
-                args = (value, b"y") if news.name == "take" else (value,)
+                args = (value, b"y") if news.method == "deliver" else (value,)
                 first, again = news.decode(news.encode((args, args)))
                 assert first == again == args
-                found = again[0].descriptor if news.name == "take" else again[0].descriptors[1]
+                found = again[0].descriptor if news.method == "deliver" else again[0].descriptors[1]
                 assert (found.signature, found.wire, found.id) == (made.signature, made.wire, made.id)
 
     testing.run(scene)
@@ -156,7 +173,7 @@ def test_a_receipt_reaches_the_connection_that_sent_or_asked_and_no_other(encode
             provider = EncodedProvider.of(net.provider("a")) if encoded else net.provider("a")
             sender, asker, other = Recorder(), Recorder(), Recorder()
             sessions = [
-                await provider.open_session(await provider.connect("", each)) for each in (sender, asker, other)
+                await provider.execute(OpenSession(await provider.connect("", each))) for each in (sender, asker, other)
             ]
             async with net.context("b") as there:
                 box = await there.declare_queue("box")
@@ -165,13 +182,13 @@ def test_a_receipt_reaches_the_connection_that_sent_or_asked_and_no_other(encode
                     Perform(sessions[0], (Draft(box.address, b"y", persistent=True),), (), Durability.FULL)
                 )
                 (made,) = await work.sent
-                assert await provider.followed(sessions[1], made.id) is not None
+                assert await provider.execute(Follow(sessions[1], made.id)) is not None
                 await inbox.receive(timeout=60)
                 await net.run(60)
                 states = [[each.state for _, each in program.told] for program in (sender, asker, other)]
                 assert states[0][-1] == states[1][-1] == SendState.DELIVERED
                 assert states[2] == []
-                assert await provider.followed(sessions[2], made.id) is not None
+                assert await provider.execute(Follow(sessions[2], made.id)) is not None
                 await net.run(1)
                 ((name, receipt),) = other.told
                 assert (name, type(receipt), receipt.message) == ("receipt", Receipt, made.id)
@@ -184,8 +201,8 @@ def test_drafts_of_another_session_are_refused_and_stay_there() -> None:
         async with testing.network("a", seed=1) as net:
             provider = net.provider("a")
             connection = await provider.connect("", Recorder())
-            mine, others = [await provider.open_session(connection) for _ in range(2)]
-            number, _ = await provider.draft(others, Draft("topic/x", b"y"))
+            mine, others = [await provider.execute(OpenSession(connection)) for _ in range(2)]
+            number, _ = await provider.execute(KeepDraft(others, Draft("topic/x", b"y")))
             with pytest.raises(IllegalStateException, match="there is no draft"):
                 provider.perform(Perform(mine, (number,), (Ack(mine),), Durability.FULL))
             (made,) = await provider.perform(Perform(others, (number,), (), Durability.FULL)).sent

@@ -26,6 +26,19 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
+from carrypost.mom.program_commands import (
+    CloseConsumer,
+    CloseSession,
+    Connect,
+    Consume,
+    Credit,
+    Disconnect,
+    GoOn,
+    OpenSession,
+    Recover,
+    Rollback,
+    Unsubscribe,
+)
 from carrypost.mom.state import Claim
 from carrypost.security.identity import Identity
 
@@ -97,7 +110,7 @@ def test_no_more_is_handed_over_than_there_is_credit_for(node: OneNode) -> None:
 def test_credit_in_bytes_bounds_too(node: OneNode) -> None:
     consumer = node.consume(node.session(), "t")
     sent = [node.publish("t", b"0123456789") for _ in range(5)]
-    node.host.messaging.credit(consumer, 100, 15, node.now)
+    node.host.messaging.execute(Credit(consumer, 100, 15), node.now)
     node.write()
     assert ids(node.handed()) == sent[:2]
 
@@ -146,7 +159,7 @@ def test_what_a_consumer_that_is_gone_had_comes_flagged(node: OneNode) -> None:
     node.publish("t")
     node.write()
     node.handed()
-    node.host.messaging.close_session(first - 1, node.now)
+    node.host.messaging.execute(CloseSession(first - 1), node.now)
     second = node.consumer("t")
     node.write()
     assert counts(node.handed(second)) == [2]
@@ -158,7 +171,7 @@ def test_what_was_prefetched_and_nobody_saw_comes_without_a_flag(node: OneNode) 
     node.publish("t")
     node.write()
     (handed,) = node.handed()
-    node.host.messaging.close_session(session, node.now, unread=[handed.number])
+    node.host.messaging.execute(CloseSession(session, [handed.number]), node.now)
     node.consumer("t")
     node.write()
     assert counts(node.handed()) == [1]
@@ -172,7 +185,7 @@ def test_recover_brings_again_what_was_not_acknowledged_in_its_order(node: OneNo
     node.write()
     handed = node.handed()
     node.acknowledge(session, handed[1])
-    node.host.messaging.recover(session, node.now, unread=[handed[3].number])
+    node.host.messaging.execute(Recover(session, [handed[3].number]), node.now)
     node.write()
     again = node.handed()
     assert ids(again) == [sent[0], sent[2], sent[3]]
@@ -189,7 +202,7 @@ def test_acknowledging_through_a_number_takes_all_of_the_session_before_it(node:
     node.write()
     handed = node.handed()
     node.work(acks=[Ack(session, through=handed[3].number)])
-    node.host.messaging.recover(session, node.now)
+    node.host.messaging.execute(Recover(session), node.now)
     node.write()
     assert ids(node.handed()) == ids(handed[4:])
 
@@ -260,15 +273,15 @@ def test_programs_that_come_and_go_leave_no_claims_to_what_is_due_in_years(node:
         node.credit(node.consume(session, "t"))
         node.write()
         assert node.host.messaging.overview().claims == 3  # type: ignore[union-attr]
-        node.host.messaging.close_session(session, node.now)
+        node.host.messaging.execute(CloseSession(session), node.now)
         node.write()
     assert claims_in_memory() <= before + 3
 
 
 def test_no_local_leaves_out_what_its_own_connection_sent(node: OneNode) -> None:
     messaging = node.host.messaging
-    connection = messaging.connect(node.now)
-    consumer = node.consume(messaging.open_session(connection, node.now), "t", no_local=True)
+    connection = messaging.execute(Connect(), node.now)
+    consumer = node.consume(messaging.execute(OpenSession(connection), node.now), "t", no_local=True)
     node.credit(consumer)
     node.publish("t", headers=Headers(connection=connection))
     other = node.publish("t", headers=Headers(connection=connection + 100))
@@ -393,7 +406,7 @@ def test_of_a_shared_subscription_each_message_goes_to_one(node: OneNode) -> Non
 def test_a_durable_subscription_collects_while_nobody_consumes_also_across_a_restart(node: OneNode) -> None:
     consumer = node.consumer("t", client="me", name="mail", durable=True)
     node.write()
-    node.host.messaging.close_session(consumer - 1, node.now)
+    node.host.messaging.execute(CloseSession(consumer - 1), node.now)
     before = node.publish("t", b"1")
     node.write()
     node.crash()
@@ -482,13 +495,13 @@ def test_unsubscribing_ends_it_for_good(node: OneNode) -> None:
     node.publish("t")
     node.write()
     with pytest.raises(IllegalStateException, match="close it before"):
-        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
-    node.host.messaging.close_session(consumer - 1, node.now)
-    node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+        node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
+    node.host.messaging.execute(CloseSession(consumer - 1), node.now)
+    node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
     node.write()
     assert not [key for key in node.disk if key[0] == "mom"]
     with pytest.raises(InvalidDestinationException, match="no durable subscription 'mail'"):
-        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+        node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
 
 
 def test_a_lease_that_nobody_renews_ends_a_durable_subscription() -> None:
@@ -497,7 +510,7 @@ def test_a_lease_that_nobody_renews_ends_a_durable_subscription() -> None:
     node.write()
     node.pass_time(1000)
     assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
-    node.host.messaging.close_session(consumer - 1, node.now)
+    node.host.messaging.execute(CloseSession(consumer - 1), node.now)
     node.write()
     node.crash()
     node.pass_time(99)
@@ -512,7 +525,7 @@ def test_another_topic_or_selector_makes_a_durable_subscription_anew(node: OneNo
     node.publish("t")
     node.write()
     node.handed()
-    node.host.messaging.disconnect(consumer - 2, node.now)
+    node.host.messaging.execute(Disconnect(consumer - 2), node.now)
     node.consumer("u", client="me", name="mail", durable=True)
     node.publish("t", b"2")
     wanted = node.publish("u")
@@ -527,7 +540,7 @@ def test_a_node_may_keep_subscriptions_that_are_not_durable_as_if_they_were() ->
     node.write()
     assert node.host.messaging.overview().durable == 2  # type: ignore[union-attr]
     for consumer in consumers:
-        node.host.messaging.close_consumer(consumer, node.now)
+        node.host.messaging.execute(CloseConsumer(consumer), node.now)
     sent = node.publish("t")
     node.write()
     node.crash()
@@ -554,7 +567,7 @@ def test_wildcards_take_one_level_or_all_that_follow(node: OneNode) -> None:
 
 def test_a_subscription_may_name_the_header_fields_of_the_papers(node: OneNode) -> None:
     wish = Subscribe(entry({"destination": "topic/.*", "destination_type": "topic", "src": "n"}))
-    consumer = node.host.messaging.consume(node.next_number(), node.session(), wish, node.now)
+    consumer = node.host.messaging.execute(Consume(node.session(), wish), node.now, node.next_number())
     node.credit(consumer)
     sent = node.publish(address.topic("x"))
     node.publish("elsewhere")
@@ -662,8 +675,8 @@ def test_no_local_leaves_out_what_its_own_connection_sent_also_where_the_node_ma
     node = OneNode(messaging={"non_durable": "as_durable"})
     messaging = node.host.messaging
     for _ in range(2):
-        connection = messaging.connect(node.now)
-        session = messaging.open_session(connection, node.now)
+        connection = messaging.execute(Connect(), node.now)
+        session = messaging.execute(OpenSession(connection), node.now)
         node.credit(node.consume(session, "t", no_local=True))
         node.publish("t", headers=Headers(connection=connection))
         others = node.publish("t", headers=Headers(connection=connection + 100))
@@ -671,7 +684,7 @@ def test_no_local_leaves_out_what_its_own_connection_sent_also_where_the_node_ma
         handed = node.handed()
         assert ids(handed) == [others]
         node.acknowledge(session, *handed)
-        messaging.disconnect(connection, node.now)
+        messaging.execute(Disconnect(connection), node.now)
 
 
 # --- works -------------------------------------------------------------------------------------------------
@@ -729,7 +742,7 @@ def test_after_an_undone_commit_the_session_may_commit_again(node: OneNode) -> N
     number = node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
     node.write()
     assert Done(number) in node.answers()
-    node.host.messaging.recover(session, node.now)
+    node.host.messaging.execute(Recover(session), node.now)
     node.write()
     assert not node.handed()
 
@@ -790,7 +803,7 @@ def test_an_ordered_draft_gets_its_id_at_the_commit(node: OneNode) -> None:
 def test_drafts_go_with_their_session(node: OneNode) -> None:
     session = node.session()
     draft, _ = node.host.draft(session, Draft("t", b"1"), node.now)
-    node.host.messaging.rollback(session, node.now)
+    node.host.messaging.execute(Rollback(session), node.now)
     with pytest.raises(IllegalStateException, match="there is no draft"):
         node.work(draft)
 
@@ -830,7 +843,7 @@ def test_a_dead_subscription_does_not_use_up_the_pins_of_others() -> None:
     node = OneNode(cache_messages_max=20, limits={"unconfirmed_max": 8})
     node.consumer("old", client="gone", name="dead", durable=True)
     node.write()
-    node.host.messaging.close_session(2, node.now)
+    node.host.messaging.execute(CloseSession(2), node.now)
     for n in range(12):
         node.publish("old", b"%d" % n)
     node.write()
@@ -858,7 +871,7 @@ def test_what_a_consumer_was_about_to_get_when_it_closed_goes_to_the_next_one_un
     node.credit(consumer)
     node.publish("t")
     node.collect()
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.write()
     assert not node.handed()
     other = node.consume(session, "t", name="mail", durable=True)
@@ -873,7 +886,7 @@ def test_recover_starts_with_what_is_not_told_yet_and_does_not_count_it(node: On
     node.credit(node.consume(session, "t"))
     sent = [node.publish("t", b"%d" % n) for n in range(3)]
     node.collect()
-    node.host.messaging.recover(session, node.now)
+    node.host.messaging.execute(Recover(session), node.now)
     node.write()
     handed = node.handed()
     assert ids(handed) == sent[:2] + sent
@@ -983,8 +996,8 @@ def test_what_a_program_saw_that_crashed_comes_one_at_a_time(node: OneNode, cras
     messaging = node.host.messaging
 
     def attach() -> tuple[int, int]:
-        connection = messaging.connect(node.now, client="me")
-        session = messaging.open_session(connection, node.now)
+        connection = messaging.execute(Connect("me"), node.now)
+        session = messaging.execute(OpenSession(connection), node.now)
         node.credit(node.consume(session, "t", name="mail", durable=True), 4)
         node.write()
         return connection, session
@@ -993,7 +1006,7 @@ def test_what_a_program_saw_that_crashed_comes_one_at_a_time(node: OneNode, cras
     connection, _ = attach()
     seen = node.handed()
     assert ids(seen) == sent[:4]
-    messaging.disconnect(connection, node.now, unread=[seen[3].number], crashed=crashed)
+    messaging.execute(Disconnect(connection, [seen[3].number], crashed=crashed), node.now)
     _, session = attach()
     if crashed:
         for expected in sent[:3]:
@@ -1031,7 +1044,7 @@ def test_a_program_that_lives_a_second_longer_gets_the_next_of_what_comes_one_at
         assert ids(handed) == sent
         assert all(each.alone for each in handed)
     assert counts(handed) == [3, 2, 2], "a crash counts against the first of those that a program had"
-    node.host.messaging.go_on(session, node.now)
+    node.host.messaging.execute(GoOn(session), node.now)
     fresh = node.publish("t", b"new")
     node.write()
     assert ids(node.handed()) == [fresh]
@@ -1102,7 +1115,7 @@ def test_what_an_undone_commit_acknowledged_is_there_for_others_also_after_its_s
     (handed,) = node.handed()
     node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
     node.collect()
-    node.host.messaging.close_session(session, node.now)
+    node.host.messaging.execute(CloseSession(session), node.now)
     meanwhile = node.consumer("t")
     node.lose_one()
     node.write()
@@ -1124,7 +1137,7 @@ def test_what_a_session_still_has_of_a_subscription_that_is_gone_comes_flagged_t
     (handed,) = node.handed()
     if committed:
         node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.consumer("t")
     node.lose()
     node.pass_time(2)
@@ -1143,7 +1156,7 @@ def test_what_a_session_has_of_a_durable_subscription_comes_flagged_to_the_one_t
     node.publish("t", n=1)
     node.write()
     assert counts(node.handed()) == [1]
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.credit(node.consume(session, "t", "n = 1", name="mail", durable=True))
     node.write()
     assert counts(node.handed()) == [2]
@@ -1201,7 +1214,7 @@ def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node:
     consumer = node.consume(session, "t", name="mail", durable=True)
     message = node.publish("t")
     node.write()
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.consume(session, "u", name="mail", durable=True)
     node.lose()
     node.pass_time(2)
@@ -1223,7 +1236,7 @@ def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscriptio
     node.publish("t")
     node.write()
     (handed,) = node.handed()
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.pass_time(11)
     node.acknowledge(session, handed)
     node.write()
@@ -1235,7 +1248,7 @@ def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscriptio
 def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not_brought_back() -> None:
     node = OneNode(messaging={"subscription_lease_s": 10.0})
     session = node.session("me")
-    node.host.messaging.close_consumer(node.consume(session, "t", name="mail", durable=True), node.now)
+    node.host.messaging.execute(CloseConsumer(node.consume(session, "t", name="mail", durable=True)), node.now)
     node.pass_time(9)
     node.consume(session, "u", name="mail", durable=True)
     node.collect()
@@ -1245,7 +1258,7 @@ def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not
     node.pass_time(2)
     assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
     with pytest.raises(InvalidDestinationException, match="no durable subscription 'mail'"):
-        node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+        node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
 
 
 def test_a_commit_that_is_undone_with_what_it_stood_on_leaves_nothing_acknowledged(node: OneNode) -> None:
@@ -1296,8 +1309,8 @@ def test_a_subscription_whose_end_could_not_be_written_does_not_come_back_beside
     consumer = node.consume(session, "t", name="mail", durable=True)
     node.publish("t")
     node.write()
-    node.host.messaging.close_consumer(consumer, node.now)
-    node.host.messaging.unsubscribe(node.next_number(), "me", "mail", node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
+    node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
     node.lose()
     node.consume(session, "t", name="mail", durable=True)
     node.write()
@@ -1330,7 +1343,7 @@ def test_a_draft_is_sent_once(node: OneNode) -> None:
 
 def test_a_draft_belongs_to_a_session_that_is_open(node: OneNode) -> None:
     session = node.session()
-    node.host.messaging.close_session(session, node.now)
+    node.host.messaging.execute(CloseSession(session), node.now)
     with pytest.raises(IllegalStateException, match=f"session {session} is closed: open another"):
         node.host.draft(session, Draft("t", b"1"), node.now)
 
@@ -1340,9 +1353,9 @@ def test_a_number_is_not_given_to_another_command_before_it_is_answered(node: On
     node.consume(session, "t", name="mail", durable=True)
     wish = Subscribe(entry("u"), name="post", durable=True)
     with pytest.raises(IllegalStateException, match="number 1 is in use: choose another"):
-        node.host.messaging.consume(1, session, wish, node.now)
+        node.host.messaging.execute(Consume(session, wish), node.now, 1)
     with pytest.raises(IllegalStateException, match="number 1 is in use"):
-        node.host.messaging.unsubscribe(1, "me", "mail", node.now)
+        node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, 1)
     with pytest.raises(IllegalStateException, match="number 1 is in use"):
         node.host.perform(UnitOfWork(1), node.now)
     assert node.host.messaging.overview().subscriptions == 1  # type: ignore[union-attr]
@@ -1369,7 +1382,7 @@ def test_an_acknowledgement_names_what_its_session_was_handed(node: OneNode) -> 
     node.work(acks=[Ack(first, (number, number)), Ack(first, (number,))])
     node.write()
     node.acknowledge(first, mine[0])
-    node.host.messaging.recover(first, node.now)
+    node.host.messaging.execute(Recover(first), node.now)
     node.write()
     assert ids(node.handed()) == sent[1:]
 
@@ -1378,8 +1391,8 @@ def test_credit_is_not_taken_back(node: OneNode) -> None:
     consumer = node.consume(node.session(), "t")
     for messages, nbytes in ((-1, 1), (1, -1)):
         with pytest.raises(JMSException, match="the credit of a consumer must not be negative"):
-            node.host.messaging.credit(consumer, messages, nbytes, node.now)
-    node.host.messaging.credit(consumer, 0, 0, node.now)
+            node.host.messaging.execute(Credit(consumer, messages, nbytes), node.now)
+    node.host.messaging.execute(Credit(consumer, 0, 0), node.now)
     node.publish("t")
     node.write()
     assert not node.handed()
@@ -1395,7 +1408,7 @@ def test_a_subscription_for_which_there_is_no_room_does_not_end_the_one_that_it_
     session = node.session("me")
     consumer = node.consume(session, "t", name="mail", durable=True)
     node.write()
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     with pytest.raises(LocalError, match="more than 2 subscriptions"):
         node.consume(session, "u", name="mail", durable=True)
     assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
@@ -1413,7 +1426,7 @@ def test_what_a_session_has_of_a_durable_subscription_that_was_replaced_leaves_n
     node.publish("t")
     node.write()
     (handed,) = node.handed()
-    node.host.messaging.close_consumer(consumer, node.now)
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
     node.consume(session, "u", name="mail", durable=True)
     node.write()
     node.pass_time(0)

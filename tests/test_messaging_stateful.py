@@ -29,6 +29,20 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
+from carrypost.mom.program_commands import (
+    CloseConsumer,
+    CloseSession,
+    Connect,
+    Consume,
+    Credit,
+    Disconnect,
+    GoOn,
+    OpenSession,
+    Recover,
+    Retry,
+    Rollback,
+    Unsubscribe,
+)
 from carrypost.mom.programs import MessagingCommands
 
 T = TypeVar("T")
@@ -120,12 +134,12 @@ class MessagingMachine(RuleBasedStateMachine):
             self.consume(list(self.model.sessions.values())[-1], wish)
 
     def connect(self, client: str) -> None:
-        connection = self.messaging.connect(self.node.now, client=client)
+        connection = self.messaging.execute(Connect(client), self.node.now)
         self.model.connections[connection] = client
         self.open(connection)
 
     def open(self, connection: int) -> None:
-        session = self.messaging.open_session(connection, self.node.now)
+        session = self.messaging.execute(OpenSession(connection), self.node.now)
         self.model.sessions[session] = Session(session, connection, touched_us=self.node.now)
         self.watch()
 
@@ -162,7 +176,7 @@ class MessagingMachine(RuleBasedStateMachine):
             entry(pattern, None if above is None else f"n > {above}"), sub.ordering, name, durable, shared, sub.no_local
         )
         number = self.node.next_number()
-        consumer = self.messaging.consume(number, session, asked, self.node.now)
+        consumer = self.messaging.execute(Consume(session, asked), self.node.now, number)
         self.model.consume(number, consumer, session, sub)
         self.watch()
         if ample:
@@ -170,7 +184,7 @@ class MessagingMachine(RuleBasedStateMachine):
 
     def give_credit(self, consumer: int, messages: int, nbytes: int) -> None:
         self.model.credit(consumer, messages, nbytes)
-        self.messaging.credit(consumer, messages, nbytes, self.node.now)
+        self.messaging.execute(Credit(consumer, messages, nbytes), self.node.now)
         self.watch()
 
     @precondition(lambda self: self.model.consumers)
@@ -193,20 +207,20 @@ class MessagingMachine(RuleBasedStateMachine):
         consumer = chosen(self.model.consumers, pick)
         handed = self.model.sessions[self.model.consumers[consumer].session].handed
         unread = some(data, [number for number, (whose, _, _) in handed.items() if whose == consumer])
-        self.messaging.close_consumer(consumer, self.node.now, unread=unread)
+        self.messaging.execute(CloseConsumer(consumer, unread), self.node.now)
         self.model.close_consumer(consumer, unread)
         self.watch()
 
     def close_session(self, pick: int, data: st.DataObject) -> None:
         session = chosen(self.model.sessions, pick)
         unread = some(data, list(self.model.sessions[session].handed))
-        self.messaging.close_session(session, self.node.now, unread=unread)
+        self.messaging.execute(CloseSession(session, unread), self.node.now)
         self.model.close_session(session, unread)
         self.watch()
 
     def disconnect(self, pick: int) -> None:
         connection = chosen(self.model.connections, pick)
-        self.messaging.disconnect(connection, self.node.now)
+        self.messaging.execute(Disconnect(connection), self.node.now)
         for session in list(self.model.sessions.values()):
             if session.connection == connection:
                 self.model.close_session(session.number)
@@ -228,9 +242,9 @@ class MessagingMachine(RuleBasedStateMachine):
         self.model.recover(session.number, unread)
         if back:
             session.drafts = {}
-            self.messaging.rollback(session.number, self.node.now, unread=unread)
+            self.messaging.execute(Rollback(session.number, unread), self.node.now)
         else:
-            self.messaging.recover(session.number, self.node.now, unread=unread)
+            self.messaging.execute(Recover(session.number, unread), self.node.now)
         self.watch()
 
     @precondition(lambda self: self.holding)
@@ -240,10 +254,10 @@ class MessagingMachine(RuleBasedStateMachine):
         session = chosen(self.holding, pick)
         if session.may_wait(self.node.now) and which % 2:
             session.alone, session.touched_us = 0, self.node.now
-            self.messaging.go_on(session.number, self.node.now)
+            self.messaging.execute(GoOn(session.number), self.node.now)
         else:
             number, handed = self.node.next_number(), chosen(session.handed, which)
-            count = self.messaging.retry(number, session.number, handed, self.node.now)
+            count = self.messaging.execute(Retry(session.number, handed), self.node.now, number)
             self.model.commands[number] = Command()
             self.model.now = self.node.now
             self.model.retry(session, handed, count)
@@ -258,7 +272,7 @@ class MessagingMachine(RuleBasedStateMachine):
         if held or sub.stands is Truth.PERHAPS:
             return
         number = self.node.next_number()
-        self.messaging.unsubscribe(number, sub.client, sub.name, self.node.now)
+        self.messaging.execute(Unsubscribe(sub.client, sub.name), self.node.now, number)
         self.model.commands[number] = Command(ended=sub)
         self.model.end(sub)
         self.watch()

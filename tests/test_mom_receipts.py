@@ -15,6 +15,7 @@ from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom import receipts as rows
 from carrypost.mom.commands import Ack, Declare
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER, Outcome, items_of
+from carrypost.mom.program_commands import DeclareQueue, Follow
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_delivery_implies_the_hand_over_and_that_implies_a_carrier(node: Autho
 
 
 def test_a_queue_of_this_node_has_what_is_stored(node: Author) -> None:
-    mine = node.host.messaging.declare(node.next_number(), Declare("mine"), node.now)
+    mine = node.host.messaging.execute(DeclareQueue(Declare("mine")), node.now, node.next_number())
     message = node.send(a_draft(mine))
     node.write()
     assert node.followed()[message].handed_over
@@ -342,11 +343,11 @@ def test_a_message_is_found_again_and_told_of(node: Author) -> None:
     node.write()
     node.crash()
     node.told()
-    found = node.host.messaging.followed(message, node.now)
+    found = node.host.messaging.execute(Follow(0, message), node.now)
     assert found is not None
     assert (found.destination, found.deadline_us) == (MAIL, 61 * S)
     assert node.told() == [Receipt(message, SendState.DELIVERED, handed_over=True, rose=False, last=True)]
-    assert node.host.messaging.followed(MessageId(b"n:1:99"), node.now) is None
+    assert node.host.messaging.execute(Follow(0, MessageId(b"n:1:99")), node.now) is None
 
 
 def test_who_asks_hears_nothing_that_a_crash_could_take_back(node: Author) -> None:
@@ -354,7 +355,7 @@ def test_who_asks_hears_nothing_that_a_crash_could_take_back(node: Author) -> No
     node.write()
     node.hear(message)
     node.collect()
-    assert node.host.messaging.followed(message, node.now) is not None
+    assert node.host.messaging.execute(Follow(0, message), node.now) is not None
     assert node.told() == []
     node.write()
     assert node.states() == ["DELIVERED", "DELIVERED"]

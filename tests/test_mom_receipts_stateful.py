@@ -18,6 +18,7 @@ from carrypost.events import Done, Receipt, SendState, Undone
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import UnitOfWork
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
+from carrypost.mom.program_commands import Follow
 
 MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}
 PICK = st.integers(0, 5)
@@ -144,7 +145,7 @@ class ReceiptMachine(RuleBasedStateMachine):
             if (row := on_disk.get(message)) is not None:
                 letter.sent = True
                 letter.due, letter.said_handed_over = row.state, row.handed_over
-                self.node.host.messaging.followed(message, self.node.now)
+                self.node.host.messaging.execute(Follow(0, message), self.node.now)
             elif letter.sent:
                 letter.over = True  # Else what was told would be forgotten.
                 assert letter.deadline_us + OUTLIVE_S * S <= self.node.now

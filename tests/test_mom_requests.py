@@ -8,12 +8,13 @@ from tests.one_node import OneNode, S
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Done, Undone
 from carrypost.mom.commands import OpenRequest
+from carrypost.mom.program_commands import ForgetRequest, OpenRequests, RememberRequest
 from carrypost.mom.queues import open_requests
 
 
 def remembered(node: OneNode, correlation: str, seconds: float = 60) -> int:
     number = node.next_number()
-    node.host.messaging.remember_request(number, correlation, node.now + round(seconds * S), node.now)
+    node.host.messaging.execute(RememberRequest(correlation, node.now + round(seconds * S)), node.now, number)
     return number
 
 
@@ -24,7 +25,7 @@ def test_a_request_is_open_after_a_restart_once_it_was_answered_as_done() -> Non
     assert node.answers() == [Done(first)]
     remembered(node, "not written")
     node.crash()
-    assert node.host.messaging.open_requests() == (OpenRequest("map-1", 60 * S),)
+    assert node.host.messaging.execute(OpenRequests(), node.now) == (OpenRequest("map-1", 60 * S),)
 
 
 def test_a_request_that_was_forgotten_is_not_there_after_a_restart() -> None:
@@ -32,11 +33,11 @@ def test_a_request_that_was_forgotten_is_not_there_after_a_restart() -> None:
     remembered(node, "map-1")
     node.write()
     for _ in range(2):  # Twice is once.
-        node.host.messaging.forget_request(node.next_number(), "map-1", node.now)
+        node.host.messaging.execute(ForgetRequest("map-1"), node.now, node.next_number())
         node.write()
-    assert node.host.messaging.open_requests() == ()
+    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
     node.crash()
-    assert node.host.messaging.open_requests() == ()
+    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
 
 
 def test_a_request_ends_at_its_deadline_also_if_the_node_was_off_then() -> None:
@@ -44,12 +45,12 @@ def test_a_request_ends_at_its_deadline_also_if_the_node_was_off_then() -> None:
     remembered(node, "soon", 10)
     remembered(node, "late", 100)
     node.pass_time(10)
-    assert [each.correlation for each in node.host.messaging.open_requests()] == ["late"]
+    assert [each.correlation for each in node.host.messaging.execute(OpenRequests(), node.now)] == ["late"]
     assert len([name for _, name, _ in node.disk if name.startswith(b"P")]) == 1
     node.now += 200 * S
     node.crash()
     node.pass_time(0)
-    assert node.host.messaging.open_requests() == ()
+    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
     assert not [name for _, name, _ in node.disk if name.startswith(b"P")]
 
 
@@ -58,10 +59,10 @@ def test_a_request_whose_batch_is_lost_was_never_made() -> None:
     number = remembered(node, "map-1")
     node.lose()
     assert node.answers() == [Undone(number, "the disk is full")]
-    assert node.host.messaging.open_requests() == ()
+    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
     node.pass_time(5)
     node.crash()
-    assert node.host.messaging.open_requests() == ()
+    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
     again = remembered(node, "map-1")
     node.write()
     assert node.answers() == [Done(again)]
@@ -83,5 +84,5 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         remembered(node, str(number))
     with pytest.raises(ResourceAllocationException, match="3 requests are open on this node"):
         remembered(node, "3")
-    node.host.messaging.forget_request(node.next_number(), "1", node.now)
+    node.host.messaging.execute(ForgetRequest("1"), node.now, node.next_number())
     remembered(node, "3")

@@ -28,6 +28,7 @@ from carrypost.mom import admission, control
 from carrypost.mom.discovery import Discovered
 from carrypost.mom.names.directory import OWNER_MAX
 from carrypost.mom.names.namespace import Bind, Binding
+from carrypost.mom.program_commands import BindName
 from carrypost.naming import Discovery, InitialContext
 
 HOSTS = [f"h{number:02}" for number in range(30)]
@@ -124,7 +125,7 @@ async def test_as_many_names_as_a_node_may_have_come_in_parts(net: testing.Netwo
         host = net.host("b")
         for number in range(OWNER_MAX):
             name = f"{number:0200}"
-            host.messaging.bind(number + 1, Bind(name, f"topic/{name}"), round(net.now * 1e6))
+            host.messaging.execute(BindName(Bind(name, f"topic/{name}")), round(net.now * 1e6), number + 1)
         await net.run(SOON_S)
         found = await InitialContext(a).discover(10)
         assert found.silent == ()
@@ -213,7 +214,7 @@ def test_an_answer_counts_from_a_node_that_was_asked_for_names_of_its_own(securi
         assert here.ended[1:] == [Discovered(2)]
         assert here.refused("asker") == 3
 
-        here.net.host("evil").messaging.bind(1, Bind("true", "topic/true"), here.now_us)
+        here.net.host("evil").messaging.execute(BindName(Bind("true", "topic/true")), here.now_us, 1)
         here.net.advance(1)
         wrong = [
             control.Found(0, 0, 1, (foreign,)),

@@ -22,6 +22,7 @@ from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 from carrypost.mom.overview import MessagingOverview
+from carrypost.mom.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 from carrypost.overlay.events import ModulatorFault
@@ -74,10 +75,10 @@ class WatchedNode(Node):
     async def consume(self, topic: str, *, credit: int = 1_000, **asked: object) -> int:
         """Return a consumer of a durable subscription, once that is durable."""
         messaging, now, number = self.host.messaging, self.driver.now, next(self.numbers)
-        self.session = messaging.open_session(messaging.connect(now, client="me"), now)
+        self.session = messaging.execute(OpenSession(messaging.execute(Connect("me"), now)), now)
         wish = Subscribe(entry(topic), **({"name": "mail", "durable": True} | asked))  # type: ignore[arg-type]
-        consumer = messaging.consume(number, self.session, wish, now)
-        messaging.credit(consumer, credit, 1_000_000, now)
+        consumer = messaging.execute(Consume(self.session, wish), now, number)
+        messaging.execute(Credit(consumer, credit, 1_000_000), now)
         self.driver.drain()
         await self.until(lambda: Done(number) in self.told)
         return consumer

@@ -30,6 +30,7 @@ from carrypost.mom import admission, control, tally
 from carrypost.mom.commands import Declare
 from carrypost.mom.names.directory import Advert, encode_advert
 from carrypost.mom.placement import PlaceAnswered
+from carrypost.mom.program_commands import AskToManage
 from carrypost.mom.tally import Tally
 from carrypost.naming import InitialContext
 
@@ -344,7 +345,7 @@ class Asked(NamedNode):
 
     def place(self, to: str, until_s: float = 60) -> int:
         number = self.next_number()
-        self.host.messaging.place(number, Declare("jobs"), NodeId(to), self.now + round(until_s * 1e6), self.now)
+        self.host.messaging.execute(AskToManage(Declare("jobs"), NodeId(to), round(until_s * 1e6)), self.now, number)
         self.write()
         return number
 
@@ -419,7 +420,7 @@ def test_no_more_nodes_are_asked_than_may_be_waited_for() -> None:
 def test_what_no_node_could_read_is_not_asked(node: str, wanted: Declare) -> None:
     asking = Asked()
     with pytest.raises(IllegalArgumentException, match="cannot be asked to manage"):
-        asking.host.messaging.place(1, wanted, NodeId(node), 60_000_000, 0)
+        asking.host.messaging.execute(AskToManage(wanted, NodeId(node), 60_000_000 - 0), 0, 1)
     asking.pass_time(60)
     assert asking.placed() == []
 

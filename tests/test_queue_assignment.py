@@ -13,6 +13,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.model.headers import Headers
 from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
+from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession, Release
 from carrypost.security.identity import Identity
 
 SELECTORS = {
@@ -30,10 +31,12 @@ class Manager:
         self.host = Host(Identity.plain("m"), Settings.emulated(beacons=False), random.Random(1))
         self.host.start(0)
         self.host.messaging.open(0)
-        self.session = self.host.messaging.open_session(self.host.messaging.connect(0), 0)
-        self.queue = self.host.messaging.declare(next(self._numbers), Declare("jobs"), 0)
+        self.session = self.host.messaging.execute(OpenSession(self.host.messaging.execute(Connect(), 0)), 0)
+        self.queue = self.host.messaging.execute(DeclareQueue(Declare("jobs")), 0, next(self._numbers))
         self.consumers = {
-            self.host.messaging.consume(next(self._numbers), self.session, Receive(self.queue, selector), 0): selector
+            self.host.messaging.execute(
+                Consume(self.session, Receive(self.queue, selector)), 0, next(self._numbers)
+            ): selector
             for selector in SELECTORS
         }
         self.waiting: list[tuple[int, int, int]] = []
@@ -64,12 +67,12 @@ class Manager:
 
     def give(self, consumer: int, *, back: bool) -> int | None:
         """Grant one credit; acknowledge the message that comes or, once in a while, return it."""
-        self.host.messaging.credit(consumer, 1, PLENTY, 0)
+        self.host.messaging.execute(Credit(consumer, 1, PLENTY), 0)
         handed = self.handed()
         for each in handed:
             assert each.consumer == consumer
             if back:
-                self.host.messaging.release(next(self._numbers), self.session, (each.number,), 0, dead=False)
+                self.host.messaging.execute(Release(self.session, (each.number,), dead=False), 0, next(self._numbers))
                 attributes = each.descriptor.attributes
                 self.waiting.append(
                     (-each.descriptor.priority, int(str(attributes["number"])), int(str(attributes["kind"])))

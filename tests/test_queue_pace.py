@@ -17,6 +17,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.journal import Batch
 from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
+from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.security.identity import Identity
 
 PLENTY = 2**40
@@ -82,10 +83,10 @@ class Node:
         self.host = Host(Identity.plain("m"), Settings.emulated(beacons=False, **settings), random.Random(1))
         self.host.start(0)
         self.host.messaging.open(0)
-        self.session = self.host.messaging.open_session(self.host.messaging.connect(0), 0)
-        self.queue = self.host.messaging.declare(next(self.numbers), Declare("jobs"), 0)
-        self.consumer = self.host.messaging.consume(next(self.numbers), self.session, Receive(self.queue), 0)
-        self.host.messaging.credit(self.consumer, PLENTY, PLENTY, 0)
+        self.session = self.host.messaging.execute(OpenSession(self.host.messaging.execute(Connect(), 0)), 0)
+        self.queue = self.host.messaging.execute(DeclareQueue(Declare("jobs")), 0, next(self.numbers))
+        self.consumer = self.host.messaging.execute(Consume(self.session, Receive(self.queue)), 0, next(self.numbers))
+        self.host.messaging.execute(Credit(self.consumer, PLENTY, PLENTY), 0)
         self.settle(0)
 
     def settle(self, now: int) -> tuple[list[Batch], list[Event]]:

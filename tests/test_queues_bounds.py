@@ -18,6 +18,7 @@ from carrypost.gossip.layer import Draft
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Redelivery, UnitOfWork
+from carrypost.mom.program_commands import EndQueue
 from carrypost.mom.queues.entries import QueueEntry
 
 HOUR_US = 3_600_000_000
@@ -121,7 +122,7 @@ def test_the_senders_of_what_was_turned_away_hear_that_the_queue_ended() -> None
         queue = declare(net, "m", "jobs")
         perform(net, "s", *[Draft(queue, b"x", persistent=True)] * 30)
         net.advance(30)
-        net.host("m").messaging.end_queue(next(_numbers), queue, round(net.now * 1e6))
+        net.host("m").messaging.execute(EndQueue(queue), round(net.now * 1e6), next(_numbers))
         net.advance(60)
         assert len(set(failed)) == 30
 

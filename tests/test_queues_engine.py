@@ -21,6 +21,16 @@ from carrypost.gossip.layer import Draft
 from carrypost.journal import MOM
 from carrypost.mom.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
 from carrypost.mom.policies import register
+from carrypost.mom.program_commands import (
+    Browse,
+    Connect,
+    Consume,
+    DeclareQueue,
+    Disconnect,
+    EndQueue,
+    OpenSession,
+    Release,
+)
 
 LEASE_US = 60_000_000
 _numbers = count(1_000_000)
@@ -139,7 +149,7 @@ def test_what_nobody_saw_is_given_back_when_its_consumer_closes_and_goes_to_anot
         send(net, "m", queue, "one", "two", "three", "four")
         net.advance(5)
         assert first.texts == ["one", "two", "three"]
-        first.messaging.disconnect(first.connection, first.now, unread=(2, 3))
+        first.messaging.execute(Disconnect(first.connection, (2, 3)), first.now)
         net.advance(5)
         second = Program(net, "s", queue)
         net.advance(10)
@@ -244,8 +254,8 @@ def test_dead_letters_wait_at_the_manager_and_can_be_received() -> None:
         send(net, "m", queue, "a letter", persistent=True)
         send(net, "m", "topic/news", "a word")
         net.advance(5)
-        program.messaging.release(next(_numbers), program.session, (1,), program.now, dead=True)
-        local.messaging.release(next(_numbers), local.session, (1,), local.now, dead=True)
+        program.messaging.execute(Release(program.session, (1,), dead=True), program.now, next(_numbers))
+        local.messaging.execute(Release(local.session, (1,), dead=True), local.now, next(_numbers))
         net.advance(5)
         net.kill("m")
         net.restart("m")
@@ -267,7 +277,7 @@ def test_dead_letters_of_several_patterns_are_apart_and_those_of_one_are_togethe
         send(net, "m", "topic/news", "a word")
         net.advance(1)
         for program in programs:
-            program.messaging.release(next(_numbers), program.session, program.numbers, program.now, dead=True)
+            program.messaging.execute(Release(program.session, program.numbers, dead=True), program.now, next(_numbers))
         net.advance(1)
         dead = [Program(net, "m", f"queue/m/DLQ.topic/{name}") for name in ("news", ">")]
         net.advance(1)
@@ -291,7 +301,7 @@ def test_a_dead_letter_that_finds_no_room_is_dropped_and_failed(restarted: bool)
         for number, author in enumerate(("s", "m", "s", "m"), 1):
             net.host(author).perform(UnitOfWork(next(_numbers), (Draft(queue, b"x", persistent=True),)), now_us(net))
             net.advance(10)
-            program.messaging.release(next(_numbers), program.session, (number,), program.now, dead=True)
+            program.messaging.execute(Release(program.session, (number,), dead=True), program.now, next(_numbers))
             net.advance(10)
         full = "nobody could consume it, and the queue of its dead letters is full"
         kept = "nobody could consume it: it is a dead letter"
@@ -313,7 +323,7 @@ def test_a_dead_letter_of_a_topic_that_finds_no_room_is_counted_as_lost() -> Non
         program = Program(net, "m", "topic/news", acknowledges=False, client="me", name="mail", durable=True)
         send(net, "m", "topic/news", "one", "two", "three")
         net.advance(1)
-        program.messaging.release(next(_numbers), program.session, (1, 2, 3), program.now, dead=True)
+        program.messaging.execute(Release(program.session, (1, 2, 3), dead=True), program.now, next(_numbers))
         net.advance(1)
         assert lost == ["dead-letter"]
         dead = Program(net, "m", "queue/m/DLQ.topic/news")
@@ -330,7 +340,7 @@ def test_dead_letters_of_a_topic_share_a_queue_that_is_there_under_that_name_wit
             send(net, "m", place, place)
         net.advance(1)
         for program in programs:
-            program.messaging.release(next(_numbers), program.session, program.numbers, program.now, dead=True)
+            program.messaging.execute(Release(program.session, program.numbers, dead=True), program.now, next(_numbers))
             net.advance(1)
         dead = Program(net, "m", "queue/m/DLQ.topic/news")
         net.advance(1)
@@ -381,9 +391,9 @@ def test_a_queue_with_consumers_here_is_not_ended_and_one_without_is() -> None:
         net.advance(1)
         messaging = net.host("m").messaging
         with pytest.raises(IllegalStateException, match="close them first"):
-            messaging.end_queue(next(_numbers), queue, now_us(net))
+            messaging.execute(EndQueue(queue), now_us(net), next(_numbers))
         program.close()
-        messaging.end_queue(next(_numbers), queue, now_us(net))
+        messaging.execute(EndQueue(queue), now_us(net), next(_numbers))
         net.advance(10)
         assert rows(net, "m") == set()
         assert here(net, "m") == 0
@@ -412,19 +422,19 @@ def test_looking_into_a_queue_takes_nothing_out_of_it() -> None:
 
 def _browse(net: testing.Network, node: str, queue: str, selector: str | None) -> tuple[object, ...]:
     messaging = net.host(node).messaging
-    connection = messaging.connect(now_us(net))
-    session = messaging.open_session(connection, now_us(net))
-    return messaging.browse(session, queue, selector, now_us(net)).descriptors or ()
+    connection = messaging.execute(Connect(), now_us(net))
+    session = messaging.execute(OpenSession(connection), now_us(net))
+    return messaging.execute(Browse(session, queue, selector), now_us(net)).descriptors or ()
 
 
 def test_a_temporary_queue_is_its_connections_own_and_ends_with_it() -> None:
     with network("m", "s") as net:
         program = Program(net, "m", "topic/x")
         asked = Declare("temp", connection=program.connection)
-        queue = program.messaging.declare(next(_numbers), asked, program.now)
+        queue = program.messaging.execute(DeclareQueue(asked), program.now, next(_numbers))
         with pytest.raises(InvalidDestinationException, match="another connection"):
             Program(net, "m", queue)
-        program.messaging.consume(next(_numbers), program.session, Receive(queue), program.now)
+        program.messaging.execute(Consume(program.session, Receive(queue)), program.now, next(_numbers))
         send(net, "s", queue, "late")
         net.advance(5)
         program.close()

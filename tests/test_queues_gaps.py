@@ -13,6 +13,7 @@ from tests.test_queues_reminders import HOUR_S, LIFE_S, Scene, scene
 from carrypost.mom import control
 from carrypost.mom.control import STRETCHES_MAX
 from carrypost.mom.incarnations import INCARNATION_BITS
+from carrypost.mom.program_commands import Credit
 from carrypost.mom.queues.gaps import HeardNumbers
 
 SHORT_S = 300.0
@@ -162,7 +163,7 @@ def test_a_receiver_that_lies_about_numbers_takes_nothing_from_others(security: 
         here.net.advance(60)
         assert reader.texts == ["one"]
         reader.acknowledge(*reader.numbers)
-        reader.messaging.credit(reader.consumer, 1, 100, reader.now)
+        reader.messaging.execute(Credit(reader.consumer, 1, 100), reader.now)
         here.send("two")
         assert reader.texts == ["one", "two"]
 

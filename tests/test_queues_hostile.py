@@ -17,6 +17,7 @@ from carrypost.mom import control
 from carrypost.mom.commands import Redelivery
 from carrypost.mom.control import Item
 from carrypost.mom.incarnations import INCARNATION_BITS
+from carrypost.mom.program_commands import Credit, Disconnect
 
 pytestmark = pytest.mark.parametrize("security", ["off", "signed"])
 DAY_US = 86_400_000_000
@@ -66,7 +67,7 @@ def test_only_the_manager_assigns(security: str) -> None:
         one, two = here.send("one", "two")
         assert reader.texts == ["one"]
         here.say("r", control.Assign("jobs", two, 1, 1), control.Assign("jobs", one, 1, 2))
-        reader.messaging.credit(reader.consumer, 5, 1_000, reader.now)
+        reader.messaging.execute(Credit(reader.consumer, 5, 1_000), reader.now)
         here.net.advance(10)
         # Its own word would be about a queue of its own, and no message is addressed to that.
         assert reader.texts == ["one", "two"]
@@ -202,7 +203,7 @@ def test_only_who_gave_a_message_back_is_heard_when_that_is_said_again(security:
         reader = Program(here.net, "r", here.queue, prefetch=1, acknowledges=False)
         (one,) = here.send("one")
         number = next(iter(here.net.host("r").messaging._messaging.queues.receiver._open))  # type: ignore[union-attr] # noqa: SLF001
-        reader.messaging.disconnect(reader.connection, reader.now, unread=(1,))
+        reader.messaging.execute(Disconnect(reader.connection, (1,)), reader.now)
         other = Program(here.net, "m", here.queue, acknowledges=False)
         here.net.advance(10)
         assert other.texts == ["one"]

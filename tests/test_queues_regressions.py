@@ -13,6 +13,7 @@ from carrypost.errors import ResourceAllocationException
 from carrypost.events import Published
 from carrypost.gossip.layer import Draft
 from carrypost.mom.commands import Ack, Redelivery, UnitOfWork
+from carrypost.mom.program_commands import CloseConsumer, Credit, Recover
 
 LEASE_S = 60.0
 LEASED = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(LEASE_S * 1e6)}
@@ -46,7 +47,7 @@ def test_what_a_session_gives_back_after_its_lease_does_not_come_to_it_again(rea
         net.advance(LEASE_S + 5)
         quick = Program(net, "s", queue, acknowledges=False)
         net.advance(5)
-        slow.messaging.recover(slow.session, slow.now)
+        slow.messaging.execute(Recover(slow.session), slow.now)
         net.advance(5)
         assert [each.count for each in quick.got] == [2]
         assert [each.count for each in slow.got] == [1]
@@ -117,7 +118,7 @@ def test_a_receiver_that_acknowledged_too_late_is_done_with_what_it_is_given_aga
         net.advance(5)
         net.unlink("m", "r")
         reader.acknowledge(1)
-        reader.messaging.credit(reader.consumer, 1, 100, reader.now)
+        reader.messaging.execute(Credit(reader.consumer, 1, 100), reader.now)
         net.advance(LEASE_S)
         meanwhile = Program(net, "m", queue, prefetch=1, acknowledges=False)
         net.advance(1)
@@ -148,7 +149,7 @@ def test_what_came_back_to_the_manager_waits_for_others_after_a_restart_too(opti
             net.publish("m", queue, b"three")
             net.advance(LEASE_S + 5)
         else:
-            reader.messaging.close_consumer(reader.consumer, reader.now, unread=[1])
+            reader.messaging.execute(CloseConsumer(reader.consumer, [1]), reader.now)
             idle.close()
             net.advance(5)
         restart(net, "m")

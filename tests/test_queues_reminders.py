@@ -13,6 +13,7 @@ from carrypost.events import Assigned, Dropped, Event, Published, Reason
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.journal import MOM
 from carrypost.mom.commands import Redelivery
+from carrypost.mom.program_commands import Credit, Disconnect, Release
 
 HOUR_S = 3_600.0
 LIFE_S = 16 * HOUR_S
@@ -167,7 +168,7 @@ def test_what_was_given_back_and_evicted_everywhere_goes_to_another_receiver(res
         here.send("one")
         here.net.advance(30)
         here.part()
-        reader.messaging.disconnect(reader.connection, reader.now, unread=(1,))
+        reader.messaging.execute(Disconnect(reader.connection, (1,)), reader.now)
         here.net.advance(5)
         here.press("r")
         here.restart(*restarted)
@@ -186,7 +187,7 @@ def test_a_dead_letter_whose_release_was_evicted_everywhere_is_one_all_the_same(
         here.send("one")
         here.net.advance(30)
         here.part()
-        reader.messaging.release(1_000_000, reader.session, (1,), reader.now, dead=True)
+        reader.messaging.execute(Release(reader.session, (1,), dead=True), reader.now, 1_000_000)
         here.net.advance(5)
         here.press("r")
         here.meet()
@@ -215,7 +216,7 @@ def test_a_request_that_was_evicted_with_an_acknowledgement_is_said_again_with_i
         here.net.advance(30)
         here.part()
         reader.acknowledge(1)
-        reader.messaging.credit(reader.consumer, 1, 100, reader.now)
+        reader.messaging.execute(Credit(reader.consumer, 1, 100), reader.now)
         here.net.advance(5)
         here.press("r")
         here.meet()

@@ -23,6 +23,7 @@ from carrypost.model.ids import NodeId
 from carrypost.mom import admission, control
 from carrypost.mom.control import Item
 from carrypost.mom.incarnations import INCARNATION_BITS
+from carrypost.mom.program_commands import Browse, Connect, Credit, OpenSession
 from carrypost.mom.queues.remote_browses import RemoteBrowse, RemoteBrowses
 from carrypost.security.identity import Identity
 
@@ -116,7 +117,7 @@ def test_an_answer_to_a_look_that_claims_a_huge_total_costs_nothing(monkeypatch:
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
         theirs = address.queue("box", NodeId("evil"))
         messaging = here.net.host("r").messaging
-        session = messaging.open_session(messaging.connect(here.now), here.now)
+        session = messaging.execute(OpenSession(messaging.execute(Connect(), here.now)), here.now)
         looked = 0
         find = RemoteBrowses._descriptor  # noqa: SLF001 - every place of the answer that is looked at
 
@@ -126,7 +127,7 @@ def test_an_answer_to_a_look_that_claims_a_huge_total_costs_nothing(monkeypatch:
             return find(browsings, look, place)
 
         monkeypatch.setattr(RemoteBrowses, "_descriptor", counted)
-        number = messaging.browse(session, theirs, None, here.now).number
+        number = messaging.execute(Browse(session, theirs, None), here.now).number
         here.say("r", control.Snapshot("box", number, here.now, 0, 2**53, (b"x:1:1",)))
         here.say("r", control.Snapshot("box", number, here.now, 2**52, 2**53, (b"x:1:1",) * 50))
         here.net.advance(30)
@@ -145,8 +146,8 @@ def test_four_hundred_looks_at_once_are_answered_one_by_one_and_not_all() -> Non
         messaging = here.net.host("r").messaging
         told: list[Browsed] = []
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
-        session = messaging.open_session(messaging.connect(here.now), here.now)
-        messaging.browse(session, here.queue, None, here.now)
+        session = messaging.execute(OpenSession(messaging.execute(Connect(), here.now)), here.now)
+        messaging.execute(Browse(session, here.queue, None), here.now)
         here.net.advance(3)
         assert sum(len(each.descriptors) for each in told) == 300, "somebody else is answered meanwhile"
 
@@ -157,9 +158,9 @@ def test_looks_of_one_honest_node_are_all_answered_soon() -> None:
         told: list[Browsed] = []
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
         messaging = here.net.host("r").messaging
-        session = messaging.open_session(messaging.connect(here.now), here.now)
+        session = messaging.execute(OpenSession(messaging.execute(Connect(), here.now)), here.now)
         for number in range(admission.BROWSES_MAX):
-            messaging.browse(session, here.queue, None if number % 2 else "k = 1", here.now)
+            messaging.execute(Browse(session, here.queue, None if number % 2 else "k = 1"), here.now)
         here.net.advance(10)
         assert sum(each.complete for each in told) == admission.BROWSES_MAX
         assert sum(len(each.descriptors) for each in told) == admission.BROWSES_MAX // 2 * 50
@@ -280,7 +281,7 @@ def test_an_honest_burst_of_answers_is_never_refused() -> None:
         here.net.unlink("m", "r")
         for some in pages(reader.numbers, 10):
             reader.acknowledge(*some)
-            reader.messaging.credit(reader.consumer, 10, 1_000, reader.now)
+            reader.messaging.execute(Credit(reader.consumer, 10, 1_000), reader.now)
             here.net.advance(0.2)
         here.net.link("m", "r")
         here.net.advance(30)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import TypeVar, cast
 
 import pytest
 from tests.blocking import WITHIN_S, context, factory, fresh, node_folder
@@ -30,7 +30,10 @@ from carrypost import (
 from carrypost.jms.batches import Batch
 from carrypost.jms.local import LocalProvider
 from carrypost.model.descriptor import Descriptor
+from carrypost.mom.program_commands import Command, Recover
 from carrypost.sync import ConnectionFactory, Context, Message, process
+
+R = TypeVar("R")
 
 __all__ = ["context", "factory"]
 Make = Callable[..., Context]
@@ -371,7 +374,7 @@ def test_what_is_read_ahead_while_another_thread_recovers_closes_or_stops_is_not
     inbox = ctx.create_consumer(topic)
     for number in range(3):
         ctx.send(topic, str(number))
-    payload, recover = LocalProvider.payload, LocalProvider.recover
+    payload, execute = LocalProvider.payload, LocalProvider.execute
     waits, goes_on, reads = threading.Event(), threading.Event(), itertools.count()
 
     async def late(provider: LocalProvider, descriptor: Descriptor) -> bytes | None:
@@ -380,13 +383,14 @@ def test_what_is_read_ahead_while_another_thread_recovers_closes_or_stops_is_not
             await asyncio.to_thread(goes_on.wait, WITHIN_S)
         return await payload(provider, descriptor)
 
-    async def slow(provider: LocalProvider, *given: Any) -> int:  # noqa: ANN401 - as the provider has it
-        goes_on.set()
-        await asyncio.sleep(0.1)
-        return await recover(provider, *given)
+    async def slow(provider: LocalProvider, command: Command[R]) -> R:
+        if isinstance(command, Recover):
+            goes_on.set()
+            await asyncio.sleep(0.1)
+        return await execute(provider, command)
 
     monkeypatch.setattr(LocalProvider, "payload", late)
-    monkeypatch.setattr(LocalProvider, "recover", slow)
+    monkeypatch.setattr(LocalProvider, "execute", slow)
     seen: list[str | None] = []
 
     def iterate() -> None:

@@ -27,6 +27,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 from carrypost.mom.names.namespace import SEPARATOR, Bind
 from carrypost.mom.names.namespace import Binding as Found
+from carrypost.mom.program_commands import BindName, Discover, Entries, Lookup, Unbind
 
 __all__ = [
     "AmbiguousNameException",
@@ -100,7 +101,7 @@ class NamingContext:
             raise IllegalArgumentException(f"a name must be bound to a topic or a queue, not to {destination!r}"[:200])
         ordering = bound.ordering if isinstance(bound, Topic) else Ordering.NONE
         asked = Bind(self._full(name), bound.address, ordering, bool(advertise), replace)
-        await (await self._provider()).bind(asked)
+        await (await self._provider()).execute(BindName(asked))
 
     async def unbind(self, name: str) -> None:
         """Let a name go. This node advertises it no more, and other devices forget it when its time is over.
@@ -109,7 +110,7 @@ class NamingContext:
         node goes on this device only, until it is advertised anew. Raises `NameNotFoundException` if nothing is called
         so, and `IllegalStateException` if the queue that would end has consumers on this node.
         """
-        await (await self._provider()).unbind(self._full(name), context=False)
+        await (await self._provider()).execute(Unbind(self._full(name)))
 
     async def lookup(self, name: str, timeout: Duration | None = None) -> Destination | NamingContext:
         """Return the destination or context of a name on this device.
@@ -119,7 +120,7 @@ class NamingContext:
         nearest names, and `AmbiguousNameException`, which has the full ones, where nodes mean different things by it.
         """
         limit_s = 0.0 if timeout is None else seconds(timeout, "a timeout")
-        return self._bound(await (await self._provider()).lookup(self._full(name), limit_s, None))
+        return self._bound(await (await self._provider()).execute(Lookup(self._full(name), None, limit_s)))
 
     async def list(self, name: str = "") -> Names:
         """Return the names in this context, or in one below it, sorted.
@@ -133,18 +134,18 @@ class NamingContext:
         """Return the same names, with what they stand for."""
         full = self._full(name)
         cut = len(full) + 1 if full else 0
-        found = await (await self._provider()).entries(full)
+        found = await (await self._provider()).execute(Entries(full))
         return [Binding(each.name[cut:], self._bound(each)) for each in found]
 
     async def create_subcontext(self, name: str) -> NamingContext:
         """Make a context, in which names can be bound; on this device only."""
         full = self._full(name)
-        await (await self._provider()).bind(Bind(full))
+        await (await self._provider()).execute(BindName(Bind(full)))
         return NamingContext(self._context, full)
 
     async def destroy_subcontext(self, name: str) -> None:
         """Let a context go that was created here. Raises `ContextNotEmptyException` if names are bound in it."""
-        await (await self._provider()).unbind(self._full(name), context=True)
+        await (await self._provider()).execute(Unbind(self._full(name), context=True))
 
     def _full(self, name: str) -> str:
         if not isinstance(name, str):
@@ -177,6 +178,6 @@ class InitialContext(NamingContext):
         timeout_us = microseconds(timeout, "a timeout")
         if not timeout_us:
             raise IllegalArgumentException("timeout must be greater than 0")
-        found = await (await self._provider()).discover(timeout_us)
+        found = await (await self._provider()).execute(Discover(timeout_us))
         names = {each.name: destination_at(each.destination, each.ordering) for each in found.names}
         return Discovery(names, found.silent)

@@ -18,6 +18,7 @@ from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
 from carrypost.mom.commands import Late
 from carrypost.mom.leases import LEASE_OVER
+from carrypost.mom.program_commands import Defer, Recover
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
@@ -247,9 +248,9 @@ class IndividualAcknowledgement(ClientAcknowledgement):
         del self._held[number]
         try:
             if delay_us:
-                await self._units.provider.defer(self._units.session, number, delay_us)
+                await self._units.provider.execute(Defer(self._units.session, number, delay_us))
             else:
-                await self._units.provider.recover(self._units.session, (), (number,))
+                await self._units.provider.execute(Recover(self._units.session, (), (number,)))
         except JMSException as error:
             if is_lost(error):
                 self._lost[number] = None

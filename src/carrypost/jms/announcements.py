@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
+from carrypost.mom.program_commands import Announce
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
@@ -54,7 +55,7 @@ class Announcements:
         if not quick or number > self.through:
             together = min(2 * self._together, _TOGETHER_MAX) if quick else 1
             through = number + together - 1
-            await self._provider.announce(consumer, number, through)
+            await self._provider.execute(Announce(consumer, number, through))
             self._consumer, self._together, self.through = consumer, together, through
         self._last, self._last_s = number, now_s
         if self._timer is None and self.through > number:
@@ -73,7 +74,7 @@ class Announcements:
 
     async def _retract(self) -> None:
         with suppress(JMSException):  # The consumer was closed, or the node ended.
-            await self._provider.announce(self._consumer, self._last, self.through)
+            await self._provider.execute(Announce(self._consumer, self._last, self.through))
 
     def close(self) -> None:
         """Take nothing back any more."""

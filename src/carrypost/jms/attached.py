@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
@@ -17,14 +18,20 @@ from msgspec import Raw
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.reconnecting import ReconnectingProvider
-from carrypost.jms.values import CALLS, NEWS, Call, Fault, RemoteProvider, decode_node_info
+from carrypost.jms.values import ANSWERS, NEWS, Fault, decode_node_info, encode_command
+from carrypost.model.descriptor import Descriptor
+from carrypost.mom import program_commands as do
+from carrypost.mom.program_commands import Command
 from carrypost.node.control import calls
 from carrypost.node.control.client import Caller
 from carrypost.node.control.framing import ENVELOPE_BYTES
 
-_PERFORM = CALLS["perform"]
-_CLOSERS = {"connect": "disconnect", "open_session": "close_session", "consume": "close_consumer"}
-"""Calls that close what another call opened: a program that was cancelled meanwhile does not know about it."""
+R = TypeVar("R")
+_decode_sent = ANSWERS[Perform].decode
+_CLOSERS: Mapping[type, Callable[[int], Command[None]]] = {
+    do.Connect: do.Disconnect, do.OpenSession: do.CloseSession, do.Consume: do.CloseConsumer,
+}  # fmt: skip
+"""Commands that close what another one opened: a program that was cancelled meanwhile does not know about it."""
 _CLOSE_S = 5.0
 _AT_ONCE = frozenset({"take", "receipt"})
 """Events that cannot come before their program knows the object that they are about."""
@@ -81,7 +88,7 @@ class _Line(Caller):
             self._provider.node_ended(str(error))
 
 
-class AttachedProvider(RemoteProvider):
+class AttachedProvider(Provider):
     """The messaging of a node at the other end of a socket."""
 
     ahead_us = 0
@@ -149,37 +156,43 @@ class AttachedProvider(RemoteProvider):
         """Return the node's time in microseconds, which never goes back."""
         return time.time_ns() // 1_000 + self.ahead_us
 
-    # --- calls ---------------------------------------------------------------------------------------------
+    # --- commands ------------------------------------------------------------------------------------------
 
-    def _call(self, call: Call, args: tuple[object, ...]) -> calls.Call:
+    def _call(self, command: Command[Any], number: int) -> calls.Call:
         try:
-            encoded = call.encode(args)
+            encoded = encode_command(command)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise IllegalArgumentException(f"the call cannot be encoded for the node: {error}") from None
-        return calls.Call(self.line.next() if call.answered else 0, call.name, Raw(encoded), read=self._read)
+        return calls.Call(number, Raw(encoded), read=self._read)
 
-    async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
-        """Make a call, and wait for its value."""
-        closer = _CLOSERS.get(call.name)
+    def _ask(self, command: Command[Any]) -> tuple[int, asyncio.Future[Any]]:
+        """Send a command; return its number, and a future for the answer."""
+        number = self.line.next()
+        return number, self.line.expect(number, self._call(command, number))
+
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out a command, and wait for its answer."""
+        kind = type(command)
+        closer = _CLOSERS.get(kind)
         while closer and self._abandoned:
             await asyncio.wait(self._abandoned)
-        frame = self._call(call, args)
-        answer = self.line.expect(frame.number, frame)
+        _, answer = self._ask(command)
         try:
             value = await (asyncio.shield(answer) if closer else answer)
         except asyncio.CancelledError:
             if closer:
-                self._abandon(answer, call, CALLS[closer])
+                self._abandon(answer, kind, closer)
             raise
-        return call.decode_value(value)
+        if isinstance(command, do.Disconnect):
+            self._programs.pop(command.connection, None)
+        return ANSWERS[kind].decode(value)  # type: ignore[no-any-return]  # as the class of the command says
 
-    def _abandon(self, answer: asyncio.Future[Any], call: Call, closer: Call) -> None:
-        """Close what an abandoned call opens."""
+    def _abandon(self, answer: asyncio.Future[Any], kind: type, closer: Callable[[int], Command[None]]) -> None:
+        """Close what an abandoned command opens."""
 
         def close(_: object) -> None:
             if answer.exception() is None:
-                frame = self._call(closer, (call.decode_value(answer.result()), ()))
-                closing = self.line.expect(frame.number, frame)
+                _, closing = self._ask(closer(ANSWERS[kind].decode(answer.result())))
                 self._abandoned.add(closing)
                 closing.add_done_callback(self._abandoned.discard)
             self._abandoned.discard(answer)
@@ -187,30 +200,28 @@ class AttachedProvider(RemoteProvider):
         self._abandoned.add(answer)
         answer.add_done_callback(close)
 
-    def notify(self, call: Call, *args: object) -> None:
-        """Make a call that has no answer."""
-        self.line.write(self._call(call, args))
+    def tell(self, command: do.Credit | do.GoOn) -> None:
+        """Send a command that has no answer."""
+        self.line.write(self._call(command, 0))
 
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
-        number = int(await self.ask(CALLS["connect"], client))
+        number = await self.execute(do.Connect(client))
         self._programs[number] = program
         return number
 
-    async def disconnect(self, connection: int, unread: Any) -> None:  # noqa: ANN401 - as the provider has it
-        """Close a connection with its sessions."""
-        await self.ask(CALLS["disconnect"], connection, unread)
-        self._programs.pop(connection, None)
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """Return the body of a message."""
+        return await self.execute(do.ReadPayload(descriptor.wire))
 
     def perform(self, asked: Perform) -> Performed:
         """Carry out a unit of work."""
-        frame = self._call(_PERFORM, (asked,))
         sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        done = self.line.expect(frame.number, frame)
+        number, done = self._ask(asked)
         if not asked.sends:
             sent.set_result(())
         elif self.line.ended is None:
-            self._sent[frame.number] = sent
+            self._sent[number] = sent
         else:
             _fail(sent, self.line.ended)
         return Performed(sent, done)
@@ -219,7 +230,7 @@ class AttachedProvider(RemoteProvider):
         """Note that the node has the messages of a unit of work, if this answers one."""
         sent = self._sent.pop(number, None)
         if sent is not None and not sent.done():
-            sent.set_result(_PERFORM.decode_value(value))
+            sent.set_result(_decode_sent(value))
 
     def unsent(self, number: int, error: CarrypostError) -> None:
         """Note that a call failed: of a unit of work that sends, nothing was sent."""

@@ -15,6 +15,7 @@ from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
+from carrypost.mom.program_commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
     from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayState, OverlayTold, Receipt, Unserved
@@ -79,7 +80,7 @@ class Connection:
         )
 
     async def _add_session(self, mode: SessionMode) -> Session:
-        number = await self.opened.provider.open_session(self.opened.number)
+        number = await self.opened.provider.execute(OpenSession(self.opened.number))
         session = self._sessions[number] = Session(self.opened, number, mode)
         if self._started:
             session.inbox.start()
@@ -105,7 +106,7 @@ class Connection:
         self._temporaries.end_all()
         try:
             if not self._node_has_ended:
-                await opened.provider.disconnect(opened.number, ())
+                await opened.provider.execute(Disconnect(opened.number))
         except JMSException:
             if not self._node_has_ended:  # Else the node ended meanwhile.
                 raise
@@ -125,7 +126,7 @@ class Connection:
             before = self.opened
             await self._connect(before.provider, client_id)
             self.client_id = client_id
-            await before.provider.disconnect(before.number, ())
+            await before.provider.execute(Disconnect(before.number))
             made = await self._add_session(session.mode)
             self._sessions = {made.number: made}
             return made

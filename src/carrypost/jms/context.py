@@ -24,6 +24,7 @@ from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
 from carrypost.jms.send_options import send_options
+from carrypost.mom.program_commands import EndQueue, Unsubscribe
 
 if TYPE_CHECKING:
     from carrypost.jms.reports import ExceptionListener
@@ -175,7 +176,7 @@ class Context(ConsumerCreation):
         """
         session = self._opened()
         await session.units.ready()
-        await session.units.provider.unsubscribe(self._connection.client_id, name)
+        await session.units.provider.execute(Unsubscribe(self._connection.client_id, name))
 
     def listener(
         self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
@@ -257,7 +258,7 @@ class Context(ConsumerCreation):
         named_queue = as_queue(queue, "end_queue requires a queue, made by declare_queue")
         provider = (await self._ready()).units.provider
         found = await resolved(provider, named_queue)
-        await provider.end_queue(found.address)
+        await provider.execute(EndQueue(found.address))
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """Create a queue that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""

@@ -19,6 +19,7 @@ from carrypost.errors import IllegalArgumentException, InvalidDestinationExcepti
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.mom.dead_letters import DEAD_LETTERS
+from carrypost.mom.program_commands import Lookup
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
@@ -328,7 +329,7 @@ async def resolve_queue(provider: Provider, name: str) -> str:
     if "@" in name:
         return address.queue_named(name)
     try:
-        return (await provider.lookup(name, 0.0, address.Kind.QUEUE)).destination
+        return (await provider.execute(Lookup(name, address.Kind.QUEUE))).destination
     except NamingException as error:
         raise InvalidDestinationException(
             f"{error}. To make this node its manager: `await ctx.declare_queue({name!r})`. To wait until another node "

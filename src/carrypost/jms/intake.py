@@ -36,6 +36,7 @@ from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
 from carrypost.jms.provider import is_lost
 from carrypost.model.address import addressee, written
+from carrypost.mom.program_commands import Credit, GoOn, Recover, Release
 from carrypost.printing import raised
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ class Intake:
         # The lease may end while the message waits here. The manager then gives it to another node,
         # so this program must not.
         if 0 < handed.lease_us <= now_us:
-            await self._provider.recover(self._inbox.units.session, (), (handed.number,))
+            await self._provider.execute(Recover(self._inbox.units.session, (), (handed.number,)))
             return None
         if not handed.descriptor.alive(now_us):
             return None
@@ -365,7 +366,7 @@ class Intake:
 
     def _credit(self, messages: int, nbytes: int) -> None:
         if not self.closed:
-            self._provider.credit(self.number, messages, nbytes)
+            self._provider.tell(Credit(self.number, messages, nbytes))
 
     def listen(self, listener: Listener | None) -> None:
         """Set the function that gets every message; None: none does."""
@@ -494,7 +495,7 @@ class Inbox:
         """
         alone, self._alone = self._alone, False
         if alone:
-            self.units.provider.go_on(self.units.session)
+            self.units.provider.tell(GoOn(self.units.session))
         return alone
 
     def wake(self) -> None:
@@ -538,7 +539,8 @@ class Inbox:
         self.acknowledgement.forget_one(number)
         letters = ""
         try:
-            letters = await self.units.provider.give_up(self.units.session, (number,), raised(cause, ERROR_MAX))
+            text = raised(cause, ERROR_MAX)
+            letters = await self.units.provider.execute(Release(self.units.session, (number,), dead=True, error=text))
         except JMSException as failed:
             self._reports.report(failed)
         self.given_up += 1

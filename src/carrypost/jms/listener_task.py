@@ -12,6 +12,7 @@ import msgspec
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.jms.caller import Caller, is_called_by
 from carrypost.jms.pause import pause_s
+from carrypost.mom.program_commands import Recover, Retry
 
 if TYPE_CHECKING:
     from carrypost.events import Handed
@@ -93,7 +94,7 @@ class ListenerTask:
         if await self._pause(handed.count):
             return  # The end of the session returns it.
         with suppress(JMSException):  # The node has ended, or has no message under this number any more.
-            await self._inbox.units.provider.recover(self._inbox.units.session, (), (handed.number,))
+            await self._inbox.units.provider.execute(Recover(self._inbox.units.session, (), (handed.number,)))
         intake.was_taken(handed)
 
     def _next(self) -> Intake | None:
@@ -140,7 +141,7 @@ class ListenerTask:
                 return False
             if await self._pause(handed.count):
                 return False
-            count = await units.provider.retry(units.session, handed.number)
+            count = await units.provider.execute(Retry(units.session, handed.number))
             handed = msgspec.structs.replace(handed, count=count)
             again = await intake.read(handed) if count else None
             if again is None:

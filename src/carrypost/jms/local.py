@@ -9,9 +9,9 @@ each message of one sender costs a quarter of all that a message costs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from carrypost.errors import IllegalStateException, JMSException, NameNotFoundException, ResourceAllocationException
 from carrypost.events import (
@@ -28,22 +28,21 @@ from carrypost.events import (
     Undone,
     Unserved,
 )
-from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.host_commands import HostCommand, translating
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.journal import Durability
-from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe, UnitOfWork
+from carrypost.model.ids import MessageId
+from carrypost.mom import program_commands as do
+from carrypost.mom.commands import Browsing, Followed, UnitOfWork
 from carrypost.mom.discovery import Discovered
-from carrypost.mom.names.namespace import Bind, Binding
+from carrypost.mom.names.namespace import Binding
 from carrypost.mom.placement import PlaceAnswered
-from carrypost.mom.programs import MessagingCommands
+from carrypost.mom.program_commands import Command
 
-T = TypeVar("T")
+R = TypeVar("R")
 _PATIENCE_S = 0.002
 _FULL = Durability.FULL
 _FOLLOWED_MAX = 131_072
@@ -52,6 +51,8 @@ _FOLLOWED_MAX = 131_072
 
 class LocalProvider(Provider):
     """The messaging of a host in this process. The driver of the host passes its events to `handle_event`."""
+
+    outlives_programs = False
 
     def __init__(self, driver: ProgramDriver) -> None:
         self._driver = driver
@@ -206,248 +207,115 @@ class LocalProvider(Provider):
             answer.set_exception(error)
             answer.exception()  # A caller that does not wait for it is informed otherwise.
 
-    # --- programs ------------------------------------------------------------------------------------------
+    # --- commands ------------------------------------------------------------------------------------------
 
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
-        with self._command():
-            number = self._messaging.connect(self._driver.now, client=client)
+        number = self._give(do.Connect(client))
         self._programs[number], self._clients[number] = program, client
         return number
 
-    async def disconnect(self, connection: int, unread: Collection[int]) -> None:
-        """Close a connection with its sessions."""
-        self._disconnect(connection, unread)
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out a command; return its answer when what it did is durable."""
+        carry_out = self._special.get(type(command))
+        if carry_out is not None:
+            return await carry_out(self, command)  # type: ignore[no-any-return]  # as the class of the command says
+        if not command.numbered:
+            return self._give(command)
+        number = self._next()
+        found = self._give(command, number)
+        event: Any = await asyncio.shield(self._answer(number))
+        return found if event is None else event
 
-    async def abandon(self, connection: int, unread: Collection[int]) -> None:
-        """Close the connection of a program that ended without closing it."""
-        self._disconnect(connection, unread, crashed=True)
+    def _give(self, command: Command[R], number: int = 0) -> R:
+        """Give the host a command."""
+        with self._command(patient=command.patient):
+            return self._host().messaging.execute(command, self._driver.now, number)
 
-    def _disconnect(self, connection: int, unread: Collection[int], *, crashed: bool = False) -> None:
-        with self._command():
-            self._messaging.disconnect(connection, self._driver.now, unread=unread, crashed=crashed)
-        del self._programs[connection], self._clients[connection]
-        for session in [number for number, of in self._sessions.items() if of == connection]:
+    def tell(self, command: do.Credit | do.GoOn) -> None:
+        """Carry out a command that has no answer, unless its consumer or its session is gone."""
+        is_open = (
+            command.consumer in self._consumers if isinstance(command, do.Credit) else command.session in self._sessions
+        )
+        if is_open:
+            self._give(command)
+
+    async def _disconnect(self, asked: do.Disconnect) -> None:
+        self._give(asked)
+        del self._programs[asked.connection], self._clients[asked.connection]
+        for session in [number for number, of in self._sessions.items() if of == asked.connection]:
             self._forget(session)
 
-    async def open_session(self, connection: int) -> int:
-        """Return one more session."""
-        with self._command():
-            number = self._messaging.open_session(connection, self._driver.now)
-        self._sessions[number] = connection
+    async def _open_session(self, asked: do.OpenSession) -> int:
+        number = self._give(asked)
+        self._sessions[number] = asked.connection
         return number
 
-    async def close_session(self, session: int, unread: Collection[int]) -> None:
-        """Close a session."""
-        with self._command():
-            self._messaging.close_session(session, self._driver.now, unread=unread)
-        self._forget(session)
+    async def _close_session(self, asked: do.CloseSession) -> None:
+        self._give(asked)
+        self._forget(asked.session)
 
     def _forget(self, session: int) -> None:
         self._sessions.pop(session, None)
         self._consumers = {number: of for number, of in self._consumers.items() if of != session}
         self._browsings = {number: of for number, of in self._browsings.items() if of != session}
 
-    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
-        """Let what a session has not acknowledged come again."""
-        with self._command():
-            return self._messaging.recover(session, self._driver.now, unread=unread, numbers=numbers)
-
-    # --- consumers -----------------------------------------------------------------------------------------
-
-    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
-        """Open a consumer."""
+    async def _consume(self, asked: do.Consume) -> int:
         number = self._next()
-        with self._command():
-            consumer = self._messaging.consume(number, session, asked, self._driver.now)
+        consumer = self._give(asked, number)
         answer = self._answer(number)
-        self._consumers[consumer] = session
+        self._consumers[consumer] = asked.session
         try:
             await asyncio.shield(answer)
         except JMSException:
             self._consumers.pop(consumer, None)  # The node undid it.
             raise
         except asyncio.CancelledError:  # The program never got the consumer.
-            self._close_consumer(consumer, ())
+            await self._close_consumer(do.CloseConsumer(consumer))
             raise
         return consumer
 
-    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
-        """Grant a consumer this much more credit."""
-        if consumer in self._consumers:
-            with self._command():
-                self._messaging.credit(consumer, messages, nbytes, self._driver.now)
+    async def _close_consumer(self, asked: do.CloseConsumer) -> None:
+        if self._consumers.pop(asked.consumer, None) is not None:
+            self._give(asked)
 
-    @property
-    def outlives_programs(self) -> bool:
-        """False: a program that is killed takes the node with it."""
-        return False
-
-    async def announce(self, consumer: int, number: int, through: int) -> None:
+    async def _announce(self, _: do.Announce) -> None:
         """Do nothing: the counts on disk have all messages that were handed over."""
 
-    async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
-        """Close a consumer."""
-        self._close_consumer(consumer, unread)
-
-    def _close_consumer(self, consumer: int, unread: Collection[int]) -> None:
-        if self._consumers.pop(consumer, None) is not None:
-            with self._command():
-                self._messaging.close_consumer(consumer, self._driver.now, unread=unread)
-
-    async def modulate(self, consumer: int, modulator: bytes) -> None:
-        """Give a consumer of a channel another modulator."""
-        await self._answered(lambda number, now: self._messaging.modulate(number, consumer, modulator, now))
-
-    async def unsubscribe(self, client: str, name: str) -> None:
-        """End a durable subscription."""
-        await self._answered(lambda number, now: self._messaging.unsubscribe(number, client, name, now))
-
-    async def payload(self, descriptor: Descriptor) -> bytes | None:
-        """Return the body of a message."""
-        self._host()
-        return self._driver.payload(descriptor)
-
-    async def give_up(self, session: int, numbers: Collection[int], error: str) -> str:
-        """Make dead letters of messages."""
-        return await self._answered(
-            lambda number, now: self._messaging.release(number, session, numbers, now, dead=True, error=error)
-        )
-
-    async def defer(self, session: int, number: int, delay_us: int) -> None:
-        """Let a message come again after a while."""
-        await self._answered(lambda command, now: self._messaging.defer(command, session, number, now + delay_us, now))
-
-    async def retry(self, session: int, number: int) -> int:
-        """Count a message once more."""
-        return await self._answered(lambda command, now: self._messaging.retry(command, session, number, now))
-
-    def go_on(self, session: int) -> None:
-        """Let a session receive more."""
-        if session in self._sessions:
-            with self._command():
-                self._messaging.go_on(session, self._driver.now)
-
-    # --- queues --------------------------------------------------------------------------------------------
-
-    async def declare(self, asked: Declare) -> str:
-        """Manage a queue."""
-        return await self._answered(lambda number, now: self._messaging.declare(number, asked, now))
-
-    async def end_queue(self, destination: str) -> None:
-        """End a queue of this node."""
-        await self._answered(lambda number, now: self._messaging.end_queue(number, destination, now))
-
-    async def receive_counts(self, name: str) -> dict[NodeId, int]:
-        """Return how much nodes consumed from the queues of a name."""
-        with self._command(patient=True):
-            return self._messaging.receive_counts(name, self._driver.now)
-
-    async def ask_to_manage(self, asked: Declare, node: NodeId, timeout_us: int, advertise: bool) -> PlaceAnswered:
-        """Ask another node to manage a queue."""
-        number = self._next()
-        with self._command():
-            now = self._driver.now
-            self._messaging.place(number, asked, node, now + timeout_us, now, advertise=advertise)
-        answer: PlaceAnswered = await asyncio.shield(self._answer(number))
-        return answer
-
-    async def declare_topic(self, name: str) -> str:
-        """Hold a topic."""
-        return await self._answered(lambda number, now: self._messaging.declare_topic(number, name, now))
-
-    async def end_topic(self, destination: str) -> None:
-        """Hold a topic no more."""
-        await self._answered(lambda number, now: self._messaging.end_topic(number, destination, now))
-
-    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
-        """Return the messages that wait in a queue."""
-        with self._command():
-            found = self._messaging.browse(session, destination, selector, self._driver.now)
+    async def _browse(self, asked: do.Browse) -> Browsing:
+        found = self._give(asked)
         if found.descriptors is None:
-            self._browsings[found.number] = session
+            self._browsings[found.number] = asked.session
         return found
 
-    async def remember_request(self, correlation: str, deadline_us: int) -> None:
-        """Note that a request is about to be sent."""
-        await self._answered(
-            lambda number, now: self._messaging.remember_request(number, correlation, deadline_us, now)
-        )
-
-    async def forget_request(self, correlation: str) -> None:
-        """Forget the note of a request."""
-        await self._answered(lambda number, now: self._messaging.forget_request(number, correlation, now))
-
-    async def open_requests(self) -> tuple[OpenRequest, ...]:
-        """Return the requests that have no reply yet."""
-        return self._messaging.open_requests()
-
-    # --- units of work -------------------------------------------------------------------------------------
-
-    def room(self) -> Coroutine[Any, Any, None]:
-        """Wait while too much waits for the disk."""
-        return self._driver.room()
-
-    async def followed(self, session: int, message: MessageId) -> Followed | None:
-        """Return a message of this node that is followed."""
-        with self._command():
-            found = self._messaging.followed(message, self._driver.now)
+    async def _followed(self, asked: do.Follow) -> Followed | None:
+        found = self._give(asked)
         if found is not None:
-            self._follow(session, message)
+            self._follow(asked.session, asked.message)
         return found
 
-    async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
-        """Keep a message for a unit of work."""
+    async def _draft(self, asked: do.KeepDraft) -> tuple[int, Descriptor | None]:
         with translating:
-            return self._host().draft(session, draft, self._driver.now)
+            return self._host().draft(asked.session, asked.draft, self._driver.now)
 
-    async def rollback(self, session: int, unread: Collection[int]) -> int:
-        """Forget drafts, and let messages come again."""
-        with self._command():
-            return self._messaging.rollback(session, self._driver.now, unread=unread)
-
-    def perform(self, asked: Perform) -> Performed:
-        """Carry out a unit of work."""
-        number = self._next()
-        session, sends, acks, durability, _ = asked
-        with self._command(patient=durability is not _FULL):
-            made = self._host().perform(UnitOfWork(number, sends, acks, durability, session), self._driver.now)
-        for descriptor in made:
-            self._follow(session, descriptor.id)
-        sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
-        sent.set_result(made)
-        return Performed(sent, self._answer(number))
-
-    async def _answered(self, command: Callable[[int, int], T]) -> T:
-        """Give the host a command, of a number and the time; returns when what it did is durable."""
+    async def _discover(self, asked: do.Discover) -> Discovered:
         number = self._next()
         with self._command():
-            found = command(number, self._driver.now)
-        await asyncio.shield(self._answer(number))
+            host, now = self._host(), self._driver.now
+            host.messaging.discover(number, host.reach(), now + asked.timeout_us, now)
+        found: Discovered = await asyncio.shield(self._answer(number))
         return found
 
-    # --- names ---------------------------------------------------------------------------------------------
-
-    async def bind(self, asked: Bind) -> None:
-        """Let a name stand for a destination, or make a context."""
-        await self._answered(lambda number, now: self._messaging.bind(number, asked, now))
-
-    async def unbind(self, name: str, context: bool) -> None:
-        """Let a name go, or a context."""
-        await self._answered(lambda number, now: self._messaging.unbind(number, name, now, context=context))
-
-    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
-        """Return the binding of a name."""
-        ends_s = self._loop.time() + timeout_s
+    async def _lookup(self, asked: do.Lookup) -> Binding:
+        ends_s = self._loop.time() + asked.timeout_s
         while True:
             try:
-                with self._command(patient=True):
-                    return self._messaging.lookup(name, self._driver.now, kind=kind)
+                return self._give(asked)
             except NameNotFoundException:
                 left_s = ends_s - self._loop.time()
                 if left_s <= 0:
                     raise
-            await self._advertised(name, left_s)
+            await self._advertised(asked.name, left_s)
 
     async def _advertised(self, name: str, timeout_s: float) -> None:
         """Wait until a destination is advertised under this name, at most for `timeout_s`."""
@@ -458,19 +326,37 @@ class LocalProvider(Provider):
         finally:
             del self._awaited[waiting]
 
-    async def discover(self, timeout_us: int) -> Discovered:
-        """Ask all nodes in reach for their names."""
-        number = self._next()
-        with self._command():
-            host, now = self._host(), self._driver.now
-            host.messaging.discover(number, host.reach(), now + timeout_us, now)
-        found: Discovered = await asyncio.shield(self._answer(number))
-        return found
+    _special: ClassVar[Mapping[type[Command[Any]], Callable[[LocalProvider, Any], Coroutine[Any, Any, Any]]]] = {
+        do.Disconnect: _disconnect, do.OpenSession: _open_session, do.CloseSession: _close_session,
+        do.Consume: _consume, do.CloseConsumer: _close_consumer, do.Announce: _announce, do.Browse: _browse,
+        do.Follow: _followed, do.KeepDraft: _draft, do.Discover: _discover,
+        do.Lookup: _lookup,
+    }  # fmt: skip
+    """Commands of which something is noted here, or which do not end with their step."""
 
-    async def entries(self, context: str) -> list[Binding]:
-        """Return the bindings in a context."""
-        with self._command(patient=True):
-            return self._messaging.entries(context, self._driver.now)
+    # --- units of work -------------------------------------------------------------------------------------
+
+    def room(self) -> Coroutine[Any, Any, None]:
+        """Wait while too much waits for the disk."""
+        return self._driver.room()
+
+    def perform(self, asked: Perform) -> Performed:
+        """Carry out a unit of work."""
+        number, durability = self._next(), asked.durability
+        with self._command(patient=durability is not _FULL):
+            made = self._host().perform(
+                UnitOfWork(number, asked.sends, asked.acks, durability, asked.session), self._driver.now
+            )
+        for descriptor in made:
+            self._follow(asked.session, descriptor.id)
+        sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
+        sent.set_result(made)
+        return Performed(sent, self._answer(number))
+
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """Return the body of a message."""
+        self._host()
+        return self._driver.payload(descriptor)
 
     def _next(self) -> int:
         self._number += 1
@@ -487,10 +373,6 @@ class LocalProvider(Provider):
         if self._ended:
             raise IllegalStateException(self._ended, NODE_ENDED)
         return self._driver.command()
-
-    @property
-    def _messaging(self) -> MessagingCommands:
-        return self._host().messaging
 
     def _command(self, *, patient: bool = False) -> HostCommand:
         """Return a step of the host, after which it is drained; `patient`: no caller waits for that."""

@@ -17,10 +17,12 @@ import msgspec
 from carrypost.errors import IllegalStateException
 from carrypost.gossip.layer import Draft
 from carrypost.jms.provider import NODE_LOST, Perform, Program
-from carrypost.jms.values import Call
+from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
+from carrypost.mom.program_commands import Command
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Command[Any])
 VOID = (
     "the message was received before the connection to the node was lost, and cannot be acknowledged: it comes again, "
     "flagged as redelivered"
@@ -115,6 +117,14 @@ class OpenObjects:
         if isinstance(closed, OpenedConsumer) and self._by_real.get(closed.real) is closed:
             del self._by_real[closed.real]
 
+    def closed_by(self, command: do.Disconnect | do.CloseSession | do.CloseConsumer) -> Opened | None:
+        """Return the open object that a command closes; None if there is none."""
+        if isinstance(command, do.Disconnect):
+            return self.connections.get(command.connection)
+        if isinstance(command, do.CloseSession):
+            return self.sessions.get(command.session)
+        return self.consumers.get(command.consumer)
+
     def connection(self, number: int) -> OpenedConnection:
         """Return an open connection; raises `IllegalStateException` if it is closed, as do the next two."""
         return _found(self.connections, number, "connection")
@@ -152,34 +162,34 @@ class OpenObjects:
         self.highest = max(self.highest, self.through + real)
         return self.through + real
 
-    def real_args(self, call: Call, args: tuple[Any, ...]) -> list[Any]:
-        """Return the arguments of a call as the node knows them; raises for what is closed, and for void messages.
+    def real(self, command: C) -> C:
+        """Return a command as the node knows it; raises for what is closed, and for void messages.
 
         Of several messages, the void ones are left out: they come again in any case.
         """
-        made = list(args)
-        for name, at in call.at.items():
-            given = args[at]
+        changes: dict[str, Any] = {}
+        for name in command.__struct_fields__:
+            given = getattr(command, name)
             match name:
                 case "connection":
-                    made[at] = self.connection(given).real
+                    changes[name] = self.connection(given).real
                 case "session":
-                    made[at] = self.session(given).real
+                    changes[name] = self.session(given).real
                 case "consumer":
-                    made[at] = self.consumer(given).real
-                case "unread" | "numbers" if given is not None:
-                    made[at] = [number - self.through for number in given if number > self.through]
+                    changes[name] = self.consumer(given).real
+                case "unread" | "numbers" if given:
+                    changes[name] = [number - self.through for number in given if number > self.through]
                 case "number":
-                    made[at] = self._real_message(given)
+                    changes[name] = self._real_message(given)
                 case "through":
-                    made[at] = given - self.through
+                    changes[name] = given - self.through
                 case "asked" if isinstance(given, Declare) and given.connection:
-                    made[at] = msgspec.structs.replace(given, connection=self.connection(given.connection).real)
+                    changes[name] = msgspec.structs.replace(given, connection=self.connection(given.connection).real)
                 case "draft":
-                    made[at] = self._real_draft(given)
+                    changes[name] = self._real_draft(given)
                 case _:
                     pass
-        return made
+        return msgspec.structs.replace(command, **changes) if changes else command
 
     def real_unit(self, asked: Perform) -> Perform:
         """Return a unit of work as the node knows its parts; raises for what is closed, and for void messages."""
@@ -188,7 +198,7 @@ class OpenObjects:
         sends = tuple([each if isinstance(each, int) else self._real_draft(each) for each in asked.sends])
         acks = tuple([self._real_ack(each) for each in asked.acks])
         session = self.session(asked.session).real if asked.session else 0
-        return asked._replace(session=session, sends=sends, acks=acks)
+        return Perform(session, sends, acks, asked.durability, asked.early)
 
     def _real_ack(self, ack: Ack) -> Ack:
         numbers = tuple([self._real_message(number) for number in ack.numbers])

@@ -1,15 +1,14 @@
 """The provider: the interface below every API for programs to one node's messaging, with values.
 
-A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So commands and answers are values
-that can be encoded, nothing is shared, and notifications to a program are calls of the methods of `Program`. Every
-error is a `JMSException`.
+A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So its commands, those of
+`mom.program_commands`, and their answers are values that can be encoded. Nothing is shared, and notifications to a
+program are calls of the methods of `Program`. Every error is a `JMSException`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
@@ -17,14 +16,12 @@ from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.gossip.layer import Draft
 from carrypost.journal import Durability
-from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Ack, Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
-from carrypost.mom.discovery import Discovered
-from carrypost.mom.names.namespace import Bind, Binding
-from carrypost.mom.placement import PlaceAnswered
+from carrypost.model.ids import NodeId
+from carrypost.mom.commands import Ack
+from carrypost.mom.program_commands import Command, Credit, GoOn
 
+R = TypeVar("R")
 NODE_LOST = "NODE_LOST"
 """The `error_code` of calls that the node was to answer when it ended, and of messages that it handed over before."""
 NODE_ENDED = "NODE_ENDED"
@@ -87,7 +84,7 @@ class NodeInfo(NamedTuple):
     """The longest time to live of a message that it sends; None: there is no limit."""
 
 
-class Perform(NamedTuple):
+class Perform(Command[tuple[Descriptor, ...]], frozen=True, tag="perform"):
     """A unit of work that is asked for. One without a session only acknowledges, for whichever sessions."""
 
     session: int
@@ -121,128 +118,22 @@ class Provider(Protocol):
     @property
     def outlives_programs(self) -> bool:
         """True if the node goes on when the program is killed: the program then announces what it gets."""
+        return True
 
     def now_us(self) -> int:
         """Return the date on the node, in microseconds since 1970."""
 
-    # --- programs ------------------------------------------------------------------------------------------
+    async def room(self) -> None:
+        """Wait while too much waits for the node's disk."""
 
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program, with its client id or an empty text; returns the connection's number."""
 
-    async def disconnect(self, connection: int, unread: Collection[int]) -> None:
-        """Close a connection with its sessions. What is `unread` its program never saw."""
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out a command, and return its answer, once what is to be durable is."""
 
-    async def abandon(self, connection: int, unread: Collection[int]) -> None:
-        """Close the connection of a program that ended without closing it.
-
-        What the program may have seen comes again one at a time, as after a crash of the node: it may be the cause.
-        """
-
-    async def open_session(self, connection: int) -> int:
-        """Return one more session; returns its number."""
-
-    async def close_session(self, session: int, unread: Collection[int]) -> None:
-        """Close a session; what it did not acknowledge goes back."""
-
-    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
-        """Let what a session has not acknowledged come again: all of it, or these `numbers`.
-
-        Returns the last number under which anything was handed over before that: what is on its way comes again, too.
-        """
-
-    # --- consumers -----------------------------------------------------------------------------------------
-
-    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
-        """Open a consumer, which has no credit yet; returns its number once what is to be durable is."""
-
-    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
-        """Grant a consumer this much more credit. Ignored for a consumer that is gone."""
-
-    async def announce(self, consumer: int, number: int, through: int) -> None:
-        """Note that the program is about to get a message of a consumer, and perhaps those behind it, up to `through`.
-
-        Later ones the program has not seen, even if it is killed.
-        """
-
-    async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
-        """Close a consumer."""
-
-    async def modulate(self, consumer: int, modulator: bytes) -> None:
-        """Give a consumer of a channel another modulator, as the overlay writes it, or none."""
-
-    async def unsubscribe(self, client: str, name: str) -> None:
-        """End a durable subscription."""
-
-    async def payload(self, descriptor: Descriptor) -> bytes | None:
-        """Return the body of a message that was handed over; None if it is gone."""
-
-    async def give_up(self, session: int, numbers: Collection[int], error: str) -> str:
-        """Make these messages of a session dead letters, with the error of the program. Returns when that is durable.
-
-        Returns the address of the queue that the last one enters; an empty text if they are dead letters already.
-        """
-
-    async def defer(self, session: int, number: int, delay_us: int) -> None:
-        """Redeliver the message that a session has under this number, after a delay; return when that is durable."""
-
-    async def retry(self, session: int, number: int) -> int:
-        """Count once more what a session has under this number, and tries again; returns when that is durable.
-
-        Returns how often it was handed over with that, or 0 if the session does not have it any more.
-        """
-
-    def go_on(self, session: int) -> None:
-        """Let a session receive more although it did not acknowledge a message that came alone.
-
-        Ignored if it is gone.
-        """
-
-    # --- queues --------------------------------------------------------------------------------------------
-
-    async def declare(self, asked: Declare) -> str:
-        """Make this node the manager of a queue, or find the one that it manages; returns its destination."""
-
-    async def end_queue(self, destination: str) -> None:
-        """End a queue of this node, with all that waits in it and its names here; return once that is durable."""
-
-    async def receive_counts(self, name: str) -> dict[NodeId, int]:
-        """Return how many messages nodes consumed from the queues of a name, as far as the node knows."""
-
-    async def ask_to_manage(self, asked: Declare, node: NodeId, timeout_us: int, advertise: bool) -> PlaceAnswered:
-        """Ask another node to manage a queue; returns its answer, or that none came in time."""
-
-    async def declare_topic(self, name: str) -> str:
-        """Make this node the holder of a topic, or find the one that it holds; returns its destination."""
-
-    async def end_topic(self, destination: str) -> None:
-        """Hold a topic of this node no more; return once that is durable."""
-
-    async def browse(self, session: int, destination: str, selector: str | None) -> Browsing:
-        """Return the messages that wait in a queue. Those of another node's queue come by `Program.browsed`."""
-
-    async def remember_request(self, correlation: str, deadline_us: int) -> None:
-        """Note that a request is about to be sent."""
-
-    async def forget_request(self, correlation: str) -> None:
-        """Forget a request that has its reply, or was not sent."""
-
-    async def open_requests(self) -> tuple[OpenRequest, ...]:
-        """Return the requests of this node that have no reply yet."""
-
-    # --- units of work -------------------------------------------------------------------------------------
-
-    async def room(self) -> None:
-        """Wait while too much waits for the node's disk."""
-
-    async def followed(self, session: int, message: MessageId) -> Followed | None:
-        """Return the state of a followed message of this node, or None; this connection then gets its receipts, too."""
-
-    async def draft(self, session: int, draft: Draft) -> tuple[int, Descriptor | None]:
-        """Keep a message for a unit of work; returns the draft's number, and its descriptor unless it has an order."""
-
-    async def rollback(self, session: int, unread: Collection[int]) -> int:
-        """Forget a session's drafts, and let come again what it has not acknowledged; returns as `recover`."""
+    def tell(self, command: Credit | GoOn) -> None:
+        """Carry out a command that has no answer. Ignored if what it is about is gone."""
 
     def perform(self, asked: Perform) -> Performed:
         """Begin a unit of work of a session, whose connection gets the receipts of what it sends.
@@ -250,22 +141,8 @@ class Provider(Protocol):
         Raises, or lets `sent` fail, where something is wrong with it: then nothing was done.
         """
 
-    # --- names ---------------------------------------------------------------------------------------------
-
-    async def bind(self, asked: Bind) -> None:
-        """Let a name stand for a destination, or make a context; returns once that is durable."""
-
-    async def unbind(self, name: str, context: bool) -> None:
-        """Let a name go, with the last name of a queue here the queue, or an empty context; return once durable."""
-
-    async def lookup(self, name: str, timeout_s: float, kind: Kind | None) -> Binding:
-        """Return the binding of a name; wait this long for an advertisement. `kind`: return nothing else."""
-
-    async def discover(self, timeout_us: int) -> Discovered:
-        """Ask all nodes that the node is connected with for their names; returns what they answered in time."""
-
-    async def entries(self, context: str) -> list[Binding]:
-        """Return the bindings in a context, by name; the root is an empty text."""
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """Return the body of a message that was handed over; None if it is gone."""
 
 
 class Source(Protocol):

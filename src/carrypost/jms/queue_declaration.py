@@ -23,6 +23,7 @@ from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.dead_letters import DEAD_LETTERS, room_for
 from carrypost.mom.names.namespace import Bind
+from carrypost.mom.program_commands import AskToManage, BindName, DeclareQueue, ReceiveCounts, Unbind
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
@@ -49,7 +50,7 @@ async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: 
     `DeliveryTimeoutException` if a node does not answer in time.
     """
     here, ends_us = provider.node_info.node, provider.now_us() + timeout_us
-    counts = await provider.receive_counts(asked.name)
+    counts = await provider.execute(ReceiveCounts(asked.name))
     declined: dict[NodeId, str] = {}
     while not counts or counts.keys() - declined.keys():
         left = {node: count for node, count in counts.items() if node not in declined}
@@ -59,7 +60,7 @@ async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: 
         if manager == here:
             return await declare(provider, managed_by(asked, here), advertise=advertise)
         left_us = max(ends_us - provider.now_us(), 0)
-        answer = await provider.ask_to_manage(managed_by(asked, manager), manager, left_us, advertise)
+        answer = await provider.execute(AskToManage(managed_by(asked, manager), manager, left_us, advertise))
         if answer.accepted:
             return Queue(address.queue_name(asked.name, manager))
         if answer.reason is None:
@@ -120,15 +121,15 @@ async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Que
     destination = address.queue(asked.name, provider.node_info.node)
     bind = Bind(asked.name, destination, advertise=advertise, receivers=asked.receivers)
     try:
-        await provider.bind(bind)
+        await provider.execute(BindName(bind))
         new = True
     except NameAlreadyBoundException:
         new = False
     try:
-        found = await provider.declare(asked)
+        found = await provider.execute(DeclareQueue(asked))
     except JMSException:
         if new:
-            await provider.unbind(asked.name, context=False)
+            await provider.execute(Unbind(asked.name))
         raise
     return Queue(address.name_of(found) or found)
 

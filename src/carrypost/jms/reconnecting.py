@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -26,19 +26,25 @@ from carrypost.errors import CarrypostError, IllegalStateException, JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.jms.open_objects import Opened, OpenedConnection, OpenedConsumer, OpenedSession, OpenObjects
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider, is_lost
-from carrypost.jms.values import CALLS, Call, RemoteProvider
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Declare, Receive, Subscribe
+from carrypost.mom import program_commands as do
+from carrypost.mom.commands import Subscribe
+from carrypost.mom.program_commands import Command
 
 _log = logging.getLogger("carrypost.jms")
+R = TypeVar("R")
 E = TypeVar("E", GivenUp, OverlayTold, Unserved)
 FIRST_S, LONGEST_S = 0.1, 5.0
 """Pause after the first attempt that failed, and the longest one; each is twice as long as the one before."""
 _REPEATED = frozenset({
-    "browse", "consume", "declare", "declare_topic", "discover", "entries", "followed", "lookup",
-    "open_requests", "open_session", "receive_counts", "remember_request",
+    do.Browse, do.Consume, do.DeclareQueue, do.DeclareTopic, do.Discover, do.Entries, do.Follow, do.Lookup,
+    do.OpenRequests, do.OpenSession, do.ReceiveCounts, do.RememberRequest,
 })  # fmt: skip
-"""Calls that are made again if the node ended before it answered: to make them twice has the effect of one."""
+"""Commands that are given again if the node ended before it answered: to give them twice has the effect of one."""
+
+_CLOSERS: Mapping[type[Opened], Callable[[int], Command[None]]] = {
+    OpenedConnection: do.Disconnect, OpenedSession: do.CloseSession, OpenedConsumer: do.CloseConsumer,
+}  # fmt: skip
 
 
 class Attachment(Provider, Protocol):
@@ -55,7 +61,7 @@ class Attachment(Provider, Protocol):
         """Leave the node."""
 
 
-class ReconnectingProvider(RemoteProvider):
+class ReconnectingProvider(Provider):
     """The messaging of a node, over its restarts: at first `inner`, later what `attach` returns.
 
     `attach` raises `NoNodeError` if it does not reach the node. `limit_s` is the time for which that is tried, and may
@@ -125,35 +131,44 @@ class ReconnectingProvider(RemoteProvider):
         """Return the date on the node."""
         return self._latest.now_us()
 
-    # --- calls ---------------------------------------------------------------------------------------------
+    # --- commands ------------------------------------------------------------------------------------------
 
-    async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
-        """Make a call once the node is there, and wait for its value."""
+    async def execute(self, command: Command[R]) -> R:
+        """Carry out a command once the node is there, and wait for its answer."""
+        carry_out = self._special.get(type(command), ReconnectingProvider._ask)
+        return await carry_out(self, command)  # type: ignore[no-any-return]  # as the class of the command says
+
+    async def _ask(self, command: Command[R]) -> R:
         while True:
-            inner = await self._present(call, args)
+            inner = await self._present(command)
             try:
-                value = await getattr(inner, call.name)(*self._open.real_args(call, args))
+                value = await inner.execute(self._open.real(command))
             except JMSException as error:
                 if not is_lost(error):
                     raise
-                if call.name not in _REPEATED:
+                if type(command) not in _REPEATED:
                     raise IllegalStateException(str(error), NODE_LOST) from error
                 if self._inner is inner and not inner.is_over:  # The node ends, and hangs up at any moment.
                     await self._news()
             else:
-                if self._inner is inner or call.name not in _REPEATED:
+                if self._inner is inner or type(command) not in _REPEATED:
                     return value
 
-    async def _present(self, call: Call, args: tuple[Any, ...]) -> Attachment:
-        """Wait for the node; raises `IllegalStateException` if what the call is about is closed meanwhile."""
+    async def _present(self, command: Command[Any]) -> Attachment:
+        """Wait for the node; raises `IllegalStateException` if what the command is about is closed meanwhile."""
         while True:
             self._check()
             if self._inner is not None and not self._inner.is_over:
                 return self._inner
             if self._inner is not None:  # Nothing was open on the node that could have been informed.
                 self.node_ended(self._inner, "the node has ended")
-            self._open.real_args(call, args)
+            self._open.real(command)
             await self._news()
+
+    async def payload(self, descriptor: Descriptor) -> bytes | None:
+        """Return the body of a message."""
+        inner = await self._present(do.ReadPayload(descriptor.wire))
+        return await inner.payload(descriptor)
 
     def _check(self) -> None:
         if self._ended:
@@ -174,69 +189,48 @@ class ReconnectingProvider(RemoteProvider):
     async def connect(self, client: str, program: Program) -> int:
         """Connect a program."""
         while True:
-            inner = await self._present(CALLS["connect"], (client,))
+            inner = await self._present(do.Connect(client))
             made = OpenedConnection(client, program)
             made.real = await inner.connect(client, _Seat(self, inner, made))
             if self._inner is inner:
                 return self._open.add(made)
 
-    async def open_session(self, connection: int) -> int:
-        """Return one more session."""
-        real = int(await self.ask(CALLS["open_session"], connection))
-        return self._open.add(OpenedSession(self._open.connection(connection), real))
+    async def _open_session(self, asked: do.OpenSession) -> int:
+        real = await self._ask(asked)
+        return self._open.add(OpenedSession(self._open.connection(asked.connection), real))
 
-    async def consume(self, session: int, asked: Subscribe | Receive) -> int:
-        """Open a consumer."""
-        real = int(await self.ask(CALLS["consume"], session, asked))
-        return self._open.add(OpenedConsumer(self._open.session(session), asked, real))
+    async def _consume(self, asked: do.Consume) -> int:
+        real = await self._ask(asked)
+        return self._open.add(OpenedConsumer(self._open.session(asked.session), asked.asked, real))
 
-    async def modulate(self, consumer: int, modulator: bytes) -> None:
-        """Give a consumer of a channel another modulator."""
-        await self.ask(CALLS["modulate"], consumer, modulator)
-        found = self._open.consumers.get(consumer)
+    async def _modulate(self, asked: do.Modulate) -> None:
+        await self._ask(asked)
+        found = self._open.consumers.get(asked.consumer)
         if found is not None and isinstance(found.asked, Subscribe):
-            found.asked = msgspec.structs.replace(found.asked, modulator=modulator)
+            found.asked = msgspec.structs.replace(found.asked, modulator=asked.modulator)
 
-    async def declare(self, asked: Declare) -> str:
+    async def _declare(self, asked: do.DeclareQueue) -> str:
         """Manage a queue; a temporary one is declared again with its connection."""
-        destination = str(await self.ask(CALLS["declare"], asked))
-        if asked.connection:
-            self._open.connection(asked.connection).temporaries[destination] = asked
+        destination = await self._ask(asked)
+        if asked.asked.connection:
+            self._open.connection(asked.asked.connection).temporaries[destination] = asked.asked
         return destination
 
-    async def end_queue(self, destination: str) -> None:
-        """End a queue."""
-        await self.ask(CALLS["end_queue"], destination)
+    async def _end_queue(self, asked: do.EndQueue) -> None:
+        await self._ask(asked)
         for connection in self._open.connections.values():
-            connection.temporaries.pop(destination, None)
+            connection.temporaries.pop(asked.destination, None)
 
-    async def disconnect(self, connection: int, unread: Collection[int]) -> None:
-        """Close a connection with its sessions."""
-        await self._close(CALLS["disconnect"], self._open.connections.get(connection), unread)
-
-    async def abandon(self, connection: int, unread: Collection[int]) -> None:
-        """Close the connection of a program that ended without closing it."""
-        await self._close(CALLS["disconnect"], self._open.connections.get(connection), unread, crashed=True)
-
-    async def close_session(self, session: int, unread: Collection[int]) -> None:
-        """Close a session."""
-        await self._close(CALLS["close_session"], self._open.sessions.get(session), unread)
-
-    async def close_consumer(self, consumer: int, unread: Collection[int]) -> None:
-        """Close a consumer."""
-        await self._close(CALLS["close_consumer"], self._open.consumers.get(consumer), unread)
-
-    async def _close(
-        self, call: Call, closed: Opened | None, unread: Collection[int], *, crashed: bool = False
-    ) -> None:
+    async def _close(self, asked: do.Disconnect | do.CloseSession | do.CloseConsumer) -> None:
         """Forget an object with everything in it, and close it on the node, unless the node is gone."""
+        closed = self._open.closed_by(asked)
         if closed is None:
             return
-        inner, args = self._inner, self._open.real_args(call, (closed.number, unread))
+        inner, real = self._inner, self._open.real(asked)
         self._forget(closed)
         if inner is not None:
             try:
-                await getattr(inner, "abandon" if crashed else call.name)(*args)
+                await inner.execute(real)
             except JMSException as error:
                 if not is_lost(error):  # Else the node has closed it by ending.
                     raise
@@ -252,49 +246,39 @@ class ReconnectingProvider(RemoteProvider):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    async def payload(self, descriptor: Descriptor) -> bytes | None:
-        """Return the body of a message."""
-        inner = self._inner
-        if inner is None or inner.is_over:
-            body: bytes | None = await self.ask(CALLS["payload"], descriptor)
-            return body
-        return await inner.payload(descriptor)
+    def tell(self, command: do.Credit | do.GoOn) -> None:
+        """Carry out a command that has no answer; a consumer that waits for its node gets all credit anew."""
+        consumers, sessions = self._open.consumers, self._open.sessions
+        is_open = command.consumer in consumers if isinstance(command, do.Credit) else command.session in sessions
+        if is_open and self._inner is not None:
+            self._inner.tell(self._open.real(command))
 
-    def credit(self, consumer: int, messages: int, nbytes: int) -> None:
-        """Grant a consumer this much more credit; one that waits for its node gets all of it anew."""
-        found = self._open.consumers.get(consumer)
-        if found is not None and self._inner is not None:
-            self._inner.credit(found.real, messages, nbytes)
-
-    def go_on(self, session: int) -> None:
-        """Let a session receive more."""
-        found = self._open.sessions.get(session)
-        if found is not None and self._inner is not None:
-            self._inner.go_on(found.real)
-
-    async def recover(self, session: int, unread: Collection[int], numbers: Collection[int] | None) -> int:
+    async def _recover(self, asked: do.Recover) -> int:
         """Let come again what a session has not acknowledged; void messages do so in any case."""
-        if numbers is not None and all(number <= self._open.through for number in numbers):
+        if asked.numbers is not None and all(number <= self._open.through for number in asked.numbers):
             return 0
-        return await self._return(CALLS["recover"], session, unread, numbers)
+        return await self._return(asked)
 
-    async def rollback(self, session: int, unread: Collection[int]) -> int:
-        """Forget drafts, and let messages come again."""
-        return await self._return(CALLS["rollback"], session, unread)
-
-    async def _return(self, call: Call, *args: object) -> int:
+    async def _return(self, asked: do.Recover | do.Rollback) -> int:
         """Let messages come again; if the node ends meanwhile, they do."""
-        inner, through = await self._present(call, args), self._open.through
+        inner, through = await self._present(asked), self._open.through
         try:
-            return int(await getattr(inner, call.name)(*self._open.real_args(call, args))) + through
+            return await inner.execute(self._open.real(asked)) + through
         except JMSException as error:
             if not is_lost(error) or self._ended:
                 raise
             return self._open.highest
 
-    async def retry(self, session: int, number: int) -> int:
+    async def _retry(self, asked: do.Retry) -> int:
         """Count a message once more; returns 0 for a void one, which the session does not have any more."""
-        return 0 if number <= self._open.through else int(await self.ask(CALLS["retry"], session, number))
+        return 0 if asked.number <= self._open.through else await self._ask(asked)
+
+    _special: ClassVar[Mapping[type[Command[Any]], Callable[[ReconnectingProvider, Any], Coroutine[Any, Any, Any]]]] = {
+        do.OpenSession: _open_session, do.Consume: _consume, do.Modulate: _modulate, do.DeclareQueue: _declare,
+        do.EndQueue: _end_queue, do.Disconnect: _close, do.CloseSession: _close, do.CloseConsumer: _close,
+        do.Recover: _recover, do.Rollback: _return, do.Retry: _retry,
+    }  # fmt: skip
+    """Commands of which something is noted here, or that are carried out in another way if the node is lost."""
 
     # --- units of work -------------------------------------------------------------------------------------
 
@@ -427,15 +411,15 @@ class ReconnectingProvider(RemoteProvider):
             restored.append(connection)
             for declared in list(connection.temporaries.values()):
                 what = f"the temporary queue {declared.name}"
-                await inner.declare(msgspec.structs.replace(declared, connection=connection.real))
+                await inner.execute(do.DeclareQueue(msgspec.structs.replace(declared, connection=connection.real)))
             for session in [each for each in opened.sessions.values() if each.connection is connection]:
                 what = "a session"
-                session.real = await inner.open_session(connection.real)
+                session.real = await inner.execute(do.OpenSession(connection.real))
                 restored.append(session)
             for consumer in [each for each in opened.consumers.values() if each.session.connection is connection]:
                 if opened.has(consumer):
                     what = consumer.shown
-                    opened.reopened(consumer, await inner.consume(consumer.session.real, consumer.asked))
+                    opened.reopened(consumer, await inner.execute(do.Consume(consumer.session.real, consumer.asked)))
                     restored.append(consumer)
         except JMSException as error:
             if inner.is_over or is_lost(error):
@@ -453,12 +437,7 @@ class ReconnectingProvider(RemoteProvider):
             restored = [each for each in restored if each not in forgotten]
             for each in forgotten:
                 try:
-                    if isinstance(each, OpenedConnection):
-                        await inner.disconnect(each.real, ())
-                    elif isinstance(each, OpenedSession):
-                        await inner.close_session(each.real, ())
-                    else:
-                        await inner.close_consumer(each.real, ())
+                    await inner.execute(_CLOSERS[type(each)](each.real))
                 except JMSException as error:  # It was closed with what it is part of, or the node is gone.
                     if is_lost(error):
                         raise

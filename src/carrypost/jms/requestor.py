@@ -40,6 +40,7 @@ from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
 from carrypost.mom.commands import Declare
+from carrypost.mom.program_commands import DeclareQueue, ForgetRequest, OpenRequests, RememberRequest
 from carrypost.mom.queues.open_requests import REPLIES
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Requestor:
     async def _replies(self) -> Queue:
         """Return the queue of replies."""
         if self._queue is None:
-            found = await self._connection.opened.provider.declare(Declare(REPLIES))
+            found = await self._connection.opened.provider.execute(DeclareQueue(Declare(REPLIES)))
             self._queue = Queue(address.name_of(found) or found)
         return self._queue
 
@@ -178,14 +179,14 @@ class Requestor:
         deadline_us = provider.now_us() + round(life_s * MICROSECONDS)
         correlation = self._correlation(correlation_id)
         sending = send_options(sending, jms_correlation_id=correlation, jms_reply_to=await self._replies())
-        await provider.remember_request(correlation, deadline_us)
+        await provider.execute(RememberRequest(correlation, deadline_us))
         try:
             sent = await session.send(destination, body, sending)
         # A cancelled task may have sent the request, and so may one whose node was lost: the request
         # stays recorded. Any other error means that it was not sent.
         except JMSException as error:
             if not is_lost(error):
-                await provider.forget_request(correlation)
+                await provider.execute(ForgetRequest(correlation))
             raise
         return Request(self, correlation, deadline_us, sent)
 
@@ -216,7 +217,7 @@ class Requestor:
 
     async def open(self, correlation_id: str) -> Request:
         """Return a request that was sent earlier."""
-        for each in await self._connection.opened.provider.open_requests():
+        for each in await self._connection.opened.provider.execute(OpenRequests()):
             if each.correlation == correlation_id:
                 return Request(self, each.correlation, each.deadline_us)
         raise IllegalStateException(
@@ -240,7 +241,7 @@ class Requestor:
         """Consume the reply, if there is one, and close its request, in one batch."""
         while True:
             # Both calls in one turn of the loop, so that the node writes them in one batch.
-            forgotten = self._connection.opened.provider.forget_request(correlation)
+            forgotten = self._connection.opened.provider.execute(ForgetRequest(correlation))
             try:
                 await asyncio.gather(*([] if reply is None else [Message.acknowledge(reply)]), forgotten)
             except JMSException as error:

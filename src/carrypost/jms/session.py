@@ -32,6 +32,7 @@ from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
 from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
+from carrypost.mom.program_commands import Browse, CloseConsumer, CloseSession, Consume, Follow, Modulate, Recover
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -178,7 +179,7 @@ class Session:
         await self.units.ready()
         message = visible.message_named(named(message_id, "a message id"))
         with self.sends:
-            found = None if message is None else await self.units.provider.followed(self.number, message)
+            found = None if message is None else await self.units.provider.execute(Follow(self.number, message))
             sent = self.sends.find(message, found, message_id)
         if sent is None:
             raise IllegalArgumentException(
@@ -204,7 +205,7 @@ class Session:
         destination = await resolved(self.units.provider, wanted.destination)
         self.connection.temporaries.check_consumer(destination)
         wanted = msgspec.structs.replace(wanted, destination=destination)
-        number = await self.units.provider.consume(self.number, asked(wanted))
+        number = await self.units.provider.execute(Consume(self.number, asked(wanted)))
         self.units.check()  # Closed meanwhile, it has taken its consumers with it.
         intake = self.connection.intakes[number] = self.inbox.add(number, wanted)
         return intake
@@ -213,7 +214,7 @@ class Session:
         """Give a consumer of a channel another modulator, or none."""
         self._check_channel(intake, "a modulator")
         await self.units.ready()
-        await self.units.provider.modulate(intake.number, encoded(modulator))
+        await self.units.provider.execute(Modulate(intake.number, encoded(modulator)))
 
     def overlay(self, intake: Intake) -> OverlayState:
         """Return the state of a consumer of a channel."""
@@ -236,7 +237,7 @@ class Session:
         unread = [each.number for each in intake.waiting]
         self._remove(intake, CONSUMER_CLOSED)
         self.acknowledgement.flush()
-        await self.units.provider.close_consumer(intake.number, unread)
+        await self.units.provider.execute(CloseConsumer(intake.number, unread))
 
     def _remove(self, intake: Intake, reason: str) -> None:
         self.connection.intakes.pop(intake.number, None)
@@ -259,7 +260,7 @@ class Session:
     async def enumerate(self, queue: Queue, selector: str | None) -> Enumeration:
         """Begin to enumerate the messages that wait in a queue."""
         found = await resolved(self.units.provider, queue)
-        begun = await self.units.provider.browse(self.number, found.address, selector)
+        begun = await self.units.provider.execute(Browse(self.number, found.address, selector))
         enumeration = self._enumerations[begun.number] = Enumeration(begun)
         return enumeration
 
@@ -304,12 +305,12 @@ class Session:
             self._releases.add(task)
             task.add_done_callback(self._releases.discard)
         else:
-            await self.units.provider.recover(self.number, (), (number,))
+            await self.units.provider.execute(Recover(self.number, (), (number,)))
 
     async def _release_in(self, delay_s: float, number: int) -> None:
         await asyncio.sleep(delay_s)
         with suppress(JMSException):  # A session that is closed has given it back.
-            await self.units.provider.recover(self.number, (), (number,))
+            await self.units.provider.execute(Recover(self.number, (), (number,)))
 
     async def recover(self) -> None:
         """Have every message redelivered that was not acknowledged."""
@@ -319,7 +320,7 @@ class Session:
         self.acknowledgement.flush()
         unread = self.inbox.pop_unread()
         self.acknowledgement.forget()
-        self.inbox.drop_through(await self.units.provider.recover(self.number, unread, None))
+        self.inbox.drop_through(await self.units.provider.execute(Recover(self.number, unread)))
 
     # --- the node goes, and returns ------------------------------------------------------------------------
 
@@ -346,7 +347,7 @@ class Session:
         """Ask the node for receipts of messages that were sent before it was lost."""
         with suppress(JMSException):  # The node is lost again, or the session closed.
             for message in messages:
-                if await self.units.provider.followed(self.number, message) is None:
+                if await self.units.provider.execute(Follow(self.number, message)) is None:
                     self.sends.end_one(message, "the node was restarted, and does not track this message any more")
 
     # --- the end -------------------------------------------------------------------------------------------
@@ -385,7 +386,7 @@ class Session:
         unread = self.inbox.unread
         self._end(reason)
         if not self.ended:
-            await self.units.provider.close_session(self.number, unread)
+            await self.units.provider.execute(CloseSession(self.number, unread))
 
     def node_ended(self, reason: str) -> None:
         """End the session, as the node is gone."""

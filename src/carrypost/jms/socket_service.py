@@ -1,7 +1,7 @@
-"""Serves a provider to programs at the node's socket: each call of a program is a call of the provider.
+"""Serves a provider to programs at the node's socket: it carries out the commands of programs.
 
-Calls begin as they come, and are answered in any order. A program has only what it opened itself: connections, sessions
-and consumers of others are refused. Notifications to the program go through `jms.program_outbox`.
+Commands begin as they come, and are answered in any order. A program has only what it opened itself: connections,
+sessions and consumers of others are refused. Notifications to the program go through `jms.program_outbox`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Callable, Collection, Container, Coroutine, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -29,13 +29,17 @@ from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
 from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.jms.provider import Perform, Provider
-from carrypost.jms.values import CALLS, Call, Fault, encode_node_info
+from carrypost.jms.values import ANSWERS, Fault, decode_command, encode_node_info
 from carrypost.journal import Durability
+from carrypost.model.descriptor import decode as decode_descriptor
+from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Ack, Browsing
+from carrypost.mom.program_commands import Command
 from carrypost.node.control import calls
 from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES
 from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 
+R = TypeVar("R")
 _log = logging.getLogger("carrypost.native")
 _UNANSWERED_MAX = 256
 _LOOK_S = 1.0
@@ -45,13 +49,12 @@ _SENDS = 64
 """Number of units of work after which the service checks whether the disk is behind."""
 _GATHERED = 0.1
 """Part of a round for which acknowledgements are gathered."""
-_ALONE = frozenset({"payload", "browse"})
-"""Calls whose answers may be long: a program has one of them at a time, and the others wait for it."""
+_encode_sent = ANSWERS[Perform].encode
 
 
 def _descriptors(sent: asyncio.Future[Any]) -> Raw:
     """Return what messages were sent with, encoded."""
-    return Raw(CALLS["perform"].encode_value(sent.result()))
+    return Raw(_encode_sent(sent.result()))
 
 
 def system_us() -> int:
@@ -204,76 +207,74 @@ class SocketProgram:
     # --- what the program asks -----------------------------------------------------------------------------
 
     def receive(self, call: calls.Call) -> None:
-        """Begin a call; raises `LocalError` for a fault that could not be reported otherwise."""
+        """Begin a command; raises `LocalError` for a fault that could not be reported otherwise."""
         self._outbox.was_read(call.read)
-        known = CALLS.get(call.name)
         try:
-            if known is None:
-                raise JMSException(
-                    f"this node does not know the call {call.name[:80]!r}: use the same version of carrypost for "
-                    "program and node"
-                )
-            args = list(known.decode(call.args))
-            if known.answered:
-                self._check(known, args)
+            command = decode_command(call.command)
+            if not isinstance(command, do.Credit | do.GoOn):
+                self._check(command)
+                command = self._add_unread(command)
         except CarrypostError as error:
             self._refuse(call.number, error)
             return
-        if not known.answered:
-            self._notify(known, args)
+        if isinstance(command, do.Credit | do.GoOn):
+            self._tell(command)
             return
-        if known.name == "announce":  # Answered at once: the program waits for it, and the node has nothing to do.
-            self._outbox.announced(*args)
+        if isinstance(
+            command, do.Announce
+        ):  # Answered at once: the program waits for it, and the node has nothing to do.
+            self._outbox.announced(command.consumer, command.number, command.through)
             self.line.write(calls.Answer(call.number))
             return
         self._unanswered += 1
-        if known.name != "perform":
+        if not isinstance(command, Perform):
             self._native.acknowledged.begin(self)
-            self._native.begin(self._answer(call.number, known, args), self._tasks)
-        elif args[0].acks and not args[0].sends and args[0].durability is Durability.NORMAL:
-            self._native.acknowledged.add(self, call.number, args[0].acks)
+            self._native.begin(self._answer(call.number, command), self._tasks)
+        elif command.acks and not command.sends and command.durability is Durability.NORMAL:
+            self._native.acknowledged.add(self, call.number, command.acks)
         else:
             self._native.acknowledged.begin(self)
-            self.perform(call.number, args[0])
+            self.perform(call.number, command)
         self.read_on()
 
-    def _check(self, call: Call, args: list[Any]) -> None:
-        """Raise for what is not this program's, and add what it has not read to what it calls unread."""
-        self._add_unread(call, args)
-        named = [(name, args[call.at[name]]) for name in self._mine if name in call.at]
-        asked = args[0] if args else None
-        if isinstance(asked, Perform):
-            named = [("session", asked.session), *(("session", ack.session) for ack in asked.acks)]
-        elif declared := getattr(asked, "connection", 0):
-            named.append(("connection", declared))
+    def _check(self, command: Command[Any]) -> None:
+        """Raise for what is not this program's."""
+        named = [(name, getattr(command, name)) for name in self._mine if name in command.__struct_fields__]
+        if isinstance(command, Perform):
+            named += [("session", ack.session) for ack in command.acks]
+        elif isinstance(command, do.DeclareQueue) and command.asked.connection:
+            named.append(("connection", command.asked.connection))
         for name, number in named:
             if number not in self._mine[name]:
                 raise IllegalStateException(
                     f"this program has no open {name} {number}: it was closed, or belongs to another program"
                 )
 
-    def _add_unread(self, call: Call, args: list[Any]) -> None:
-        """Add what the program cannot have read to what it says that it did not."""
-        if (at := call.at.get("unread")) is not None:
-            known = max(args[at], default=0)
-            args[at] = [*args[at], *(number for number in self._outbox.beyond if number > known)]
+    def _add_unread(self, command: Command[R]) -> Command[R]:
+        """Return a command with what the program cannot have read in what it says that it did not."""
+        unread: Collection[int] | None = getattr(command, "unread", None)
+        if unread is None:
+            return command
+        known = max(unread, default=0)
+        beyond = [number for number in self._outbox.beyond if number > known]
+        return msgspec.structs.replace(command, unread=[*unread, *beyond]) if beyond else command
 
-    def _notify(self, call: Call, args: list[Any]) -> None:
-        """Make a call that has no answer; for what is closed by now it does nothing."""
-        if call.name == "credit":
-            consumer, messages, nbytes = args
+    def _tell(self, command: do.Credit | do.GoOn) -> None:
+        """Carry out a command that has no answer; for what is closed by now it does nothing."""
+        if isinstance(command, do.Credit):
+            messages, nbytes = command.messages, command.nbytes
             if not (0 <= messages <= UNBOUNDED and 0 <= nbytes <= UNBOUNDED):
                 raise LocalError(
                     f"a credit must be at most {UNBOUNDED:,}, not {messages:,} messages and {nbytes:,} bytes"
                 )
-            self._consumers.add(consumer, messages, nbytes)
-        elif args[0] in self._sessions:
+            self._consumers.add(command.consumer, messages, nbytes)
+        elif command.session in self._sessions:
             with suppress(CarrypostError):  # The node ends.
-                getattr(self._provider, call.name)(*args)
+                self._provider.tell(command)
 
     def _give(self, consumer: int, messages: int, nbytes: int) -> None:
         with suppress(CarrypostError):  # The node ends.
-            self._provider.credit(consumer, messages, nbytes)
+            self._provider.tell(do.Credit(consumer, messages, nbytes))
 
     def perform(self, number: int, asked: Perform) -> None:
         """Begin a unit of work of the program."""
@@ -315,47 +316,49 @@ class SocketProgram:
                 self.line.flush()
         self.read_on()
 
-    async def _answer(self, number: int, call: Call, args: list[Any]) -> None:
+    async def _answer(self, number: int, command: Command[Any]) -> None:
         try:
-            if call.name in _ALONE:
+            if isinstance(command, do.ReadPayload | do.Browse):  # Answers may be long: a program has one at a time.
                 async with self._alone:
-                    await self._carry_out(number, call, args)
+                    await self._carry_out(number, command)
                     await self.line.drained(parts=True)
             else:
-                await self._carry_out(number, call, args)
+                await self._carry_out(number, command)
         except CarrypostError as error:
             self._refuse(number, error)
         except Exception as error:  # noqa: BLE001 - A mistake of ours in one call must not end the others.
-            _log.exception("the call %s failed", call.name)
+            _log.exception("the command %s failed", type(command).__name__)
             self._refuse(number, JMSException(f"the node failed: {error!r}"))
         finally:
             self._unanswered -= 1
             self.read_on()
 
-    async def _carry_out(self, number: int, call: Call, args: list[Any]) -> None:
-        """Make a call of the provider, note what it opens and closes, and answer it."""
-        match call.name:
-            case "connect":
+    async def _carry_out(self, number: int, command: Command[Any]) -> None:
+        """Carry out a command, note what it opens and closes, and answer it."""
+        value: Any
+        match command:
+            case do.Connect():
                 seat = ProgramConnection(self._outbox)
-                value: Any = await self._provider.connect(args[0], seat)
-                seat.number = value
+                value = seat.number = await self._provider.connect(command.client, seat)
                 self._connections.add(value)
-            case "open_session":
-                value = await self._provider.open_session(*args)
-                self._sessions[value] = args[0]
-            case "consume":
-                value = await self._provider.consume(*args)
-                self._consumers.open(value, args[0])
-            case "browse":
-                value = await self._provider.browse(*args)
+            case do.OpenSession():
+                value = await self._provider.execute(command)
+                self._sessions[value] = command.connection
+            case do.Consume():
+                value = await self._provider.execute(command)
+                self._consumers.open(value, command.session)
+            case do.ReadPayload():
+                value = await self._provider.payload(decode_descriptor(command.wire))
+            case do.Browse():
+                value = await self._provider.execute(command)
                 if sum(each.wire_bytes for each in value.descriptors or ()) > PART_BYTES:
-                    await self._show(number, value, self._sessions[args[0]])
+                    await self._show(number, value, self._sessions[command.session])
                     return
             case _:
-                self._add_unread(call, args)  # Once more, for what was handed over since the call came.
-                self._forget(call.name, args)
-                value = await getattr(self._provider, call.name)(*args)
-        raw = call.encode_value(value)
+                command = self._add_unread(command)  # Once more, for what was handed over since the command came.
+                self._forget(command)
+                value = await self._provider.execute(command)
+        raw = ANSWERS[type(command)].encode(value)
         if len(raw) > self._native.parts_bytes_max:
             raise ResourceAllocationException(f"the answer of {len(raw):,} bytes is too long: ask for less")
         self._outbox.answer(calls.Answer(number, Raw(raw)))
@@ -364,24 +367,27 @@ class SocketProgram:
         """Answer with a number, under which the waiting messages of a queue follow, a few at a time."""
         self._browsings -= 1  # Those of queues elsewhere count upwards.
         reported = Browsing(self._browsings, found.taken_us)
-        self.line.write(calls.Answer(number, Raw(CALLS["browse"].encode_value(reported))))
+        self.line.write(calls.Answer(number, Raw(ANSWERS[do.Browse].encode(reported))))
         for part in cut(Browsed(reported.number, found.descriptors or (), found.taken_us, complete=True)):
             self._outbox.write_news(connection, "browsed", (part,))
             await self.line.drained()
 
-    def _forget(self, name: str, args: list[Any]) -> None:
-        """Forget what a call closes."""
-        if name == "disconnect":
-            self._connections.discard(args[0])
-            for session in [session for session, of in self._sessions.items() if of == args[0]]:
-                self._forget("close_session", [session])
-        elif name == "close_session":
-            self._sessions.pop(args[0], None)
-            self._consumers.close_session(args[0])
-            self._outbox.forget_closed()
-        elif name == "close_consumer":
-            self._consumers.close(args[0])
-            self._outbox.forget_closed()
+    def _forget(self, command: Command[Any]) -> None:
+        """Forget what a command closes."""
+        match command:
+            case do.Disconnect():
+                self._connections.discard(command.connection)
+                for session in [session for session, of in self._sessions.items() if of == command.connection]:
+                    self._forget(do.CloseSession(session))
+            case do.CloseSession():
+                self._sessions.pop(command.session, None)
+                self._consumers.close_session(command.session)
+                self._outbox.forget_closed()
+            case do.CloseConsumer():
+                self._consumers.close(command.consumer)
+                self._outbox.forget_closed()
+            case _:
+                pass
 
     def _refuse(self, number: int, error: CarrypostError) -> None:
         fault = Fault.of(error if isinstance(error, JMSException) else JMSException(str(error)))
@@ -409,4 +415,4 @@ class SocketProgram:
     async def _disconnect(self, unread: list[int]) -> None:
         for connection in self._connections:
             with suppress(CarrypostError):  # The node ends.
-                await self._provider.abandon(connection, unread)
+                await self._provider.execute(do.Disconnect(connection, unread, crashed=True))

@@ -13,6 +13,7 @@ from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.jms.destinations import TEMPORARY, Destination, Queue, Topic, is_temporary
 from carrypost.model import address
 from carrypost.mom.commands import Declare
+from carrypost.mom.program_commands import DeclareQueue, EndQueue
 
 if TYPE_CHECKING:
     from carrypost.jms.caller import Kinds
@@ -65,7 +66,8 @@ class Temporaries:
 
     async def queue(self, provider: Provider, connection: int) -> TemporaryQueue:
         """Make one more queue, which the node ends with the connection of this number."""
-        destination = await provider.declare(Declare(self._name(provider, connection), connection=connection))
+        asked = Declare(self._name(provider, connection), connection=connection)
+        destination = await provider.execute(DeclareQueue(asked))
         self._alive[destination] = provider
         return self._queue(address.name_of(destination) or destination, self)
 
@@ -90,7 +92,7 @@ class Temporaries:
                 f"{destination!r} has a consumer: close the consumer before you delete the destination"
             )
         if isinstance(destination, Queue):
-            await provider.end_queue(destination.address)
+            await provider.execute(EndQueue(destination.address))
         self._alive.pop(destination.address, None)
 
     def end_all(self) -> None:

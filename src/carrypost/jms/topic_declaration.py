@@ -10,6 +10,7 @@ from carrypost.jms.value_factory import ValueFactory
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.mom.names.namespace import Bind
+from carrypost.mom.program_commands import BindName, DeclareTopic, EndTopic
 
 
 class TopicDeclaration(ValueFactory):
@@ -34,9 +35,9 @@ class TopicDeclaration(ValueFactory):
         destination = address.holder(found, provider.node_info.node)
         if len(destination.encode()) > min(DESTINATION_MAX, provider.node_info.limits.destination_bytes_max):
             raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
-        await provider.declare_topic(found)
+        await provider.execute(DeclareTopic(found))
         with suppress(NameAlreadyBoundException):  # It was declared before, or the program knows.
-            await provider.bind(Bind(found, destination, advertise=advertise))
+            await provider.execute(BindName(Bind(found, destination, advertise=advertise)))
         return HeldTopic(address.queue_name(found, provider.node_info.node))
 
     async def end_topic(self, topic: Topic | str) -> None:
@@ -48,4 +49,4 @@ class TopicDeclaration(ValueFactory):
         if not isinstance(found, HeldTopic):
             raise InvalidDestinationException(f"end_topic requires a topic, made by declare_topic, not {topic!r}"[:200])
         self._opened()
-        await (await self._ready()).units.provider.end_topic(found.address)
+        await (await self._ready()).units.provider.execute(EndTopic(found.address))

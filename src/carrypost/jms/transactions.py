@@ -29,6 +29,7 @@ from carrypost.jms.provider import NODE_LOST, Performed, is_lost
 from carrypost.jms.sent import Sends, Sent
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
+from carrypost.mom.program_commands import KeepDraft, Rollback
 
 _ROLLED_BACK = "its transaction was rolled back"
 _INTERRUPTED = "the connection to the node was lost since the transaction began"
@@ -67,7 +68,7 @@ class Transaction:
         """Keep a message for the commit."""
         self._units.check()
         self._acknowledgement.check_idle()
-        number, descriptor = await self._units.provider.draft(self._units.session, draft)
+        number, descriptor = await self._units.provider.execute(KeepDraft(self._units.session, draft))
         sent = self._sends.track(draft, descriptor)
         self._drafts.append(Drafted(number, sent, message, destination, listener))
         if descriptor is not None:  # One with an order gets its id by the commit.
@@ -236,7 +237,7 @@ class Transaction:
         if self._inbox.away:
             return  # The next session of the node has nothing of it.
         unread = self._inbox.pop_unread()
-        self._inbox.drop_through(await self._units.provider.rollback(self._units.session, unread))
+        self._inbox.drop_through(await self._units.provider.execute(Rollback(self._units.session, unread)))
 
 
 def _made(drafts: list[Drafted], descriptors: tuple[Descriptor, ...]) -> list[tuple[Drafted, Descriptor | None]]:

@@ -1,14 +1,14 @@
-"""Values that go between a program and its node, as bytes and back: calls, answers, news and errors.
+"""Values that go between a program and its node, as bytes and back: commands, answers, news and errors.
 
-Calls are the methods of `Provider`, and news those of `Program`; how their arguments are encoded is read from the
-annotations, so a new method needs nothing here. A descriptor goes as its author signed it (`Descriptor.wire`): decoding
-and encoding it anew would lose what a later version says in it. All that decoding raises is a `LocalError`.
+Commands are one tagged union. An answer has the type that its command names, and news are calls of the methods of
+`Program`, so a new one needs nothing here. A descriptor goes as its author signed it (`Descriptor.wire`): decoding and
+encoding it anew would lose what a later version says in it. Bytes that are no such value raise a `LocalError`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import GenericAlias, NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -17,18 +17,16 @@ import msgspec
 
 from carrypost import errors
 from carrypost.errors import JMSException, LocalError
-from carrypost.jms.provider import NodeInfo, Performed, Program, Provider
+from carrypost.jms.provider import NodeInfo, Perform, Program
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
+from carrypost.mom import program_commands
+from carrypost.mom.program_commands import Command
 
 _SENT_AS = {"deliver": "take"}
 """Names on the wire of methods that are called differently here."""
-_HERE = frozenset({"now_us", "room", "abandon", "interrupted", "resumed"})
-"""Methods of a provider or a program that are no calls.
-
-A program knows the time, and waits while the node says that it is busy. One that is gone says nothing. It notices
-itself that its node is gone, or back.
-"""
+_HERE = frozenset({"interrupted", "resumed"})
+"""Methods of a program that are no news: it notices itself that its node is gone, or back."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -50,10 +48,6 @@ def _form(kind: Any) -> _Form:  # noqa: ANN401 - any type
     form = _Form(kind)
     if kind is Descriptor:
         form = _Form(bytes, lambda value: value.wire, descriptors.decode)
-    elif kind is Performed:
-        form = _form(get_args(get_type_hints(Performed)["sent"])[0])
-    elif origin is Collection:
-        form = _Form(GenericAlias(list, inner), list)
     elif origin in {Union, UnionType} and len(inner) == 2 and NoneType in inner:  # noqa: PLR2004 - it, or None
         of, pack, unpack = _form(inner[0])
         form = _Form(of | None, pack and _unless_none(pack), unpack and _unless_none(unpack))
@@ -113,72 +107,54 @@ def _codec(form: _Form) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
         try:
             value = decode(data)
             return value if unpack is None else unpack(value)
-        except (msgspec.MsgspecError, RecursionError, errors.RemoteError) as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, errors.RemoteError) as error:
             raise LocalError(f"not understood: {error}") from None
 
     return _encode if pack is None else lambda value: _encode(pack(value)), decoded
 
 
-class Call:
-    """One method of a provider or a program, as it goes over a line."""
+class Answers:
+    """Encoder and decoder of the answers to one command; of `Perform`, of the descriptors of its messages."""
 
-    def __init__(self, name: str, method: Callable[..., Any], *, together: bool) -> None:
+    def __init__(self, command: type[Command[Any]]) -> None:
+        (base,) = command.__orig_bases__  # type: ignore[attr-defined]  # as every generic class has
+        self.encode, self.decode = _codec(_form(get_args(base)[0]))
+
+
+class News:
+    """One method of a program, as it goes over a line: the arguments of several calls in a row."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
         hints = get_type_hints(method, include_extras=True)
-        value = hints.pop("return")
-        self.name, self.method = name, method.__name__
-        self.answered = inspect.iscoroutinefunction(method) or value is Performed
-        """True if the caller waits for a value."""
-        self.parameters = tuple(each for each in hints if hints[each] is not Program)
-        self.at = {name: at for at, name in enumerate(self.parameters)}
-        """Index of each among the arguments."""
-        args = _fields([_form(hints[each]) for each in self.parameters], tuple, _same)
-        self.encode, self.decode = _codec(_many(args) if together else args)
-        """Encoder and decoder of its arguments; `together`: those of several calls in a row."""
-        self.encode_value, self.decode_value = _codec(_form(value))
-        """Encoder and decoder of its result; of `perform`, the descriptors of its messages."""
+        del hints["return"]
+        self.method = method.__name__
+        self.encode, self.decode = _codec(_many(_fields([_form(each) for each in hints.values()], tuple, _same)))
 
 
-def _methods(of: type, *, together: bool) -> Mapping[str, Call]:
-    functions = {name: each for name, each in vars(of).items() if inspect.isfunction(each) and name[0] != "_"}
-    named = {_SENT_AS.get(name, name): each for name, each in functions.items() if name not in _HERE}
-    return {name: Call(name, each, together=together) for name, each in named.items()}
-
-
-CALLS = _methods(Provider, together=False)
-"""Calls that a program makes to its node."""
-NEWS = _methods(Program, together=True)
+COMMANDS: Mapping[str, type[Command[Any]]] = {
+    str(each.__struct_config__.tag): each
+    for each in [Perform, *vars(program_commands).values()]
+    if isinstance(each, type) and issubclass(each, Command) and each.__struct_config__.tag
+}
+"""Commands by their tags."""
+ANSWERS = {each: Answers(each) for each in COMMANDS.values()}
+NEWS = {
+    _SENT_AS.get(name, name): News(each)
+    for name, each in vars(Program).items()
+    if inspect.isfunction(each) and name[0] != "_" and name not in _HERE
+}
 """News of a node for a program: those of one name that follow each other go together."""
-
+encode_command: Callable[[Command[Any]], bytes] = _encode
+_decode_command = _codec(_Form(Union[tuple(COMMANDS.values())]))[1]  # noqa: UP007 - of classes that are in a list
 encode_node_info, decode_node_info = _codec(_form(NodeInfo))
 
 
-class RemoteProvider(Provider):
-    """A provider that asks elsewhere: what a subclass does not do itself goes to `ask`, or, unanswered, to `notify`."""
-
-    @property
-    def outlives_programs(self) -> bool:
-        """True: the node is elsewhere."""
-        return True
-
-    async def ask(self, call: Call, *args: object) -> Any:  # noqa: ANN401 - each call knows what it gets
-        """Make a call, and wait for its value."""
-        raise NotImplementedError
-
-    def notify(self, call: Call, *args: object) -> None:
-        """Make a call that has no answer."""
-        raise NotImplementedError
-
-
-def _asked(call: Call) -> Callable[..., Any]:
-    def asked(self: RemoteProvider, *args: object, **named: object) -> Any:  # noqa: ANN401 - a coroutine, or None
-        rest = [named[each] for each in call.parameters[len(args) :]]
-        return (self.ask if call.answered else self.notify)(call, *args, *rest)
-
-    return asked
-
-
-for _call in CALLS.values():
-    setattr(RemoteProvider, _call.name, _asked(_call))
+def decode_command(data: bytes) -> Command[Any]:
+    """Return a command of a program; raises `JMSException` for other bytes, as a command of a later version."""
+    try:
+        return _decode_command(data)  # type: ignore[no-any-return]  # one of them
+    except LocalError as error:
+        raise JMSException(f"the command is {error}: use the same version of carrypost for program and node") from None
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):

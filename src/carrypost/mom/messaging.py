@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.layer import Draft, Steps
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
@@ -60,16 +60,17 @@ class Messaging(Layer):
         record.register(log_rows.ROWS)
 
     def __init__(
-        self, host_context: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None = None
+        self, host_context: HostContext, deliveries: Deliveries, steps: Steps, overlay: Overlay | None = None
     ) -> None:
-        self._holdings, self._cache = host_context.holdings, host_context.holdings.cache
+        self.forget_drafts, self.holdings = steps.forget_drafts, host_context.holdings
+        self._cache = host_context.holdings.cache
         self._journal, self._undo, self._emit = (
             host_context.outputs.journal,
             host_context.outputs.undo,
             host_context.outputs.emit,
         )
         self._deliveries = deliveries
-        context = MessagingContext(host_context, deliveries, incarnation, overlay)
+        context = MessagingContext(host_context, deliveries, steps.incarnation, overlay)
         self._ledger, self._channels = context.ledger, context.channels
         self.receipts = Receipts(context)
         self._owed = OwedReceipts(context)
@@ -90,7 +91,7 @@ class Messaging(Layer):
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
-        date_of, lapsing = self._holdings.date_of, islice(self._topics.lapsing(), NAMES_TOLD)
+        date_of, lapsing = self.holdings.date_of, islice(self._topics.lapsing(), NAMES_TOLD)
         return MessagingOverview(
             subscriptions=len(self._topics),
             durable=sum(each.durable for each in self._topics),
@@ -112,12 +113,12 @@ class Messaging(Layer):
 
     def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
         """Restore durable subscriptions and their claims; flag messages that live ones were given."""
-        now = self._holdings.now_us
+        now = self.holdings.now_us
         stored: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for name, value in sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes)):
             stored.setdefault(name[:1], []).append((name[1:], value))
         self._topics.restore(stored, now)
-        claimed = [copy for copy in self._holdings.known_copies() if self._holdings.is_claimed(copy)]
+        claimed = [copy for copy in self.holdings.known_copies() if self.holdings.is_claimed(copy)]
         self._deliveries.interest_changes.pass_over(claimed)  # The claims to those are rows, or have ended.
         self.claims.confirmations.restore(stored)
         for copy in claimed:
@@ -135,7 +136,7 @@ class Messaging(Layer):
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these messages for matching subscriptions; all of them go on."""
-        claims, interested, now = self.claims, self._topics.interested, self._holdings.now_us
+        claims, interested, now = self.claims, self._topics.interested, self.holdings.now_us
         lost_before = self._channels.lost_before
         if self.directory.receive(copies):
             self._look_ahead()
@@ -161,7 +162,7 @@ class Messaging(Layer):
         """Note the use of names by messages of this node that were admitted."""
         self.queues.published(copies)
         for copy in copies:
-            self.directory.used(copy.descriptor.destination, self._holdings.now_us)
+            self.directory.used(copy.descriptor.destination, self.holdings.now_us)
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Drop the claims to copies that are gone."""
@@ -171,7 +172,7 @@ class Messaging(Layer):
                 self.claims.left(copy, reason)
             self.queues.left(copies, reason)
         if reason is Reason.STORE:
-            self.directory.left(copies, self._holdings.now_us)
+            self.directory.left(copies, self.holdings.now_us)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Drop records of acknowledgements that the application confirmed as well."""
@@ -208,10 +209,10 @@ class Messaging(Layer):
             self._kept.release()
         if self._resume_us == NEVER:
             self.handing.hand_out(now)
-        for copy in self._holdings.pop_carried():
+        for copy in self.holdings.pop_carried():
             self.receipts.carried(copy)
             self.queues.manager.carried(copy)
-        for message, node in self._holdings.pop_struck():
+        for message, node in self.holdings.pop_struck():
             self.receipts.acknowledged(message, node)
         for destination, subscriptions in self._topics.pop_changed():
             self.queues.enrolling.follow(destination, subscriptions, now)
@@ -248,7 +249,7 @@ class Messaging(Layer):
         Hand-overs that were not reported yet, also of later batches, are repeated later, so that nothing overtakes
         them.
         """
-        now = self._holdings.now_us
+        now = self.holdings.now_us
         self._ledger.lost(serial, now)
         self.queues.lost(serial)
         self.receipts.lost(held)
@@ -274,7 +275,7 @@ class Messaging(Layer):
         self.queues.manager.check(drafts)
         for ack in acks:
             self.sessions.check(ack, self.claims.number)
-        leases.check(((self.sessions.session(ack.session), ack) for ack in acks), self._holdings.now_us)
+        leases.check(((self.sessions.session(ack.session), ack) for ack in acks), self.holdings.now_us)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack], *, undoable: bool) -> None:
         """Track messages whose programs want receipts, and acknowledge what sessions are done with."""
@@ -285,7 +286,7 @@ class Messaging(Layer):
             claims = self._standing(ack)
             for each in dict.fromkeys(claim.claimant.number for claim in claims if claim.claimant.durable):
                 if (subscription := self._topics[each]) is not None:
-                    self._topics.renew(subscription, self._holdings.now_us)
+                    self._topics.renew(subscription, self.holdings.now_us)
             done += self.claims.acknowledge(claims, undoable=undoable)
         if done:
             self._undo.note(partial(self.claims.undo, done), partial(self._kept.add, done))
@@ -296,7 +297,7 @@ class Messaging(Layer):
         claims = session.named(ack)
         if not session.leased:
             return claims
-        late = leases.lapsed(claims, self._holdings.now_us)
+        late = leases.lapsed(claims, self.holdings.now_us)
         session.forget_overtaken(session.named_overtaken(ack))
         if ack.late is Late.RETURN:
             self.claims.give_back(late)
@@ -304,7 +305,7 @@ class Messaging(Layer):
         else:
             for claim in late:
                 claim.claimant.answer_late()
-        self.queues.follow_up(self._holdings.now_us)
+        self.queues.follow_up(self.holdings.now_us)
         return claims
 
     # --- commands ------------------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ class Messaging(Layer):
             claims = [found.handed[number] for number in numbers if number in found.handed]
             found.forget_overtaken(numbers)
         self.claims.give_back(claims, unread=unread)
-        self.queues.follow_up(self._holdings.now_us)
+        self.queues.follow_up(self.holdings.now_us)
         return before
 
     def end_queue(self, destination: str, now: int) -> None:

@@ -1,20 +1,23 @@
 """The commands of messaging: `host.messaging`. Each is a step of the host.
 
 Messaging is dormant until it is opened: it has no interests and no rows, and costs nothing. The rows from before a
-restart are kept for it meanwhile. A command that takes a number changes durable state, and is answered by `Done` or
+restart are kept for it meanwhile. A command that changes durable state has a number, and is answered by `Done` or
 `Undone` of that number, as units of work are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from carrypost.errors import IllegalStateException, StateError
 from carrypost.model.address import Kind
-from carrypost.mom.commands import OpenRequest
+from carrypost.mom import program_commands as do
+from carrypost.mom.commands import Browsing, OpenRequest
 from carrypost.mom.messaging import Messaging
 from carrypost.mom.names.namespace import Binding
 from carrypost.mom.overview import MessagingOverview
+from carrypost.mom.program_commands import Command
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.channels import Overlay
-    from carrypost.mom.commands import Browsing, Declare, Followed, Receive, Subscribe
-    from carrypost.mom.names.namespace import Bind
+
+R = TypeVar("R")
 
 
 class MessagingCommands:
@@ -60,7 +63,7 @@ class MessagingCommands:
                 "start or restore the host first: otherwise state from before the restart would not be found"
             )
         with self._step(now):
-            self._messaging = Messaging(self._host_context, self._deliveries, self._steps.incarnation, self._overlay)
+            self._messaging = Messaging(self._host_context, self._deliveries, self._steps, self._overlay)
             self._steps.join(self._messaging)
 
     @property
@@ -69,200 +72,13 @@ class MessagingCommands:
             raise IllegalStateException("messaging is not open on this node: open it first (host.messaging.open)")
         return self._messaging
 
-    # --- programs ------------------------------------------------------------------------------------------
+    def execute(self, command: Command[R], now: int, number: int = 0) -> R:
+        """Carry out a command, and return its answer, unless that comes by an event of this number.
 
-    def connect(self, now: int, *, client: str = "") -> int:
-        """Open a program's connection, with its client id if it has one; return its number."""
-        with self._step(now, links=False):
-            return self._awake.sessions.connect(client).number
-
-    def disconnect(self, connection: int, now: int, *, unread: Collection[int] = (), crashed: bool = False) -> None:
-        """Close a connection with its sessions, and return unacknowledged messages; `unread`: what no program saw.
-
-        `crashed`: the program ended without closing, and the messages that it saw come again one at a time.
+        A durable command requires a number, which `Done` or `Undone` has.
         """
-        with self._step(now):
-            for session in self._awake.sessions.connection(connection).sessions:
-                self._steps.forget_drafts(session)
-            self._awake.consuming.disconnect(connection, now, unread=unread, crashed=crashed)
-
-    def open_session(self, connection: int, now: int) -> int:
-        """Open a session of a connection; return its number."""
-        with self._step(now, links=False):
-            sessions = self._awake.sessions
-            return sessions.open(sessions.connection(connection)).number
-
-    def close_session(self, session: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a session and its consumers; drop its drafts, and return what it did not acknowledge."""
-        with self._step(now):
-            self._awake.consuming.close_session(session, now, unread=unread)
-            self._steps.forget_drafts(session)
-
-    def recover(
-        self, session: int, now: int, *, unread: Collection[int] = (), numbers: Collection[int] | None = None
-    ) -> int:
-        """Have everything redelivered that a session has not acknowledged, or only these `numbers`.
-
-        Returns the last number under which anything was handed over before: callers drop reports up to it.
-        """
-        with self._step(now, links=False):
-            return self._awake.recover(session, unread=unread, numbers=numbers)
-
-    def rollback(self, session: int, now: int, *, unread: Collection[int] = ()) -> int:
-        """Drop a session's drafts, and return what it has not acknowledged; the result is as for `recover`."""
-        with self._step(now, links=False):
-            before = self._awake.recover(session, unread=unread)
-            self._steps.forget_drafts(session)
-        return before
-
-    def followed(self, message: MessageId, now: int) -> Followed | None:
-        """Return the state of a tracked message of this node, None if it is not; a `Receipt` reports progress."""
-        with self._step(now, links=False):
-            return self._awake.receipts.followed(message)
-
-    # --- consumers -----------------------------------------------------------------------------------------
-
-    def consume(self, number: int, session: int, asked: Subscribe | Receive, now: int) -> int:
-        """Open a consumer of a new subscription, or of an existing one; return its number."""
-        with self._step(now, number=number):
-            return self._awake.consuming.consume(session, asked, now)
-
-    def modulate(self, number: int, consumer: int, modulator: bytes, now: int) -> None:
-        """Give a consumer of a channel another modulator, as encoded by the overlay; empty: none."""
-        with self._step(now, number=number):
-            self._awake.consuming.modulate(consumer, modulator, now)
-
-    def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
-        """Raise the credit of a consumer by messages and bytes."""
-        with self._step(now, links=False):
-            self._awake.consuming.credit(consumer, messages, nbytes, now)
-
-    def close_consumer(self, consumer: int, now: int, *, unread: Collection[int] = ()) -> None:
-        """Close a consumer. What its program saw stays with the session; what is `unread` is returned."""
-        with self._step(now):
-            self._awake.consuming.close_consumer(consumer, now, unread=unread)
-
-    def unsubscribe(self, number: int, client: str, name: str, now: int) -> None:
-        """End a durable subscription for good, with everything that waits for it."""
-        with self._step(now, number=number):
-            self._awake.consuming.unsubscribe(client, name, now)
-
-    # --- queues --------------------------------------------------------------------------------------------
-
-    def declare(self, number: int, asked: Declare, now: int) -> str:
-        """Declare a queue that this node manages, unless it does already; return its destination."""
-        with self._step(now, number=number):
-            return self._awake.queues.declare(asked).destination
-
-    def end_queue(self, number: int, destination: str, now: int) -> None:
-        """End a queue of this node, with its names here: senders of messages in it are informed that these failed."""
-        with self._step(now, number=number):
-            self._awake.end_queue(destination, now)
-
-    def declare_topic(self, number: int, name: str, now: int) -> str:
-        """Hold a topic on this node, unless it does already; return its destination."""
-        with self._step(now, number=number):
-            return self._awake.queues.holder.declare(name).destination
-
-    def end_topic(self, number: int, destination: str, now: int) -> None:
-        """Stop holding a topic of this node, and unbind its names here."""
-        with self._step(now, number=number):
-            self._awake.end_topic(destination, now)
-
-    def browse(self, session: int, destination: str, selector: str | None, now: int) -> Browsing:
-        """Browse a queue: at once if this node is its manager, else by `Browsed`."""
-        with self._step(now):
-            messaging = self._awake
-            messaging.directory.check_receiver(destination)
-            connection = messaging.sessions.session(session).connection.number
-            return messaging.queues.browse(destination, selector, connection, now)
-
-    def release(
-        self, number: int, session: int, numbers: Collection[int], now: int, *, dead: bool, error: str = ""
-    ) -> str:
-        """Release messages that a session does not take any more; `dead`: make dead letters of them, with this error.
-
-        Returns the address of the queue that the last dead letter enters, or an empty text.
-        """
-        with self._step(now, number=number):
-            found = self._awake.sessions.session(session)
-            return self._awake.handing.release(found, numbers, now, dead=dead, error=error)
-
-    def defer(self, number: int, session: int, handed: int, until_us: int, now: int) -> None:
-        """Return the message that a session has under the number `handed`, to come again only after `until_us`."""
-        with self._step(now, number=number):
-            self._awake.handing.defer(self._awake.sessions.session(session), handed, until_us, now)
-
-    def retry(self, number: int, session: int, handed: int, now: int) -> int:
-        """Count another try of the message that a session has under the number `handed`.
-
-        Returns the number of tries, or 0 if the session does not have it any more.
-        """
-        with self._step(now, links=False, number=number):
-            return self._awake.handing.retry(self._awake.sessions.session(session), handed)
-
-    def go_on(self, session: int, now: int) -> None:
-        """Hand a session more, although it did not acknowledge the message that came alone."""
-        with self._step(now, links=False):
-            self._awake.claims.go_on(self._awake.sessions.session(session))
-
-    def receive_counts(self, name: str, now: int) -> dict[NodeId, int]:
-        """Return the number of messages that nodes consumed from the queues of a name, as far as this node knows."""
-        with self._step(now, links=False):
-            return self._awake.placements.counts(name)
-
-    def place(
-        self, number: int, asked: Declare, node: NodeId, until_us: int, now: int, *, advertise: bool = True
-    ) -> None:
-        """Ask another node to manage a queue; `placement.PlaceAnswered` of that number has the answer."""
-        with self._step(now):
-            self._awake.placements.ask(number, asked, node, until_us, now, advertise=advertise)
-
-    # --- requests ------------------------------------------------------------------------------------------
-
-    def remember_request(self, number: int, correlation: str, deadline_us: int, now: int) -> None:
-        """Remember a request that a program is about to send, and whose reply it awaits until a deadline, a date."""
-        with self._step(now, links=False, number=number):
-            self._awake.queues.calls.remember(correlation, self._host_context.holdings.own_time(deadline_us))
-
-    def forget_request(self, number: int, correlation: str, now: int) -> None:
-        """Forget a request that has its reply, or was never sent."""
-        with self._step(now, links=False, number=number):
-            self._awake.queues.calls.forget(correlation)
-
-    def open_requests(self) -> tuple[OpenRequest, ...]:
-        """Return the requests of this node that have no reply yet."""
-        date_of = self._host_context.holdings.date_of
-        return tuple(
-            OpenRequest(each.correlation, date_of(each.deadline_us)) for each in self._awake.queues.calls.all_open()
-        )
-
-    # --- names ---------------------------------------------------------------------------------------------
-
-    def bind(self, number: int, asked: Bind, now: int) -> None:
-        """Bind a name to a destination, or make a context."""
-        with self._step(now, number=number):
-            self._awake.directory.bind(self._awake.queues.described(asked), now)
-
-    def unbind(self, number: int, name: str, now: int, *, context: bool = False) -> None:
-        """Unbind a name, and end a queue of this node with its last name; `context`: remove an empty context."""
-        with self._step(now, number=number):
-            if context:
-                self._awake.directory.destroy(name, now)
-            else:
-                self._awake.unbind(name, now)
-
-    def lookup(self, name: str, now: int, *, kind: Kind | None = None) -> Binding:
-        """Return the binding of a name on this device; `kind`: only of this kind. Raises a `NamingException`."""
-        with self._step(now, links=False):
-            names = self._awake.directory.names
-            letters = self._awake.queues.letters_named(name)
-            if letters is not None and name not in names.bound and kind in (None, Kind.QUEUE):
-                return Binding(name, letters)  # A node that advertises such a name is not in the way.
-            found = names.lookup(name, kind)
-            if found is None:
-                raise names.missing(name, "name" if kind is None else kind)
-            return found
+        with self._step(now, links=command.links, number=number if command.durable else None):
+            return _DO[type(command)](self._awake, command, now, number)  # type: ignore[no-any-return]  # see its class
 
     def discover(self, number: int, nodes: Collection[NodeId], until_us: int, now: int) -> None:
         """Ask connected nodes for their names; `discovery.Discovered` of that number follows."""
@@ -274,7 +90,87 @@ class MessagingCommands:
         with self._step(now):
             self._awake.discoveries.ask(number, nodes, until_us, now)
 
-    def entries(self, context: str, now: int) -> list[Binding]:
-        """Return the bindings in a context, by name; the root is an empty text."""
-        with self._step(now, links=False):
-            return self._awake.directory.names.listing(context)
+
+def _disconnect(on: Messaging, asked: do.Disconnect, now: int, _: int) -> None:
+    for session in on.sessions.connection(asked.connection).sessions:
+        on.forget_drafts(session)
+    on.consuming.disconnect(asked.connection, now, unread=asked.unread, crashed=asked.crashed)
+
+
+def _close_session(on: Messaging, asked: do.CloseSession, now: int, _: int) -> None:
+    on.consuming.close_session(asked.session, now, unread=asked.unread)
+    on.forget_drafts(asked.session)
+
+
+def _rollback(on: Messaging, asked: do.Rollback, _now: int, _: int) -> int:
+    before = on.recover(asked.session, unread=asked.unread)
+    on.forget_drafts(asked.session)
+    return before
+
+
+def _browse(on: Messaging, asked: do.Browse, now: int, _: int) -> Browsing:
+    on.directory.check_receiver(asked.destination)
+    connection = on.sessions.session(asked.session).connection.number
+    return on.queues.browse(asked.destination, asked.selector, connection, now)
+
+
+def _lookup(on: Messaging, asked: do.Lookup, _now: int, _: int) -> Binding:
+    """Return the binding of a name on this device. Raises a `NamingException`."""
+    name, kind = asked.name, asked.kind
+    names = on.directory.names
+    letters = on.queues.letters_named(name)
+    if letters is not None and name not in names.bound and kind in (None, Kind.QUEUE):
+        return Binding(name, letters)  # A node that advertises such a name is not in the way.
+    found = names.lookup(name, kind)
+    if found is None:
+        raise names.missing(name, "name" if kind is None else kind)
+    return found
+
+
+def _open_requests(on: Messaging, *_: object) -> tuple[OpenRequest, ...]:
+    date_of = on.holdings.date_of
+    return tuple(OpenRequest(each.correlation, date_of(each.deadline_us)) for each in on.queues.calls.all_open())
+
+
+_Does = Callable[[Messaging, Any, int, int], Any]
+_DO: Mapping[type[Command[Any]], _Does] = {
+    do.Connect: lambda on, it, *_: on.sessions.connect(it.client).number,
+    do.Disconnect: _disconnect,
+    do.OpenSession: lambda on, it, *_: on.sessions.open(on.sessions.connection(it.connection)).number,
+    do.CloseSession: _close_session,
+    do.Recover: lambda on, it, *_: on.recover(it.session, unread=it.unread, numbers=it.numbers),
+    do.Rollback: _rollback,
+    do.Follow: lambda on, it, *_: on.receipts.followed(it.message),
+    do.Consume: lambda on, it, now, _: on.consuming.consume(it.session, it.asked, now),
+    do.Modulate: lambda on, it, now, _: on.consuming.modulate(it.consumer, it.modulator, now),
+    do.Credit: lambda on, it, now, _: on.consuming.credit(it.consumer, it.messages, it.nbytes, now),
+    do.CloseConsumer: lambda on, it, now, _: on.consuming.close_consumer(it.consumer, now, unread=it.unread),
+    do.Unsubscribe: lambda on, it, now, _: on.consuming.unsubscribe(it.client, it.name, now),
+    do.DeclareQueue: lambda on, it, *_: on.queues.declare(it.asked).destination,
+    do.EndQueue: lambda on, it, now, _: on.end_queue(it.destination, now),
+    do.DeclareTopic: lambda on, it, *_: on.queues.holder.declare(it.name).destination,
+    do.EndTopic: lambda on, it, now, _: on.end_topic(it.destination, now),
+    do.Browse: _browse,
+    do.Release: lambda on, it, now, _: on.handing.release(
+        on.sessions.session(it.session), it.numbers, now, dead=it.dead, error=it.error
+    ),
+    do.Defer: lambda on, it, now, _: on.handing.defer(
+        on.sessions.session(it.session), it.number, now + it.delay_us, now
+    ),
+    do.Retry: lambda on, it, *_: on.handing.retry(on.sessions.session(it.session), it.number),
+    do.GoOn: lambda on, it, *_: on.claims.go_on(on.sessions.session(it.session)),
+    do.ReceiveCounts: lambda on, it, *_: on.placements.counts(it.name),
+    do.AskToManage: lambda on, it, now, number: on.placements.ask(
+        number, it.asked, it.node, now + it.timeout_us, now, advertise=it.advertise
+    ),
+    do.RememberRequest: lambda on, it, *_: on.queues.calls.remember(
+        it.correlation, on.holdings.own_time(it.deadline_us)
+    ),
+    do.ForgetRequest: lambda on, it, *_: on.queues.calls.forget(it.correlation),
+    do.OpenRequests: _open_requests,
+    do.BindName: lambda on, it, now, _: on.directory.bind(on.queues.described(it.asked), now),
+    do.Unbind: lambda on, it, now, _: (on.directory.destroy if it.context else on.unbind)(it.name, now),
+    do.Lookup: _lookup,
+    do.Entries: lambda on, it, *_: on.directory.names.listing(it.context),
+}
+"""Functions by the command that they carry out, given the command, the time, and the number of its answer."""

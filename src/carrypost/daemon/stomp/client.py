@@ -41,6 +41,7 @@ from carrypost.jms.provider import Perform, Program
 from carrypost.jms.queue_declaration import ANYONE, declare, declared
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
+from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Declare, Late
 from carrypost.version import __version__
 
@@ -192,7 +193,7 @@ class Client(Program):
             raise ResourceAllocationException(refusal)
         self._client_id = headers.get("client-id", "")
         self._connection = await self._provider.connect(self._client_id, self)
-        self._session = await self._provider.open_session(self._connection)
+        self._session = await self._provider.execute(do.OpenSession(self._connection))
         self.version, ours = version, self._options.heart_beat_ms
         self.beats_ms = _slower(ours, theirs[1]), _slower(theirs[0], ours)
         answer = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
@@ -225,7 +226,7 @@ class Client(Program):
             unread = [number for each in self._subscriptions for number in each.unread]
             with suppress(JMSException):  # The node is gone.
                 self._acknowledge_written()
-                await (self._provider.disconnect if orderly else self._provider.abandon)(connection, unread)
+                await self._provider.execute(do.Disconnect(connection, unread, crashed=not orderly))
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -265,7 +266,7 @@ class Client(Program):
                 raise ResourceAllocationException(f"a client has at most {_TEMPORARIES_MAX} temporary queues")
             number = len(self._temporaries) + 1
             name = f"{TEMPORARY}{self._provider.now_us():x}-{self._connection}-{number}"
-            await self._provider.declare(Declare(name, connection=self._connection))
+            await self._provider.execute(do.DeclareQueue(Declare(name, connection=self._connection)))
             found = self._temporaries[meant.name] = Queue(f"{name}@{self._provider.node_info.node}")
         return found
 
@@ -309,11 +310,11 @@ class Client(Program):
             no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
         )  # fmt: skip
         asked = subscriptions.asked(id_, wanted_of(wanted), headers, provider)
-        session = await provider.open_session(self._connection)
+        session = await provider.execute(do.OpenSession(self._connection))
         try:
-            consumer = await provider.consume(session, asked.wanted)
+            consumer = await provider.execute(do.Consume(session, asked.wanted))
         except JMSException:
-            await provider.close_session(session, ())
+            await provider.execute(do.CloseSession(session))
             raise
         made = Subscription(asked, session, consumer, self.version or Version.V1_0)
         self._subscriptions.add(made)
@@ -340,9 +341,9 @@ class Client(Program):
             self._acknowledge_written()
             subscription = self._subscriptions.remove(id_)
             self._outbox = deque(each for each in self._outbox if each[0] is not subscription)
-            await self._provider.close_session(subscription.session, list(subscription.unread))
+            await self._provider.execute(do.CloseSession(subscription.session, list(subscription.unread)))
         if name:
-            await self._provider.unsubscribe(self._client_id, name)
+            await self._provider.execute(do.Unsubscribe(self._client_id, name))
         self._confirm(frame)
 
     # --- acknowledging -------------------------------------------------------------------------------------
@@ -377,7 +378,9 @@ class Client(Program):
         for each in subscription.withdraw(handed):
             (given_up if each.number in dead or each.count >= (each.tries or settings.tries) else again).append(each)
         if given_up:
-            await self._provider.give_up(subscription.session, [each.number for each in given_up], "NACK")
+            await self._provider.execute(
+                do.Release(subscription.session, [each.number for each in given_up], dead=True, error="NACK")
+            )
             subscription.make_room(self._provider, given_up)
         if again and settings.redelivery_delay_s:
             delay_s = pause_s(settings.redelivery_delay_s, max(each.count for each in again))
@@ -391,7 +394,7 @@ class Client(Program):
         """Let refused messages come again after a pause; until then they count as prefetched, so that few can wait."""
         await asyncio.sleep(delay_s)
         with suppress(JMSException):  # The subscription has ended, or the node: they went back with it.
-            await self._provider.recover(subscription.session, (), [each.number for each in refused])
+            await self._provider.execute(do.Recover(subscription.session, (), [each.number for each in refused]))
             subscription.make_room(self._provider, refused)
 
     # --- events of the node --------------------------------------------------------------------------------
@@ -425,7 +428,7 @@ class Client(Program):
         number = handed.number
         if 0 < handed.lease_us <= self._provider.now_us():
             # The lease ended while the message waited here: its manager gives it to another consumer.
-            await self._provider.recover(subscription.session, (number,), (number,))
+            await self._provider.execute(do.Recover(subscription.session, (number,), (number,)))
             subscription.release(self._provider, [handed])
             return
         rest = await self._copies.rest(handed, body, subscription.version)

@@ -12,6 +12,7 @@ from carrypost.daemon.stomp.copies import beginning
 from carrypost.errors import IllegalArgumentException, ResourceAllocationException
 from carrypost.model import address
 from carrypost.mom.commands import Ack, Late, Receive, Subscribe
+from carrypost.mom.program_commands import Credit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -55,7 +56,7 @@ class Subscription:
 
     def begin(self, provider: Provider) -> None:
         """Let the node hand over as much as the client may have."""
-        provider.credit(self.consumer, self._prefetch, provider.node_info.settings.prefetch_bytes)
+        provider.tell(Credit(self.consumer, self._prefetch, provider.node_info.settings.prefetch_bytes))
 
     def hand(self, handed: Handed) -> None:
         """Note what the node hands over."""
@@ -95,7 +96,7 @@ class Subscription:
     def make_room(self, provider: Provider, withdrawn: Collection[Handed]) -> None:
         """Let the node hand over as many messages as were withdrawn."""
         if withdrawn:
-            provider.credit(self.consumer, len(withdrawn), sum(each.descriptor.length for each in withdrawn))
+            provider.tell(Credit(self.consumer, len(withdrawn), sum(each.descriptor.length for each in withdrawn)))
 
 
 class Subscriptions:

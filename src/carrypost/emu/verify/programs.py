@@ -28,6 +28,7 @@ from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, shown
 from carrypost.model.pattern import entry
+from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 
 _BYTES = 1_000_000_000
@@ -167,10 +168,10 @@ class Programs:
     def _open(self, place: NodePrograms, wish: PlannedSubscription) -> None:
         driver, messaging = place.driver, place.driver.host.messaging
         for _ in range(wish.seats):
-            connection = messaging.connect(driver.now, client=wish.client)
-            session = messaging.open_session(connection, driver.now)
+            connection = messaging.execute(do.Connect(wish.client), driver.now)
+            session = messaging.execute(do.OpenSession(connection), driver.now)
             number = self._next(place)
-            consumer = messaging.consume(number, session, wish.asked, driver.now)
+            consumer = messaging.execute(do.Consume(session, wish.asked), driver.now, number)
             account = place.accounts.get(wish)
             if account is None:
                 strange = frozenset() if self._forgetful else frozenset(place.acknowledged)
@@ -186,7 +187,7 @@ class Programs:
 
     def _credit(self, place: NodePrograms, consumer: int, messages: int) -> None:
         place.seats[consumer].credit += messages
-        place.driver.host.messaging.credit(consumer, messages, _BYTES, place.driver.now)
+        place.driver.host.messaging.execute(do.Credit(consumer, messages, _BYTES), place.driver.now)
 
     def _whole_or_not(self, place: NodePrograms) -> None:
         """Note a crash before some units of work were answered: the store has all messages of each, or none."""
@@ -330,14 +331,14 @@ class Programs:
         try:
             sends = [host.draft(seat.session, each, now)[0] if chance.random() < _HALF else each for each in drafts]
             if chance.random() < _SELDOM:
-                host.messaging.rollback(seat.session, now)
+                host.messaging.execute(do.Rollback(seat.session), now)
                 del place.open[number]
                 self._give_back(place, consumer)
                 return
             host.perform(UnitOfWork(number, tuple(sends), (Ack(seat.session, tuple(acks)),)), now)
         except (ResourceAllocationException, OrderError):
             del place.open[number]
-            host.messaging.rollback(seat.session, now)
+            host.messaging.execute(do.Rollback(seat.session), now)
             self._give_back(place, consumer)
             return
         for each in acks:
@@ -358,7 +359,7 @@ class Programs:
         """Let a session recover all that it did not acknowledge."""
         consumer = self._somebody(place)
         if consumer is not None:
-            place.driver.host.messaging.recover(place.seats[consumer].session, place.driver.now)
+            place.driver.host.messaging.execute(do.Recover(place.seats[consumer].session), place.driver.now)
             self._give_back(place, consumer)
 
     def _give_back(self, place: NodePrograms, consumer: int) -> None:
@@ -383,7 +384,7 @@ class Programs:
         unread = [number for number in seat.inbox if place.chance.random() < _HALF]
         for number in unread:
             seat.account.unread(seat.inbox[number])
-        place.driver.host.messaging.disconnect(seat.connection, place.driver.now, unread=unread)
+        place.driver.host.messaging.execute(do.Disconnect(seat.connection, unread), place.driver.now)
 
     def reopen(self, place: NodePrograms) -> None:
         """Make a subscription, or consume it again."""
@@ -401,7 +402,9 @@ class Programs:
             account, number = place.accounts.pop(wish), self._next(place)
             place.open[number] = OpenWork([], wish=wish)
             try:
-                place.driver.host.messaging.unsubscribe(number, wish.client, wish.asked.name, place.driver.now)
+                place.driver.host.messaging.execute(
+                    do.Unsubscribe(wish.client, wish.asked.name), place.driver.now, number
+                )
             except InvalidDestinationException:
                 del place.open[number]
                 if not account.doubtful:

@@ -120,7 +120,7 @@ class Directory:
         self._here, self._limits = context.node, context.limits
         self._holdings, self._outputs, self._undo = context.holdings, context.outputs, context.undo
         self._deliveries, self._table = context.deliveries, Table(context.ledger, b"D", Entry)
-        self.names = Namespace(context.node)
+        self.names: Namespace = Namespace(context.node)
         asked = settings.messaging
         self._leased = asked.directory == "lease"
         """True if use prolongs nothing: a name of another node is known until its newest advertisement ends."""
@@ -181,7 +181,8 @@ class Directory:
 
         `counts` returns the nodes that consume most from a queue of this node.
         """
-        self._discard_overtaken()
+        if self._overtaken:
+            self._discard_overtaken()
         if self._next_us > now:
             return []
         due = sorted((at, name) for name, at in self._renewals.items() if at <= now)[:RENEWED_AT_ONCE]

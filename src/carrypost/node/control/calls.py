@@ -1,8 +1,8 @@
 """Frames at a node's socket: msgpack maps, each behind its length in four bytes.
 
 A program on this machine sends a greeting, and the node welcomes it. Then the program makes calls; each has a number,
-and the node answers under that number, in any order. Plain calls are a frame kind each, those of messaging are methods
-of `jms.provider.Provider`. The socket belongs to the node's owner alone, but no program may bring the node down:
+and the node answers under that number, in any order. Plain calls are a frame kind each, those of messaging are commands
+(`mom.program_commands`). The socket belongs to the node's owner alone, but no program may bring the node down:
 lengths are bounded, and any fault ends one connection, with a sentence. Values longer than 64 KiB are announced by
 their `length` and sent in parts, so that others need not wait for them.
 """
@@ -47,12 +47,11 @@ class Hello(Asked, tag="hello", frozen=True):
 
 
 class Call(Asked, tag="call", frozen=True):
-    """A call of messaging; its arguments are encoded by `jms.values`."""
+    """A command of messaging, encoded by `jms.values`; its number is 0 if it has no answer."""
 
-    long: ClassVar[str] = "args"
+    long: ClassVar[str] = "command"
     number: int
-    name: str
-    args: Raw = NOTHING
+    command: Raw = NOTHING
     length: int = 0
     read: int = 0
     """The highest number of a message that the program has read."""
