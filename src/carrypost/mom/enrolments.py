@@ -139,6 +139,8 @@ class Enrolments:
         The holder does the same. It is informed, too, since it may have been restarted and know nothing of it. They are
         made again only by a new subscription.
         """
+        if not self._rows:
+            return []
         dropped = [
             destination for destination, row in self._rows.items()
             if not row.durable and not row.left and address.addressee(destination) not in self._in_reach

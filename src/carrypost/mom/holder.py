@@ -94,8 +94,9 @@ class Holder:
     @property
     def due_us(self) -> int:
         """Time at which `expire` or `drafts` has something to do."""
-        waiting = [each.after_us for each in self._open.values() if each.pages]
-        return min([self.enrolled.due_us, *waiting])
+        if not self._open:
+            return self.enrolled.due_us
+        return min([self.enrolled.due_us, *(each.after_us for each in self._open.values() if each.pages)])
 
     # --- topics --------------------------------------------------------------------------------------------
 

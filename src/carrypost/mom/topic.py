@@ -247,6 +247,8 @@ class Topics:
 
     def pop_changed(self) -> list[tuple[str, list[Subscription]]]:
         """Return the held topics whose subscriptions were added, removed or renewed, with all subscriptions."""
+        if not self._changed:
+            return []
         changed, self._changed = self._changed, {}
         return [(held, list(self._open.get(exactly(held), ()))) for held in changed]
 

@@ -37,7 +37,7 @@ class ClosedEntries:
         self._receipt_us = round(context.settings.messaging.receipt_s * 1e6)
         """Time after its end for which the author of a message may be informed."""
         self._entries: dict[MessageId, QueueEntry] = {}
-        self._sealed: list[EntryNotice] = []
+        self.sealed: list[EntryNotice] = []
         """Outcomes of messages that programs of this node sent."""
         self._sweep_us = 0
 
@@ -70,11 +70,11 @@ class ClosedEntries:
     def seal(self, entry: QueueEntry) -> None:
         """Note that it stays closed: nothing can undo that."""
         if entry.owed & OUTCOME and entry.author == self._node:
-            self._sealed.append(EntryNotice(entry, OUTCOME, self._node))
+            self.sealed.append(EntryNotice(entry, OUTCOME, self._node))
 
     def pop_own(self) -> list[Item]:
         """Return the outcomes of messages of this node, once."""
-        sealed, self._sealed = self._sealed, []
+        sealed, self.sealed = self.sealed, []
         items = [item for word in sealed if (item := word.item()) is not None]
         for word in sealed:
             word.mark_sent()

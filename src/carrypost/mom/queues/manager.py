@@ -87,8 +87,10 @@ class Manager:
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
         stock = self._stock
-        parts = stock.delays, stock.leases, stock.bounds, self.demands, self._reminders, self._gaps, self.closed
-        return min(each.due_us for each in parts)
+        return min(
+            stock.delays.due_us, stock.leases.due_us, stock.bounds.due_us, self.demands.due_us, self._reminders.due_us,
+            self._gaps.due_us, self.closed.due_us,
+        )  # fmt: skip
 
     # --- queues --------------------------------------------------------------------------------------------
 

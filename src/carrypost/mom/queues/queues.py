@@ -218,8 +218,9 @@ class Queues:
 
     def finish(self, now: int) -> list[Draft]:
         """End a step; return the messages for other nodes."""
-        for item in self.manager.closed.pop_own():
-            self._act(item, self._node, NEVER, now)
+        if self.manager.closed.sealed:
+            for item in self.manager.closed.pop_own():
+                self._act(item, self._node, NEVER, now)
         read, self._read = self._read, []
         for copy in read:
             if copy.here:
