@@ -27,7 +27,7 @@ from tests.jms_scenes import scene
 from tests.shells import COMMAND, PATIENCE_S, Shell
 
 from carrypost import ConnectionFactory, SessionMode, testing
-from carrypost.cli import _given, _joining, _receiving, messages
+from carrypost.cli import _given, _joining, _options, _output, _receiving
 from carrypost.cli.app import app
 from carrypost.errors import NoNodeError
 
@@ -400,7 +400,7 @@ async def test_sub_reports_what_no_call_raises_and_ends_with_its_node(
     await net.run(30)
     async with net.context("s", SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
         factory = cast("ConnectionFactory", SimpleNamespace(settings=None, mode="embedded"))
-        joined = _joining.Joined(ctx, factory, _joining.NodeOptions(data=Path("my folder"), json=True))
+        joined = _joining.Joined(ctx, factory, _options.Node(data=Path("my folder")).start, json=True)
         wish = _receiving.SubscribeOptions("holder/news@h")
         command = asyncio.ensure_future(
             _joining.run_body(joined, lambda joined: _receiving.subscribe(joined, wish, count=None, limit_s=None))
@@ -532,7 +532,7 @@ def test_two_terminals_show_people_what_they_need(noded: Shell) -> None:
 
 
 def test_people_see_tables_and_lines_where_programs_see_json(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "wants_json", lambda asked, **_: asked)
+    monkeypatch.setattr(_output, "is_redirected", lambda: False)
     code, out, err = noded.run("bind", "queue/Tom")
     assert (code, bool(re.fullmatch(r"(Tom@[a-z2-7]{26}) is queue/\1\n", out)), err) == (0, True, "")
     assert re.search(r"^Tom +queue/Tom@[a-z2-7]{26} *$", noded.run("ls")[1], re.MULTILINE)

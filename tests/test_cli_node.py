@@ -25,8 +25,7 @@ from tests.shells import COMMAND, PATIENCE_S, Shell
 from tests.stomp_clients import free_port
 from tests.waiting import eventually
 
-from carrypost.cli import node as commands
-from carrypost.cli import stop
+from carrypost.cli import _options, stop
 from carrypost.node.control.client import Client
 from carrypost.security.identity import Identity
 
@@ -241,7 +240,7 @@ def test_a_node_without_an_interface_runs_warns_and_names_those_there_are(shell:
 def test_a_node_that_hangs_is_told_after_a_while(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     process, _ = shell.node()
     process.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr(commands, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(_options, "_ANSWER_S", 0.2)
     try:
         code, told = shell.refusal("status")
         monkeypatch.setattr(stop, "_END_S", 0.2)

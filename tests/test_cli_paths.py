@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -102,7 +102,7 @@ def commands(command: Any, *above: str) -> Iterator[tuple[str, Any]]:  # noqa: A
 
 def paths_of(function: Callable[..., None]) -> set[str]:
     """Return the names of a function's parameters that are paths."""
-    return {name for name, hint in get_type_hints(inspect.unwrap(function)).items() if "Path" in str(hint)}
+    return {name for name, each in inspect.signature(function).parameters.items() if "Path" in str(each.annotation)}
 
 
 COMMANDS = dict(commands(typer.main.get_command(app)))

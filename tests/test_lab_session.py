@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from tests.campaigns import campaign, played, three
 
 import carrypost
-from carrypost.cli._spark import spark_options
+from carrypost.cli._options import Spark
 from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.spark.explain import explained
@@ -65,11 +65,11 @@ def test_only_a_cluster_elsewhere_has_to_reach_the_driver(master: str, in_proces
 )
 def test_wrong_options_are_told(master: str, memory: str, conf: list[str], said: str) -> None:
     with pytest.raises(LocalError, match=re.escape(said)):
-        spark_options(master, memory, conf)
+        Spark(master, memory, conf).options("")
 
 
 def test_what_is_asked_of_spark_itself_wins() -> None:
-    options = spark_options("local[3]", "512m", ["spark.sql.shuffle.partitions=7", "spark.x=a=b"])
+    options = Spark("local[3]", "512m", ["spark.sql.shuffle.partitions=7", "spark.x=a=b"]).options("")
     settings = options.settings
     assert (settings["spark.driver.memory"], settings["spark.sql.shuffle.partitions"]) == ("512m", "7")
     assert settings["spark.x"] == "a=b"
@@ -99,7 +99,7 @@ def test_shuffles_of_a_cluster_do_not_follow_the_processors_of_the_driver() -> N
 
 
 def test_applications_are_called_what_they_do() -> None:
-    assert spark_options("local[2]", "", [], "lab metrics").settings["spark.app.name"] == "carrypost lab metrics"
+    assert Spark("local[2]").options("lab metrics").settings["spark.app.name"] == "carrypost lab metrics"
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/records", "hdfs://host:9000/records", "gs:/bucket"])

@@ -333,14 +333,12 @@ async def test_carried_messages_are_shown_page_by_page_and_purged_together(
 
 @scene
 async def test_people_at_a_terminal_get_sentences_and_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of = settings(tmp_path, "anna", apart(), trace={"enabled": True})
     node = await ServedNode.start(of)
     async with ConnectionFactory(f"unix:{of.control}").create_context() as ctx:
         await ctx.send("topic/news", "hello", label="firstMSG")
-        for module in (trace_command, cache_commands):
-            monkeypatch.setattr(module, "wants_json", lambda _: False)
         for arguments in (["trace", "firstMSG"], ["cache", "inspect"], ["cache", "purge", "firstMSG"]):
             assert await asyncio.to_thread(run, [*arguments, "--data", str(tmp_path / "anna")]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -30,11 +30,12 @@ def queues(ctx: typer.Context, incomplete: str) -> list[str]:
 def _asked(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
     import asyncio  # noqa: PLC0415 - keeps --help quick
 
-    from carrypost.cli._joining import NodeOptions  # noqa: PLC0415
+    from carrypost.cli._joining import factory  # noqa: PLC0415
+    from carrypost.cli._options import Node  # noqa: PLC0415
 
     async def ask() -> list[str]:
-        place = NodeOptions(ctx.params.get("config"), ctx.params.get("data"))
-        async with asyncio.timeout(_ANSWER_S), place.factory(attach=True).create_context() as context:
+        at = Node(ctx.params.get("config"), ctx.params.get("data"))
+        async with asyncio.timeout(_ANSWER_S), factory(at, attach=True).create_context() as context:
             return await known(context, kind)
 
     try:

@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from carrypost.cli._options import with_groups
+
 
 class _Command(TyperCommand):
     """A command."""
@@ -50,5 +52,11 @@ class Commands(typer.Typer):
         super().__init__(name=name, cls=_Group, no_args_is_help=shows_help, rich_markup_mode="markdown", **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
-        """Add a command."""
-        return super().command(name, cls=_Command, **options)
+        """Add a command, with the options of its groups."""
+        add = super().command(name, cls=_Command, **options)
+        return lambda function: add(with_groups(function))
+
+    def callback(self, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
+        """Add what is done before a command, with the options of its groups."""
+        add = super().callback(**options)
+        return lambda function: add(with_groups(function))

@@ -10,12 +10,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
-from carrypost.cli import _output, _settings, _signals, node
+from carrypost.cli import _output, _settings, _signals
+from carrypost.cli._options import Node, answer, missing
 from carrypost.daemon.service import LogFormatter
 from carrypost.errors import (
     CarrypostError,
@@ -29,7 +27,6 @@ from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 from carrypost.node.folder import NodeFolder
-from carrypost.node.settings import start_command
 
 if TYPE_CHECKING:
     from carrypost.jms.context import Context
@@ -39,37 +36,11 @@ _NEWS_S = 0.1
 _EMBEDDING = "this command runs its own node until it ends"
 
 
-class NodeOptions(msgspec.Struct, frozen=True):
-    """The node that a command uses, as it was named on the command line."""
-
-    config: Path | None = None
-    data: Path | None = None
-    changes: tuple[str, ...] = ()
-    json: bool = False
-    reconnect: bool = False
-    """True if the command waits for a node that ended, and goes on when the node is back."""
-    create: bool | None = None
-    """True: make a node in a folder without one. False: only in the user's own folder. None: in no folder."""
-
-    @property
-    def start(self) -> str:
-        """The command that starts the node."""
-        return start_command(self.config, self.data)
-
-    def factory(self, *, attach: bool | None = None) -> ConnectionFactory:
-        """Return a factory of contexts on that node."""
-        _settings.settings_of(self.config, self.data, self.changes)  # Unknown settings are reported first.
-        settings: dict[str, Any] = _settings.changed(self.changes)
-        if self.data is not None:
-            settings["data"] = _settings.absolute(self.data)
-        return ConnectionFactory(self.config, attach=attach, reconnect=self.reconnect, **settings)
-
-
 class Joined:
     """A context of a command, and its node."""
 
-    def __init__(self, ctx: Context, factory: ConnectionFactory, place: NodeOptions) -> None:
-        self.ctx, self.json, self.start = ctx, place.json, place.start
+    def __init__(self, ctx: Context, factory: ConnectionFactory, start: str, *, json: bool) -> None:
+        self.ctx, self.json, self.start = ctx, json, start
         self.settings = factory.settings
         self.embeds = factory.mode == "embedded"
         """The node runs inside this command, and ends with it."""
@@ -108,41 +79,50 @@ class Joined:
 
     async def ask(self, call: str, *given: str) -> Any:  # noqa: ANN401 - each call knows what it gets
         """Return what the node answers to a plain call."""
-        return await node.answer(self.settings, self.start, call, *given)
+        return await answer(self.settings, self.start, call, *given)
 
 
 Body = Callable[[Joined], Awaitable[int]]
 """Does what a command is for, and returns its exit code."""
 
 
-def run(place: NodeOptions, body: Body, embedding: str | None = None) -> int:
+def factory(at: Node, *, attach: bool | None = None, reconnect: bool = False) -> ConnectionFactory:
+    """Return a factory of contexts on a node."""
+    settings: dict[str, Any] = _settings.changed(at.changes)
+    if at.data is not None:
+        settings["data"] = _settings.absolute(at.data)
+    return ConnectionFactory(at.config, attach=attach, reconnect=reconnect, **settings)
+
+
+def run(at: Node, body: Body, embedding: str | None, *, json: bool, reconnect: bool) -> int:
     """Run a command in a context, where `Message.acknowledge` is its own; returns its exit code.
 
-    `embedding` explains to users what happens once a node runs, unless the command runs one while it waits.
+    `embedding` explains to users what happens once a node runs, unless the command runs one while it waits. With
+    `reconnect` the command waits for a node that ended, and goes on when the node is back.
     """
     if logging.lastResort is not None:  # It prints the warnings of a node inside this command.
         logging.lastResort.setFormatter(LogFormatter())
-    settings = _settings.settings_of(place.config, place.data, place.changes)
-    new = NodeFolder(settings).is_new
-    if not new or place.create or (place.create is False and not settings.place.data):
-        explained = f"{embedding} ({place.start})" if embedding else _EMBEDDING
-        return asyncio.run(_run(place, place.factory(), body, explained, new=new))
+    settings = at.settings()  # Unknown settings are reported first.
+    new, makes = NodeFolder(settings).is_new, at.makes
+    attach = None if not new or makes or (makes is False and not settings.place.data) else True
+    explained = f"{embedding} ({at.start})" if embedding and not attach else _EMBEDDING
+    made = factory(at, attach=attach, reconnect=reconnect)
     try:  # The folder may be mistyped, so no node is made in it. One may run whose control socket is elsewhere.
-        return asyncio.run(_run(place, place.factory(attach=True), body, _EMBEDDING, new=False))
+        return asyncio.run(_run(made, body, explained, at.start, new=new and not attach, json=json))
     except JMSException as error:
-        if not isinstance(error.__cause__, NoNodeError):
+        if not (attach and isinstance(error.__cause__, NoNodeError)):
             raise
-        remedy = f"make one with: {place.start}" if place.create is None else "add --create to make one there"
-        raise node.missing(settings, remedy) from None
+        remedy = f"make one with: {at.start}" if makes is None else "add --create to make one there"
+        raise missing(settings, remedy) from None
 
 
-async def _run(place: NodeOptions, factory: ConnectionFactory, body: Body, embedding: str, *, new: bool) -> int:
+async def _run(made: ConnectionFactory, body: Body, embedding: str, start: str, *, new: bool, json: bool) -> int:
     task = asyncio.current_task()
     assert task is not None
     with _signals.cancelling(task) as ending:
         try:
-            async with factory.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
-                joined = Joined(ctx, factory, place)
+            async with made.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
+                joined = Joined(ctx, made, start, json=json)
                 if joined.embeds:
                     if new:
                         _output.say(f"made a new node in {joined.settings.data}")

@@ -8,91 +8,57 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _completion, _given, _paths
+from carrypost.cli._options import Node, OptionGroup, argument, option
 
 if TYPE_CHECKING:
-    from carrypost.cli import _joining
+    from carrypost.cli._joining import Body
 
-Topic = Annotated[
-    str | None, typer.Option("--topic", "-t", help="The topic.", metavar="TOPIC", autocompletion=_completion.topics)
-]
+Topic = Annotated[str | None, option("--topic -t", "The topic.", "TOPIC", autocompletion=_completion.topics)]
 Queue = Annotated[
-    str | None,
-    typer.Option(
-        "--queue", "-q", help="The queue, as NAME or NAME@NODE.", metavar="QUEUE", autocompletion=_completion.queues
-    ),
+    str | None, option("--queue -q", "The queue, as NAME or NAME@NODE.", "QUEUE", autocompletion=_completion.queues)
 ]
-Channel = Annotated[bool, typer.Option("--channel", help="The topic is an event channel of the overlay.")]
-Modulator = Annotated[
-    str | None,
-    typer.Option(
-        "--modulator",
-        help="Run this modulator on every event of the --channel, at the home broker.",
-        metavar="NAME[:VERSION]|FILE",
-    ),
-]
-Param = Annotated[
-    list[str],
-    typer.Option(
-        "--param", help="A parameter of the --modulator; write lists as JSON.", metavar="K=V", show_default=False
-    ),
-]
-NoTopic = Annotated[str | None, typer.Option("-t", hidden=True)]
-NoQueue = Annotated[str | None, typer.Option("-q", hidden=True)]
-Body = Annotated[
-    str | None,
-    typer.Argument(help="The body; {n} and {time} are replaced. Default: read stdin.", metavar="[BODY]"),
-]
-Payload = Annotated[str | None, typer.Option("--payload", "-p", help="The body, as an option.", metavar="BODY")]
-File = Annotated[Path | None, _paths.option("--file", "Read the body from this file, unchanged.", "FILE")]
-Prop = Annotated[
-    list[str],
-    typer.Option(
-        "--prop",
-        help="A property; the type follows from the value, or is given: k:int=v.",
-        metavar="K=V",
-        show_default=False,
-    ),
-]
-Label = Annotated[str | None, typer.Option("--id", help="A label; `trace` finds the message by it.", metavar="LABEL")]
-Ttl = Annotated[float | None, _given.duration_option("--ttl", "Lifetime: 90, 30min, 6h, 2d. Default: the node's.")]
-Receipt = Annotated[bool, typer.Option("--receipt", help="Wait until the message is delivered.")]
-ReceiptFor = Annotated[float | None, _given.duration_option("--for", "How long to wait for --receipt.")]
-Every = Annotated[
-    float | None, _given.duration_option("--every", "Send repeatedly with this pause; without --count until Ctrl-C.")
-]
-Times = Annotated[
-    int | None, typer.Option("--count", help="Number of messages to send.", min=1, metavar="N", show_default="1")
-]
-Select = Annotated[
-    str | None, typer.Option("--select", help="Only messages that match this selector (SQL-92).", metavar="SELECTOR")
-]
-For = Annotated[float | None, _given.duration_option("--for", "Wait no longer than this.")]
-Count = Annotated[int | None, typer.Option("--count", help="Stop after this many messages.", min=1, metavar="N")]
+Channel = Annotated[bool, option("--channel", "The topic is an event channel of the overlay.")]
+NoTopic = Annotated[str | None, option("-t", "", hidden=True)]
+NoQueue = Annotated[str | None, option("-q", "", hidden=True)]
+Count = Annotated[int | None, option("--count", "Stop after this many messages.", "N", min=1)]
 
 
-Create = Annotated[
-    bool, typer.Option("--create", help="If --data names a folder without a node, make a new node there.")
-]
+class Wanted(OptionGroup, frozen=True):
+    """Options of messages that are received."""
+
+    select: Annotated[
+        str | None, option("--select", "Only messages that match this selector (SQL-92).", "SELECTOR")
+    ] = None
+    limit_s: Annotated[float | None, _given.duration_option("--for", "Wait no longer than this.")] = None
 
 
-def run(at: _joining.NodeOptions, body: _joining.Body, embedding: str | None = None) -> None:
-    """Run a command, and end with its exit code."""
+class Message(OptionGroup, frozen=True):
+    """Options of messages that are sent."""
+
+    body: Annotated[str | None, argument("The body; {n} and {time} are replaced. Default: read stdin.", "[BODY]")] = (
+        None
+    )
+    payload: Annotated[str | None, option("--payload -p", "The body, as an option.", "BODY")] = None
+    file: Annotated[Path | None, _paths.option("--file", "Read the body from this file, unchanged.", "FILE")] = None
+    prop: Annotated[
+        list[str], option("--prop", "A property; the type follows from the value, or is given: k:int=v.", "K=V")
+    ] = []  # noqa: RUF012 - msgspec makes a new list
+    label: Annotated[str | None, option("--id", "A label; `trace` finds the message by it.", "LABEL")] = None
+    ttl: Annotated[
+        float | None, _given.duration_option("--ttl", "Lifetime: 90, 30min, 6h, 2d. Default: the node's.")
+    ] = None
+    receipt: Annotated[bool, option("--receipt", "Wait until the message is delivered.")] = False
+    limit_s: Annotated[float | None, _given.duration_option("--for", "How long to wait for --receipt.")] = None
+    count: Annotated[int | None, option("--count", "Number of messages to send.", "N", min=1, show_default="1")] = None
+    every: Annotated[
+        float | None,
+        _given.duration_option("--every", "Send repeatedly with this pause; without --count until Ctrl-C."),
+    ] = None
+
+
+def run(at: Node, body: Body, embedding: str | None = None, *, json: bool = False, reconnect: bool = False) -> None:
+    """Run a command in a context on a node, and end with its exit code."""
     from carrypost.cli import _joining  # noqa: PLC0415 - keeps --help quick
 
-    if code := _joining.run(at, body, embedding):
+    if code := _joining.run(at, body, embedding, json=json, reconnect=reconnect):
         raise typer.Exit(code)
-
-
-def node_options(
-    config: Path | None,
-    data: Path | None,
-    changes: list[str],
-    *,
-    json: bool = False,
-    reconnect: bool = False,
-    create: bool | None = None,
-) -> _joining.NodeOptions:
-    """Return the node that a command uses; `create` is None if the command makes none in any folder."""
-    from carrypost.cli._joining import NodeOptions  # noqa: PLC0415 - keeps --help quick
-
-    return NodeOptions(config, data, tuple(changes), json, reconnect, create)

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")]
-StreamJsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON lines even on a terminal (the default when output is redirected).")
-]
-"""Of commands that print lines while they run: for each message, event or period."""
-
 _STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that JSON need not escape, and that steer terminals: controls, line ends and marks of direction."""
 _REDIRECTED_COLUMNS = 100_000
@@ -34,11 +28,21 @@ _SHORT_S = 0.1
 """Lengths of time below this one are shown in milliseconds."""
 
 
-def wants_json(asked: bool, *, stream: bool = False) -> bool:
-    """Return True if JSON is to be printed: by option, or for a `stream` because stdout is not a terminal."""
+def wants_json(asked: bool) -> bool:
+    """Return True if JSON is to be printed, which is asked for by option; raises an error if nothing can be."""
     if sys.stdout is None:
         raise CarrypostError("stdout is closed: redirect the output to a file or to /dev/null")
-    return asked or (stream and not sys.stdout.isatty())
+    return asked
+
+
+def streams_json(asked: bool) -> bool:
+    """Return True if JSON is to be printed line by line: by option, or because stdout is not a terminal."""
+    return wants_json(asked) or is_redirected()
+
+
+def is_redirected() -> bool:
+    """Return True if stdout is not a terminal."""
+    return not sys.stdout.isatty()
 
 
 def line(value: Mapping[str, object]) -> None:

@@ -17,6 +17,7 @@ from carrypost.printing import many, printable
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
+    from carrypost.cli._message_options import Wanted
     from carrypost.events import OverlayState
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
@@ -91,9 +92,9 @@ async def unsubscribe(joined: Joined, name: str) -> int:
     return Exit.DONE
 
 
-async def receive(joined: Joined, queue: str, selector: str | None, count: int, limit_s: float | None) -> int:
+async def receive(joined: Joined, queue: str, wanted: Wanted, count: int) -> int:
     """Take messages from a queue and print them; returns the exit code."""
-    return await _print(joined, receiver(joined.ctx, queue, selector, count), count, limit_s)
+    return await _print(joined, receiver(joined.ctx, queue, wanted.select, count), count, wanted.limit_s)
 
 
 async def _print(joined: Joined, opening: Openable[Consumer], count: int | None, limit_s: float | None) -> int:
@@ -152,10 +153,10 @@ def _trouble(state: OverlayState) -> str:
     )
 
 
-async def browse(joined: Joined, queue: str, selector: str | None, count: int | None, limit_s: float | None) -> int:
+async def browse(joined: Joined, queue: str, wanted: Wanted, count: int | None) -> int:
     """Print what waits in a queue, and take nothing; returns the exit code."""
-    limit_s, came = _ANSWER_S if limit_s is None else limit_s, 0
-    async with joined.ctx.create_browser(_given.queue(queue), selector) as browser:
+    limit_s, came = _ANSWER_S if wanted.limit_s is None else wanted.limit_s, 0
+    async with joined.ctx.create_browser(_given.queue(queue), wanted.select) as browser:
         async for message in browser.messages(limit_s):
             _shown.show(message, json=joined.json)
             came += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,6 +16,7 @@ from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
+    from carrypost.cli._message_options import Message
     from carrypost.jms.sent import Sent
 
 _TOGETHER_MAX = 64
@@ -24,48 +24,39 @@ _TOGETHER_MAX = 64
 _EMBEDDING = "messages are stored there, and sent once a node runs"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Order:
     """Messages that are to be sent, as the command line has them."""
 
-    to: str
-    body: _given.Body
-    properties: list[str]
-    label: str | None
-    ttl_s: float | None
-    receipt: bool
-    limit_s: float | None
-    count: int | None
-    every_s: float | None
-
-    def __post_init__(self) -> None:
-        if self.limit_s is not None and not self.receipt:
+    def __init__(self, to: str, given: Message) -> None:
+        self._to, self._given = to, given
+        self._body = _given.body(given.body, given.payload, given.file)
+        if given.limit_s is not None and not given.receipt:
             raise LocalError("--for is the time to wait for a receipt: add --receipt, or leave --for out")
-        if self.receipt and self.every_s is not None and self.count is None:
+        if given.receipt and given.every is not None and given.count is None:
             raise LocalError("--receipt with --every requires --count, since sending otherwise goes on until Ctrl-C")
-        if self.ttl_s == 0:
+        if given.ttl == 0:
             raise LocalError("--ttl must be greater than 0")
-        self.body.message(1, self.properties)  # Its mistakes are reported before a node is looked for.
+        self._body.message(1, given.prop)  # Its mistakes are reported before a node is looked for.
 
     @property
     def embedding(self) -> str | None:
         """Text that says what happens without a running node; None if the command waits for more than the disk."""
-        return None if self.receipt or self.every_s is not None else _EMBEDDING
+        return None if self._given.receipt or self._given.every is not None else _EMBEDDING
 
     async def send(self, joined: Joined) -> int:
         """Send all of them, and wait for receipts if that was asked; returns the exit code."""
-        loop = asyncio.get_running_loop()
+        loop, every_s = asyncio.get_running_loop(), self._given.every
         begun_s, done, kept = loop.time(), 0, list["Sent"]()
-        count = 1 if self.count is None and self.every_s is None else self.count
-        each_told = joined.json or count == 1 or self.every_s is not None
+        count = 1 if self._given.count is None and every_s is None else self._given.count
+        each_told = joined.json or count == 1 or every_s is not None
         with nullcontext() if each_told or count is None else progress("sent", "messages", count) as move:
             while done != count:
-                together = 1 if self.every_s is not None or count is None else min(count - done, _TOGETHER_MAX)
-                if self.every_s is not None:
-                    await asyncio.sleep(begun_s + done * self.every_s - loop.time())
+                together = 1 if every_s is not None or count is None else min(count - done, _TOGETHER_MAX)
+                if every_s is not None:
+                    await asyncio.sleep(begun_s + done * every_s - loop.time())
                 sents = await asyncio.gather(*(self._send(joined, done + 1 + at) for at in range(together)))
                 done += together
-                kept += sents if self.receipt else []
+                kept += sents if self._given.receipt else []
                 if move is not None and count is not None:
                     move(done, count, "")
                 for sent in sents if each_told else sents[-1:] if done == count else []:
@@ -73,17 +64,17 @@ class Order:
         return await self._wait(joined, kept)
 
     async def _send(self, joined: Joined, number: int) -> Sent:
+        given, message = self._given, self._body.message(number, self._given.prop)
         return await joined.ctx.send(
-            self.to, self.body.message(number, self.properties), time_to_live=self.ttl_s,
-            request_receipt=self.receipt, label=self.label,
-        )  # fmt: skip
+            self._to, message, time_to_live=given.ttl, request_receipt=given.receipt, label=given.label
+        )
 
     async def _report(self, joined: Joined, sent: Sent, stored: str) -> None:
         """Report that a message is stored, its possible carriers, and when it expires."""
         neighbours, expires_s = await joined.neighbours(), sent.expiration
         if joined.json:
             expires = None if expires_s is None else _shown.when(expires_s * 1_000)
-            row = {"event": "stored", "id": sent.message_id, "destination": self.to, "neighbours": neighbours}
+            row = {"event": "stored", "id": sent.message_id, "destination": self._to, "neighbours": neighbours}
             _output.line(row | {"expires": expires})
             return
         until = "" if expires_s is None else f", expires at {_shown.local(expires_s):%Y-%m-%d %H:%M:%S}"
@@ -92,10 +83,10 @@ class Order:
     async def _wait(self, joined: Joined, sents: list[Sent]) -> int:
         """Wait until all are delivered, at most as long as was asked; returns the exit code."""
         loop = asyncio.get_running_loop()
-        begun_s, delivered = loop.time(), 0
+        begun_s, delivered, limit_s = loop.time(), 0, self._given.limit_s
         for sent in sents:
             try:
-                await sent.delivered(None if self.limit_s is None else max(0.0, begun_s + self.limit_s - loop.time()))
+                await sent.delivered(None if limit_s is None else max(0.0, begun_s + limit_s - loop.time()))
             except DeliveryTimeoutException:
                 _output.say(
                     f"no receipt for {sent.message_id} arrived in time; its last known state is {sent.state.name}"

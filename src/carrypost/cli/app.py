@@ -27,6 +27,7 @@ from carrypost.cli import (
 )
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
+from carrypost.cli._options import option
 from carrypost.cli.demo.command import demo
 from carrypost.files import FULL, refused
 
@@ -42,9 +43,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def carrypost(
     *,
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
-    ] = False,
+    version: Annotated[bool, option("--version", "Show the version.", callback=_show_version, is_eager=True)] = False,
 ) -> None:
     """Messaging without a server: nodes store, carry and forward messages until they expire.
 

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from carrypost.cli._options import argument
 from carrypost.cli._signals import orderly
 from carrypost.errors import LocalError
 
@@ -23,7 +24,7 @@ _SOURCE_TREE = Path(__file__).resolve().parents[3]
 
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The benchmark to run; without it, list them.", show_default=False)] = "",
+    name: Annotated[str, argument("The benchmark to run; without it, list them.")] = "",
 ) -> None:
     """Run a benchmark of the source tree; the arguments after NAME are passed to it.
 

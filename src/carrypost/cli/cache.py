@@ -7,17 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from carrypost.cli._groups import Commands
-from carrypost.cli._output import JsonOption, clock, line, say, size, table, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, ask
+from carrypost.cli._options import Json, Place, argument, option
+from carrypost.cli._output import clock, line, say, size, table
 from carrypost.errors import CarrypostError, LocalError
 
 cache = Commands("cache", help="Show what the node on this machine holds, for which receivers, and until when.")
 
-MessageArgument = Annotated[str, typer.Argument(help="The id of a message, or a label.", metavar="[ID|LABEL]")]
-DestinationOption = Annotated[
-    str, typer.Option("--to", help="Only messages of this topic or queue.", metavar="DESTINATION", show_default=False)
-]
-ForeignOption = Annotated[bool, typer.Option("--foreign", help="Only messages carried for other nodes.")]
+MessageArgument = Annotated[str, argument("The id of a message, or a label.", "[ID|LABEL]")]
+DestinationOption = Annotated[str, option("--to", "Only messages of this topic or queue.", "DESTINATION")]
+ForeignOption = Annotated[bool, option("--foreign", "Only messages carried for other nodes.")]
 _NOTHING = "the node holds no such messages"
 
 
@@ -27,9 +25,8 @@ def inspect(
     *,
     to: DestinationOption = "",
     foreign: ForeignOption = False,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    json: JsonOption = False,
+    at: Place,
+    json: Json = False,
 ) -> None:
     """List the messages that the node holds, oldest first.
 
@@ -44,8 +41,8 @@ def inspect(
     * `carrypost cache inspect --foreign --json`
     """
     _check_destination(to)
-    found = ask(config, data, "cache", message=message, destination=to, foreign=foreign)
-    if wants_json(json):
+    found = at.ask("cache", message=message, destination=to, foreign=foreign)
+    if json:
         for each in found:
             line(_line(each))
     elif found:
@@ -61,12 +58,9 @@ def purge(
     *,
     to: DestinationOption = "",
     foreign: ForeignOption = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also messages that programs of this node have yet to receive.")
-    ] = False,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    json: JsonOption = False,
+    force: Annotated[bool, option("--force", "Also messages that programs of this node have yet to receive.")] = False,
+    at: Place,
+    json: Json = False,
 ) -> None:
     """Remove messages from this node for good. Copies on other nodes stay, and do not come back.
 
@@ -85,11 +79,11 @@ def purge(
         raise LocalError("name what to remove: a message's id or label, --to DESTINATION, or --foreign")
     _check_destination(to)
     chosen = {"message": message, "destination": to, "foreign": foreign}
-    found = ask(config, data, "cache", purge=True, force=force, **chosen)
+    found = at.ask("cache", purge=True, force=force, **chosen)
     if not found and not foreign:
         say(_NOTHING)
     gone = [each for each in found if each["purged"]]
-    if wants_json(json):
+    if json:
         for each in found:
             line(_line(each) | {"purged": each["purged"]})
     else:

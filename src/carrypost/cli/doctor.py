@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from carrypost.cli._exit import Exit
-from carrypost.cli._output import JsonOption, line, styled, wants_json
+from carrypost.cli._options import Json, Node, option
+from carrypost.cli._output import line, styled
 from carrypost.cli._wrapping import wrapped
-from carrypost.cli.node import ConfigOption, DataOption, SetOption, ask, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
@@ -26,22 +26,13 @@ def doctor(
     *,
     interface: Annotated[
         str | None,
-        typer.Option(
-            "--interface",
-            "-i",
-            help="Check only this interface.",
-            metavar="NAME",
-            show_default="all that a node would use",
-        ),
+        option("--interface -i", "Check only this interface.", "NAME", show_default="all that a node would use"),
     ] = None,
     listen_s: Annotated[
-        float,
-        typer.Option("--listen-s", help="How long to listen for other nodes; they announce every 1 to 5 s.", min=0.1),
+        float, option("--listen-s", "How long to listen for other nodes; they announce every 1 to 5 s.", min=0.1)
     ] = 6.0,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    at: Node,
+    json: Json = False,
 ) -> None:
     """Check on each interface whether multicast and broadcast work, and say what to do if not.
 
@@ -61,15 +52,15 @@ def doctor(
     there = [each.name for each in interfaces.snapshot()]
     if interface is not None and interface not in there:
         raise LocalError(f"there is no interface {interface}; there are: {', '.join(there)}")
-    as_json = wants_json(json)
-    if not as_json:
+    settings = at.settings()
+    if not json:
         typer.echo(f"Listening for {listen_s:g} s …", err=True)
     status = None
     with contextlib.suppress(NodeError, TimeoutError):  # There is no node here.
-        status = ask(config, data, "status")
-    findings = _findings(settings_of(config, data, changes), interface, listen_s, status)
+        status = at.ask("status")
+    findings = _findings(settings, interface, listen_s, status)
     for finding in findings:
-        if as_json:
+        if json:
             line(dataclasses.asdict(finding))
         else:
             show(finding)

@@ -12,7 +12,9 @@ from carrypost.cli import _paths
 from carrypost.cli._emulating import Latest, emulating
 from carrypost.cli._extras import needs_emulator
 from carrypost.cli._groups import Commands
-from carrypost.cli._output import JsonOption, figures, say, wants_json
+from carrypost.cli._options import Json, ScenarioChanges, Seed, option
+from carrypost.cli._options import Scenario as ScenarioFile
+from carrypost.cli._output import figures, say
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.cli.population import calibrate, compare
 from carrypost.errors import FileError, LocalError
@@ -27,9 +29,9 @@ emu = Commands("emu", help="Emulate thousands of real hosts in one process, in v
 
 @emu.command("run")
 def run_scenario(
-    scenario: Annotated[Path, _paths.argument("The scenario (TOML).", "SCENARIO.toml")],
+    scenario: ScenarioFile,
     *,
-    seed: Annotated[str, typer.Option("--seed", help="Seed of all random numbers: a whole number, or text.")] = "1",
+    seed: Seed = "1",
     out: Annotated[
         Path | None,
         _paths.option(
@@ -38,25 +40,15 @@ def run_scenario(
             parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
         ),
     ] = None,
-    changes: Annotated[
-        list[str],
-        typer.Option(
-            "--set",
-            help="Override any key of the scenario: workload.0.lifetime_s=600.",
-            metavar="KEY=VALUE",
-            show_default=False,
-        ),
-    ] = [],  # noqa: B006 - typer makes a new list
+    changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
     mode: Annotated[
-        str | None, typer.Option("--mode", help="Override the scenario's mode: faithful, ideal or population.")
+        str | None, option("--mode", "Override the scenario's mode: faithful, ideal or population.")
     ] = None,
     export_one: Annotated[
         Path | None, _paths.option("--export-one", "Also write the contacts, as connection events of The ONE.")
     ] = None,
-    encoded: Annotated[
-        bool, typer.Option("--encoded", help="Encode and decode every frame; the record is the same.")
-    ] = False,
-    json: JsonOption = False,
+    encoded: Annotated[bool, option("--encoded", "Encode and decode every frame; the record is the same.")] = False,
+    json: Json = False,
 ) -> None:
     """Emulate a scenario. The same scenario and seed give the same record, byte for byte.
 
@@ -76,7 +68,7 @@ def run_scenario(
     from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
-    _play(Scenario.load(scenario, overrides), seed, out, export_one, encoded=encoded, json=wants_json(json))
+    _play(Scenario.load(scenario, overrides), seed, out, export_one, encoded=encoded, json=json)
 
 
 @orderly()
@@ -126,7 +118,7 @@ def _play(
 def show(
     records: Annotated[list[Path], _paths.argument("Records, as `emu run --out` writes them.", "RECORDS")],
     *,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Summarise runs: nodes, contacts, messages, delays, drops by reason, bytes, share of the flood bound.
 
@@ -147,32 +139,28 @@ def show(
                 found = summary.summarise(table)
             except LocalError as error:
                 raise FileError(f"{path} cannot be read as a record: {error}") from None
-            typer.echo(found.json() if wants_json(json) else found.text())
+            typer.echo(found.json() if json else found.text())
 
 
 @emu.command()
 def soak(
     *,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of random scenarios.")] = 100,
-    first: Annotated[int, typer.Option("--first", min=0, help="The first seed.")] = 1,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of scenarios that run at the same time.")] = 1,
+    seeds: Annotated[int, option("--seeds", "Number of random scenarios.", min=1)] = 100,
+    first: Annotated[int, option("--first", "The first seed.", min=0)] = 1,
+    jobs: Annotated[int, option("--jobs", "Number of scenarios that run at the same time.", min=1)] = 1,
     out: Annotated[
         Path | None,
         _paths.option("--out", "Folder for the scenarios that fail; default: the current folder.", "FOLDER"),
     ] = None,
     order: Annotated[
-        bool, typer.Option("--order", help="Hours of topics with causal order, instead of a minute of plain topics.")
+        bool, option("--order", "Hours of topics with causal order, instead of a minute of plain topics.")
     ] = False,
     messaging: Annotated[
-        bool, typer.Option("--messaging", help="Programs on the nodes use messaging, on plain and causal topics.")
+        bool, option("--messaging", "Programs on the nodes use messaging, on plain and causal topics.")
     ] = False,
-    addressed: Annotated[
-        bool, typer.Option("--addressed", help="Messages list their recipients, and buffers are small.")
-    ] = False,
-    channels: Annotated[
-        bool, typer.Option("--channels", help="Brokers, and producers and consumers of event channels.")
-    ] = False,
-    json: JsonOption = False,
+    addressed: Annotated[bool, option("--addressed", "Messages list their recipients, and buffers are small.")] = False,
+    channels: Annotated[bool, option("--channels", "Brokers, and producers and consumers of event channels.")] = False,
+    json: Json = False,
 ) -> None:
     """Run random scenarios with faults and check every record; for each failure, print the seed and how to repeat it.
 
@@ -189,7 +177,7 @@ def soak(
         raise LocalError(f"--{chosen[0]} and --{chosen[1]} exclude each other: choose one kind of scenario")
     family = chosen[0] if chosen else drawing.PLAIN
     with orderly():
-        raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=wants_json(json), out=out))
+        raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=json, out=out))
 
 
 emu.command()(calibrate)

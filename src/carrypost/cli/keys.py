@@ -9,9 +9,9 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._groups import Commands
-from carrypost.cli._output import JsonOption, figures, line, table, wants_json
+from carrypost.cli._options import Json, Place, argument, missing
+from carrypost.cli._output import figures, line, table
 from carrypost.cli._signals import orderly
-from carrypost.cli.node import ConfigOption, DataOption, missing, settings_of
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 keys = Commands("keys", help="Manage this node's key, and pet names for other nodes.")
 
 
-def _home(config: Path | None, data: Path | None) -> NodeFolder:
+def _home(at: Place) -> NodeFolder:
     from carrypost.node.folder import NodeFolder  # noqa: PLC0415 - keeps --help quick
 
-    return NodeFolder(settings_of(config, data))
+    return NodeFolder(at.settings())
 
 
 def _key(home: NodeFolder) -> Identity:
@@ -38,26 +38,24 @@ def _key(home: NodeFolder) -> Identity:
 
 
 @keys.command()
-def show(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+def show(at: Place, *, json: Json = False) -> None:
     """Show the identity of this node. The secret part of the key is never shown.
 
     For example: `carrypost keys show`
     """
     from carrypost.model.ids import base32  # noqa: PLC0415 - keeps --help quick
 
-    home = _home(config, data)
+    home = _home(at)
     identity = _key(home)
     public = identity.author if isinstance(identity.author, bytes) else b""
     found = {"node": identity.node, "public_key": base32(public), "file": str(home.key_file)}
-    figures(found, json=wants_json(json))
+    figures(found, json=json)
 
 
 @keys.command()
 def backup(
     file: Annotated[Path, _paths.argument("File for the copy; it must not exist yet.")],
-    *,
-    config: ConfigOption = None,
-    data: DataOption = None,
+    at: Place,
 ) -> None:
     """Copy the key to a file that only you can read. Anyone who has the key can act as this node.
 
@@ -66,7 +64,7 @@ def backup(
     from carrypost.node.folder import exposed, write_key  # noqa: PLC0415 - keeps --help quick
 
     with orderly():
-        write_key(_key(_home(config, data)), file)
+        write_key(_key(_home(at)), file)
     others = "; other users of this machine can read it there" if exposed(file) else ""
     typer.echo(f"the key is in {file}; keep it secret{others}", err=True)
 
@@ -74,9 +72,7 @@ def backup(
 @keys.command()
 def restore(
     file: Annotated[Path, _paths.argument("A copy that `backup` made.")],
-    *,
-    config: ConfigOption = None,
-    data: DataOption = None,
+    at: Place,
 ) -> None:
     """Restore a key from its backup, into a folder that has none.
 
@@ -84,7 +80,7 @@ def restore(
     """
     from carrypost.node.folder import read_key, write_key  # noqa: PLC0415 - keeps --help quick
 
-    home = _home(config, data)
+    home = _home(at)
     if not file.exists() or file.is_dir():
         raise LocalError(f"there is no key file {file}")
     identity = read_key(file, "use another copy of the key")
@@ -97,23 +93,17 @@ def restore(
 
 @keys.command()
 def name(
-    node: Annotated[str, typer.Argument(help="A node's id, as `carrypost peers` shows it.", metavar="NODE")],
-    pet_name: Annotated[str, typer.Argument(help="Your name for the node; an empty text removes it.", metavar="NAME")],
-    *,
-    config: ConfigOption = None,
-    data: DataOption = None,
+    node: Annotated[str, argument("A node's id, as `carrypost peers` shows it.", "NODE")],
+    pet_name: Annotated[str, argument("Your name for the node; an empty text removes it.", "NAME")],
+    at: Place,
 ) -> None:
     """Give another node a name of your own.
 
     For example: `carrypost keys name x7f3… anna`, `carrypost keys name x7f3… ""`
     """
-    from carrypost.node.folder import NodeFolder  # noqa: PLC0415 - keeps --help quick
-    from carrypost.node.settings import start_command  # noqa: PLC0415
-
-    settings = settings_of(config, data)
-    home = NodeFolder(settings)
+    home, settings = _home(at), at.settings()
     if settings.place.data and home.is_new:
-        raise missing(settings, f"make one with: {start_command(config, data)}")
+        raise missing(settings, f"make one with: {at.start}")
     if pet_name:
         home.check_id(node)  # Before there is a folder.
     with orderly():
@@ -122,15 +112,15 @@ def name(
 
 
 @keys.command()
-def names(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+def names(at: Place, *, json: Json = False) -> None:
     """List your names for other nodes.
 
     For example: `carrypost keys names`
     """
-    found = sorted(_home(config, data).pet_names().items(), key=lambda pair: pair[1])
+    found = sorted(_home(at).pet_names().items(), key=lambda pair: pair[1])
     if not found:
         typer.echo("No names yet; give one with `carrypost keys name NODE NAME`.", err=True)
-    elif wants_json(json):
+    elif json:
         for node, called in found:
             line({"node": node, "name": called})
     else:

@@ -6,19 +6,12 @@ Each attaches to the node that runs in its folder, or runs one while it lasts.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from carrypost.cli import _given
 from carrypost.cli import _message_options as options
-from carrypost.cli._output import StreamJsonOption, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, SetOption
+from carrypost.cli._options import NewNode, Node, StreamJson, option
 from carrypost.errors import LocalError
-
-if TYPE_CHECKING:
-    from carrypost.cli._joining import NodeOptions
 
 
 def _topic(name: str | None, queue: str | None, instead: str) -> str:
@@ -44,39 +37,14 @@ def _queue(name: str | None, topic: str | None, instead: str) -> str:
     return name
 
 
-def _node(
-    config: Path | None,
-    data: Path | None,
-    changes: list[str],
-    *,
-    json: bool,
-    reconnect: bool = False,
-    create: bool | None = None,
-) -> NodeOptions:
-    streams = wants_json(json, stream=True)
-    return options.node_options(config, data, changes, json=streams, reconnect=reconnect, create=create)
-
-
 def pub(
     *,
-    body: options.Body = None,
     topic: options.Topic = None,
     queue: options.NoQueue = None,
     channel: options.Channel = False,
-    payload: options.Payload = None,
-    file: options.File = None,
-    prop: options.Prop = [],  # noqa: B006 - typer makes a new list
-    label: options.Label = None,
-    ttl: options.Ttl = None,
-    receipt: options.Receipt = False,
-    limit_s: options.ReceiptFor = None,
-    count: options.Times = None,
-    every: options.Every = None,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    create: options.Create = False,
-    changes: SetOption = [],  # noqa: B006
-    json: StreamJsonOption = False,
+    message: options.Message,
+    at: NewNode,
+    json: StreamJson = False,
 ) -> None:
     """Publish to a topic: the message is stored here, and carried to subscribers until it expires.
 
@@ -97,32 +65,17 @@ def pub(
     """
     from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
 
-    order = _sending.Order(
-        to=_place(topic, queue, "send", channel=channel), body=_given.body(body, payload, file), properties=prop,
-        label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
-    )  # fmt: skip
-    options.run(_node(config, data, changes, json=json, create=create), order.send, order.embedding)
+    order = _sending.Order(_place(topic, queue, "send", channel=channel), message)
+    options.run(at, order.send, order.embedding, json=json)
 
 
 def send(
     *,
-    body: options.Body = None,
     queue: options.Queue = None,
     topic: options.NoTopic = None,
-    payload: options.Payload = None,
-    file: options.File = None,
-    prop: options.Prop = [],  # noqa: B006 - typer makes a new list
-    label: options.Label = None,
-    ttl: options.Ttl = None,
-    receipt: options.Receipt = False,
-    limit_s: options.ReceiptFor = None,
-    count: options.Times = None,
-    every: options.Every = None,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    create: options.Create = False,
-    changes: SetOption = [],  # noqa: B006
-    json: StreamJsonOption = False,
+    message: options.Message,
+    at: NewNode,
+    json: StreamJson = False,
 ) -> None:
     """Send to a queue: one receiver gets the message, here or on another node.
 
@@ -137,32 +90,30 @@ def send(
     """
     from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
 
-    order = _sending.Order(
-        to=_given.queue(_queue(queue, topic, "pub")), body=_given.body(body, payload, file), properties=prop,
-        label=label, ttl_s=ttl, receipt=receipt, limit_s=limit_s, count=count, every_s=every,
-    )  # fmt: skip
-    options.run(_node(config, data, changes, json=json, create=create), order.send, order.embedding)
+    order = _sending.Order(_given.queue(_queue(queue, topic, "pub")), message)
+    options.run(at, order.send, order.embedding, json=json)
 
 
 def sub(
     *,
     topic: options.Topic = None,
     queue: options.NoQueue = None,
-    select: options.Select = None,
-    durable: Annotated[
-        str | None, typer.Option("--durable", help="Name of a durable subscription.", metavar="NAME")
-    ] = None,
-    end: Annotated[bool, typer.Option("--end", help="Delete the --durable subscription and its messages.")] = False,
+    durable: Annotated[str | None, option("--durable", "Name of a durable subscription.", "NAME")] = None,
+    end: Annotated[bool, option("--end", "Delete the --durable subscription and its messages.")] = False,
     channel: options.Channel = False,
-    modulator: options.Modulator = None,
-    param: options.Param = [],  # noqa: B006 - typer makes a new list
+    modulator: Annotated[
+        str | None,
+        option(
+            "--modulator",
+            "Run this modulator on every event of the --channel, at the home broker.",
+            "NAME[:VERSION]|FILE",
+        ),
+    ] = None,
+    param: Annotated[list[str], option("--param", "A parameter of the --modulator; write lists as JSON.", "K=V")] = [],  # noqa: B006 - typer makes a new list
+    wanted: options.Wanted,
     count: options.Count = None,
-    limit_s: options.For = None,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    create: options.Create = False,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: StreamJsonOption = False,
+    at: NewNode,
+    json: StreamJson = False,
 ) -> None:
     """Subscribe to a topic, and print its messages until Ctrl-C.
 
@@ -190,33 +141,30 @@ def sub(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    place = _node(config, data, changes, json=json, reconnect=not end, create=None if end else create)
     if end:
         if durable is None:
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
-        options.run(place, functools.partial(_receiving.unsubscribe, name=durable))
+        here = Node(at.config, at.data, at.changes)
+        options.run(here, functools.partial(_receiving.unsubscribe, name=durable), json=json)
         return
     destination = _place(topic, queue, "receive", channel=channel)
     if not destination.startswith(_given.CHANNEL) and (modulator is not None or param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
-    if limit_s == 0:
+    if wanted.limit_s == 0:
         raise LocalError("--for must be greater than 0, since messages need time to arrive: try --for 1")
-    wish = _receiving.SubscribeOptions(destination, select, durable, _given.modulator(modulator, param))
-    options.run(place, functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=limit_s))
+    wish = _receiving.SubscribeOptions(destination, wanted.select, durable, _given.modulator(modulator, param))
+    body = functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=wanted.limit_s)
+    options.run(at, body, json=json, reconnect=True)
 
 
 def receive(
     *,
     queue: options.Queue = None,
     topic: options.NoTopic = None,
-    select: options.Select = None,
-    count: Annotated[int, typer.Option("--count", help="Stop after this many messages.", min=1, metavar="N")] = 1,
-    limit_s: options.For = None,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    create: options.Create = False,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: StreamJsonOption = False,
+    wanted: options.Wanted,
+    count: Annotated[int, option("--count", "Stop after this many messages.", "N", min=1)] = 1,
+    at: NewNode,
+    json: StreamJson = False,
 ) -> None:
     """Receive messages from a queue, and print them. No other receiver gets them.
 
@@ -230,24 +178,18 @@ def receive(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    name = _queue(queue, topic, "sub")
-    options.run(
-        _node(config, data, changes, json=json, reconnect=True, create=create),
-        functools.partial(_receiving.receive, queue=name, selector=select, count=count, limit_s=limit_s),
-    )
+    body = functools.partial(_receiving.receive, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
+    options.run(at, body, json=json, reconnect=True)
 
 
 def browse(
     *,
     queue: options.Queue = None,
     topic: options.NoTopic = None,
-    select: options.Select = None,
+    wanted: options.Wanted,
     count: options.Count = None,
-    limit_s: options.For = None,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: StreamJsonOption = False,
+    at: Node,
+    json: StreamJson = False,
 ) -> None:
     """List the messages in a queue, without removing them.
 
@@ -257,20 +199,11 @@ def browse(
     """
     from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
 
-    name = _queue(queue, topic, "sub")
-    options.run(
-        _node(config, data, changes, json=json),
-        functools.partial(_receiving.browse, queue=name, selector=select, count=count, limit_s=limit_s),
-    )
+    body = functools.partial(_receiving.browse, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
+    options.run(at, body, json=json)
 
 
-def console(
-    *,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    create: options.Create = False,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-) -> None:
+def console(at: NewNode) -> None:
     """Work with topics, queues and names at a prompt or from a script, as in the JOMS console.
 
     Subscriptions print their messages while you type. `help` lists the commands. A script is read from stdin, and
@@ -284,4 +217,4 @@ def console(
     """
     from carrypost.cli.console.console import run  # noqa: PLC0415 - keeps --help quick
 
-    options.run(options.node_options(config, data, changes, create=create), run)
+    options.run(at, run)

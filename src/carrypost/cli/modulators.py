@@ -9,9 +9,9 @@ import typer
 
 from carrypost.cli import _given, _paths
 from carrypost.cli._groups import Commands
-from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
+from carrypost.cli._options import Changes, Config, Json, Node, option
+from carrypost.cli._output import figures, line, say, table
 from carrypost.cli._signals import orderly
-from carrypost.cli.node import ConfigOption, SetOption, settings_of
 from carrypost.errors import LocalError
 from carrypost.files import read_bytes
 
@@ -27,9 +27,9 @@ _SAMPLE_BYTES = 100
 def show(
     context: typer.Context,
     *,
-    config: ConfigOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    config: Config = None,
+    changes: Changes = [],  # noqa: B006 - typer makes a new list
+    json: Json = False,
 ) -> None:
     """List the modulators that a node with these settings could run: those of carrypost and of `[node] plugins`.
 
@@ -46,7 +46,7 @@ def show(
     from carrypost.node.plugins import load  # noqa: PLC0415 - keeps --help quick
     from carrypost.overlay.modulators.registry import registered  # noqa: PLC0415 - likewise
 
-    load(settings_of(config, None, changes).place.plugins)
+    load(Node(config, None, changes).settings().place.plugins)
     found = [
         {
             "name": name, "version": version, "cost_us": each.cost_us, "reads_payload": each.payload,
@@ -55,7 +55,7 @@ def show(
         for name, versions in registered().items()
         for version, each in sorted(versions.items())
     ]  # fmt: skip
-    if wants_json(json):
+    if json:
         for each in found:
             line(each)
     else:
@@ -67,13 +67,13 @@ def show(
 def check(
     file: Annotated[Path, _paths.argument("A WebAssembly module, binary or text.")],
     *,
-    params: Annotated[str, typer.Option("--params", help="Parameters, as hexadecimal digits.")] = "",
+    params: Annotated[str, option("--params", "Parameters, as hexadecimal digits.")] = "",
     event: Annotated[
         Path | None, _paths.option("--event", "The payload of the sample event; default: 100 zero bytes.", "FILE")
     ] = None,
-    config: ConfigOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    config: Config = None,
+    changes: Changes = [],  # noqa: B006 - typer makes a new list
+    json: Json = False,
 ) -> None:
     """Check a module as a broker would: its exports, and the cost of compiling it and of processing an event.
 
@@ -87,12 +87,12 @@ def check(
 
     * `carrypost modulators check sum.wasm --event one.bin`
     """
-    limits = settings_of(config, None, changes).core.limits
+    limits = Node(config, None, changes).settings().core.limits
     payload = bytes(_SAMPLE_BYTES) if event is None else read_bytes(event, limits.message_bytes_max)
     modulator = _given.module(file, _given.digits("--params", params))
     with orderly():
         found, refusal = _examined(modulator, limits, payload)
-    figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=wants_json(json))
+    figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=json)
     if refusal:
         if "compile_s" not in found:
             say("build the module for size, and strip it: debugging information counts, too")

@@ -5,23 +5,16 @@ from __future__ import annotations
 import functools
 from typing import Annotated
 
-import typer
-
 from carrypost.cli import _given
-from carrypost.cli import _message_options as options
-from carrypost.cli._output import JsonOption, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, SetOption
+from carrypost.cli._message_options import run
+from carrypost.cli._options import Json, NewNode, Node, argument, option
 
 
 def ls(
+    at: Node,
     *,
-    context: Annotated[
-        str, typer.Argument(help="Only names below this one; also topic and queue.", metavar="[NAME]")
-    ] = "",
-    config: ConfigOption = None,
-    data: DataOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    context: Annotated[str, argument("Only names below this one; also topic and queue.", "[NAME]")] = "",
+    json: Json = False,
 ) -> None:
     """List the names of topics and queues known here: this node's, and those that other nodes advertise.
 
@@ -29,32 +22,24 @@ def ls(
     """
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
-    options.run(
-        options.node_options(config, data, changes, json=wants_json(json)),
-        functools.partial(_directory.ls, context=context),
-    )
+    run(at, functools.partial(_directory.ls, context=context), json=json)
 
 
 def bind(
+    name: Annotated[str, argument("The name, or queue/NAME to declare a queue.", "NAME")],
+    at: NewNode,
     *,
-    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to declare a queue.", metavar="NAME")],
-    destination: Annotated[
-        str | None, typer.Argument(help="topic/NAME or queue/NAME@NODE.", metavar="[DESTINATION]")
-    ] = None,
+    destination: Annotated[str | None, argument("topic/NAME or queue/NAME@NODE.", "[DESTINATION]")] = None,
     lease: Annotated[
         float | None,
         _given.duration_option("--lease", "Queues: redeliver messages that are not acknowledged within this time."),
     ] = None,
     tries: Annotated[
-        int | None, typer.Option("--tries", help="Queues: deliveries before a message is a dead letter.", min=1)
+        int | None, option("--tries", "Queues: deliveries before a message is a dead letter.", min=1)
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Keep the name on this node.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the name if it is bound already.")] = False,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    create: options.Create = False,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    private: Annotated[bool, option("--private", "Keep the name on this node.")] = False,
+    replace: Annotated[bool, option("--replace", "Replace the name if it is bound already.")] = False,
+    json: Json = False,
 ) -> None:
     """Declare a queue, which this node then manages, or bind a name to a topic or a queue.
 
@@ -68,26 +53,16 @@ def bind(
     """
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
-    binding = functools.partial(
-        _directory.bind,
-        name=name,
-        destination=destination,
-        private=private,
-        replace=replace,
-        lease_s=lease,
+    body = functools.partial(
+        _directory.bind, name=name, destination=destination, private=private, replace=replace, lease_s=lease,
         tries=tries,
-    )
-    options.run(
-        options.node_options(config, data, changes, json=wants_json(json), create=create), binding, _directory.EMBEDDING
-    )
+    )  # fmt: skip
+    run(at, body, _directory.EMBEDDING, json=json)
 
 
 def unbind(
-    *,
-    name: Annotated[str, typer.Argument(help="The name, or queue/NAME to delete a queue.", metavar="NAME")],
-    config: ConfigOption = None,
-    data: DataOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
+    name: Annotated[str, argument("The name, or queue/NAME to delete a queue.", "NAME")],
+    at: Node,
 ) -> None:
     """Delete a queue of this node with all its messages, or remove a name.
 
@@ -95,8 +70,4 @@ def unbind(
     """
     from carrypost.cli import _directory  # noqa: PLC0415 - keeps --help quick
 
-    options.run(
-        options.node_options(config, data, changes),
-        functools.partial(_directory.unbind, name=name),
-        _directory.EMBEDDING,
-    )
+    run(at, functools.partial(_directory.unbind, name=name), _directory.EMBEDDING)

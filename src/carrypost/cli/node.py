@@ -5,58 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._output import JsonOption, StreamJsonOption, duration, line, pairs, size, table, wants_json
-from carrypost.errors import NoNodeError
+from carrypost.cli._options import Json, Node, Place, StreamJson, option
+from carrypost.cli._output import duration, line, pairs, size, table
 from carrypost.printing import many
 
-if TYPE_CHECKING:
-    from carrypost.node.settings import NodeSettings
-
-_ANSWER_S = 10.0
-"""Within this a node answers, or it hangs."""
 _SEATS_TOLD = 6
 """Consumers with seats here that `status` names."""
-ConfigOption = Annotated[Path | None, _paths.option("--config -c", "Settings file (TOML).", "FILE")]
-DataOption = Annotated[
-    Path | None, _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder")
-]
-SetOption = Annotated[
-    list[str],
-    typer.Option(
-        "--set", help="Any setting, named as in the file: udp.port=4000.", metavar="KEY=VALUE", show_default=False
-    ),
-]
-
-
-def settings_of(config: Path | None, data: Path | None, changes: Sequence[str] = ()) -> NodeSettings:
-    """Return the settings of the node of a command."""
-    from carrypost.cli import _settings  # noqa: PLC0415 - keeps --help quick
-
-    return _settings.settings_of(config, data, changes)
 
 
 def node(
+    at: Node,
     *,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    changes: SetOption = [],  # noqa: B006 - typer makes a new list
     record: Annotated[Path | None, _paths.option("--record", "Write the event log into this folder.", "FOLDER")] = None,
     log: Annotated[
-        str,
-        typer.Option(
+        str | None,
+        option(
             "--log",
-            help="Level of the log on stderr: debug, info, warning or error.",
-            metavar="LEVEL",
+            "Level of the log on stderr: debug, info, warning or error.",
+            "LEVEL",
             show_default="node.log, or warning",
         ),
-    ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="The same as --log info.")] = False,
-    json: StreamJsonOption = False,
+    ] = None,
+    verbose: Annotated[bool, option("--verbose -v", "The same as --log info.")] = False,
+    json: StreamJson = False,
 ) -> None:
     """Run a node until Ctrl-C: it finds other nodes, and stores, carries and forwards messages.
 
@@ -78,28 +54,23 @@ def node(
     """
     from carrypost.cli import _launch, _settings  # noqa: PLC0415 - needed by this command only
 
-    extra = [*changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
+    extra = [*at.changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
     extra += [f"node.log={log}"] if log else []
-    command = _settings.NodeCommand(
-        config=None if config is None else str(config),
-        data=None if data is None else str(data),
-        changes=tuple(extra),
-        json=wants_json(json, stream=True),
-        verbose=verbose,
-    )
+    config, data = (None if path is None else str(path) for path in (at.config, at.data))
+    command = _settings.NodeCommand(config, data, tuple(extra), json, verbose)
     command.settings()  # Mistakes in them are reported before anything else happens.
     raise typer.Exit(_launch.become(command))
 
 
-def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+def status(at: Place, *, json: Json = False) -> None:
     """Show the state of the node on this machine.
 
     What is not in use, or did not happen, is left out; `--json` has everything.
 
     For example: `carrypost status`, `carrypost status --data ~/second --json`
     """
-    found = ask(config, data, "status")
-    if wants_json(json):
+    found = at.ask("status")
+    if json:
         line(found)
         return
     pairs([(name, text) for name, text in _rows(found) if text])
@@ -115,7 +86,7 @@ def status(*, config: ConfigOption = None, data: DataOption = None, json: JsonOp
         typer.echo("\nNo usable interface; run `carrypost doctor` to find out why.")
 
 
-def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOption = False) -> None:
+def peers(at: Place, *, json: Json = False) -> None:
     """List the nodes in reach of the node on this machine.
 
     A peer is *linked* when both hear each other, and *heard* or *one-way* when only this node hears the peer. For each
@@ -128,7 +99,7 @@ def peers(*, config: ConfigOption = None, data: DataOption = None, json: JsonOpt
 
     For example: `carrypost peers`, `carrypost keys name NODE anna` to call one by a name
     """
-    show_peers(ask(config, data, "peers"), json=wants_json(json))
+    show_peers(at.ask("peers"), json=json)
 
 
 def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
@@ -295,43 +266,3 @@ def _datagrams(counters: Mapping[str, Any]) -> str:
         if isinstance(value, int) and not name.startswith(("sent", "received"))
     }
     return ", ".join(filter(None, (*usual, _counts(rest), _counts(counters["errors"]))))
-
-
-def ask(config: Path | None, data: Path | None, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - what the node says
-    """Return what the node that runs here answers to a plain call."""
-    import asyncio  # noqa: PLC0415 - needed by these commands only
-
-    from carrypost.node.folder import NodeFolder  # noqa: PLC0415
-    from carrypost.node.settings import start_command  # noqa: PLC0415
-
-    settings, start = settings_of(config, data), start_command(config, data)
-    try:
-        return asyncio.run(answer(settings, start, what, *given, **named))
-    except NoNodeError:
-        if NodeFolder(settings).is_new:
-            raise missing(settings, f"make one with: {start}") from None
-        raise
-
-
-def missing(settings: NodeSettings, remedy: str) -> NoNodeError:
-    """Return the error that a folder has no node; the folder may be mistyped, unless it is the user's own."""
-    place = f"there is no node in {settings.data}"
-    return NoNodeError(
-        f"{place}: check the folder (--data), or {remedy}" if settings.place.data else f"{place} yet; {remedy}"
-    )
-
-
-async def answer(settings: NodeSettings, start: str, what: str, *given: str, **named: object) -> Any:  # noqa: ANN401 - likewise
-    """Return what the node that runs here answers to a plain call; raises `TimeoutError` if it hangs.
-
-    `start` is the command that starts the node, for users.
-    """
-    import asyncio  # noqa: PLC0415
-
-    from carrypost.node.control.client import Client  # noqa: PLC0415
-
-    try:
-        async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control, start) as client:
-            return await getattr(client, what)(*given, **named)
-    except TimeoutError:
-        raise TimeoutError(f"the node at {settings.control} does not answer") from None

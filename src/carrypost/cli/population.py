@@ -7,35 +7,24 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from carrypost.cli import _paths
 from carrypost.cli._emulating import Latest, emulating
 from carrypost.cli._extras import needs_emulator
-from carrypost.cli._output import JsonOption, figures, line, table, wants_json
+from carrypost.cli._options import Json, Scenario, ScenarioChanges, Seed, option
+from carrypost.cli._output import figures, line, table
 from carrypost.cli._signals import orderly
 from carrypost.config.document import assigned
 from carrypost.files import refusing
 
-_Scenario = Annotated[Path, _paths.argument("The scenario (TOML).", "SCENARIO.toml")]
-_Changes = Annotated[
-    list[str],
-    typer.Option(
-        "--set", help="Override any key of the scenario: radio.loss=0.1.", metavar="KEY=VALUE", show_default=False
-    ),
-]
-
 
 def calibrate(
-    scenario: _Scenario,
+    scenario: Scenario,
     *,
     out: Annotated[Path, _paths.option("--out -o", "File for the delays.", "DELAYS")],
-    duration_s: Annotated[
-        float, typer.Option("--for", min=1.0, help="Length of the run in seconds of virtual time.")
-    ] = 1800.0,
-    seed: Annotated[str, typer.Option("--seed", help="Seed of all random numbers: a whole number, or text.")] = "1",
-    changes: _Changes = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    duration_s: Annotated[float, option("--for", "Length of the run in seconds of virtual time.", min=1.0)] = 1800.0,
+    seed: Seed = "1",
+    changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
+    json: Json = False,
 ) -> None:
     """Measure the two delays of population mode in a faithful run, and store them.
 
@@ -71,21 +60,19 @@ def calibrate(
             "fingerprint": found.fingerprint,
             "cpu_s": round(time.process_time() - begun_s, 3),
         },
-        json=wants_json(json),
+        json=json,
     )
 
 
 def compare(
-    scenario: _Scenario,
+    scenario: Scenario,
     *,
     delays: Annotated[Path, _paths.option("--delays", "File that `emu calibrate` wrote, from another seed.", "DELAYS")],
-    seed: Annotated[list[str], typer.Option("--seed", help="May be given several times.")] = ["1"],  # noqa: B006
-    duration_s: Annotated[
-        float, typer.Option("--for", min=1.0, help="Length of the run in seconds of virtual time.")
-    ] = 3600.0,
-    ideal: Annotated[bool, typer.Option("--ideal", help="Also run ideal mode.")] = False,
-    changes: _Changes = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    seed: Annotated[list[str], option("--seed", "May be given several times.")] = ["1"],  # noqa: B006
+    duration_s: Annotated[float, option("--for", "Length of the run in seconds of virtual time.", min=1.0)] = 3600.0,
+    ideal: Annotated[bool, option("--ideal", "Also run ideal mode.")] = False,
+    changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
+    json: Json = False,
 ) -> None:
     """Run a scenario in faithful and in population mode, and compare their results and their cost.
 
@@ -107,7 +94,7 @@ def compare(
         for each in seed:
             found = list(compared(scenario, each, delays, given, ideal=ideal, watch=lambda _, so_far: latest(so_far)))
             rows += [figure.beside(found[0]) for figure in found]
-    if wants_json(json):
+    if json:
         for row in rows:
             line(row)
         return

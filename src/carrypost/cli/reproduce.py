@@ -14,37 +14,31 @@ import typer
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
 from carrypost.cli._extras import needs_engine, needs_reports
-from carrypost.cli._output import JsonOption, figures, say, wants_json
+from carrypost.cli._options import Engine, Json, argument, option
+from carrypost.cli._output import figures, say
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options
 
 if TYPE_CHECKING:
     from carrypost.lab.campaign.grid import Grid
     from carrypost.lab.spark.session import SparkOptions
 
 NameArgument = Annotated[
-    str,
-    typer.Argument(
-        help="The experiment: bus, ostermalm, emma, emma-island, overlay, balance or floodwatch.", metavar="NAME"
-    ),
+    str, argument("The experiment: bus, ostermalm, emma, emma-island, overlay, balance or floodwatch.", "NAME")
 ]
 
 
 def reproduce(
     name: NameArgument,
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Only a small part, in a minute or two.")] = False,
-    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, as 1, 1,2,5 or 1-10; tables show the mean.")] = "1",
+    quick: Annotated[bool, option("--quick", "Only a small part, in a minute or two.")] = False,
+    seeds: Annotated[str, option("--seeds", "Seeds, as 1, 1,2,5 or 1-10; tables show the mean.")] = "1",
     out: Annotated[
         Path | None,
         _paths.option("--out -o", "Folder for the results; default: reproduce-NAME, or reproduce-NAME-quick.", "DIR"),
     ] = None,
-    engine: EngineOption = "spark",
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    engine: Engine,
+    json: Json = False,
 ) -> None:
     """Reproduce an experiment of the papers: runs, metrics, and DIR/report.html, which compares both results.
 
@@ -71,24 +65,24 @@ def reproduce(
 
     * `carrypost reproduce floodwatch` for modulators that move to the source of events
     """
-    needs_engine(engine)
+    needs_engine(engine.engine)
     needs_reports()
     from carrypost.lab.campaign import reproduce as recipes  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report import page  # noqa: PLC0415
     from carrypost.lab.spark.java import java_home  # noqa: PLC0415
 
     recipe, chosen = recipes.recipe(name), recipes.seeds_of(seeds)
-    options = spark_options(master, memory, conf, f"reproduce {name}")
+    options = engine.options(f"reproduce {name}")
     folder = out if out is not None else Path(f"reproduce-{name}{'-quick' if quick else ''}")
     page.check(folder / recipes.PAGE)
-    if engine == "spark" and not recipes.is_complete(recipe, folder, chosen, quick=quick):
+    if engine.engine == "spark" and not recipes.is_complete(recipe, folder, chosen, quick=quick):
         with tempfile.TemporaryDirectory(prefix="carrypost-") as scratch:
             java_home(Path(scratch))  # Where there is none, nothing is left behind.
     file = recipes.laid_out(recipe, folder, chosen, quick=quick)
-    cores = 1 if engine == "local" else options.cores if options.in_process else os.cpu_count() or 1
+    cores = 1 if engine.engine == "local" else options.cores if options.in_process else os.cpu_count() or 1
     say(recipes.plan(recipe, chosen, quick=quick, cores=cores))
     command = recipes.command(recipe, chosen, quick=quick)
-    raise typer.Exit(_do(file, folder, command, options if engine == "spark" else None, json=wants_json(json)))
+    raise typer.Exit(_do(file, folder, command, engine.chosen(f"reproduce {name}"), json=json))
 
 
 @orderly()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from carrypost.cli.node import ConfigOption, DataOption, settings_of
+from carrypost.cli._options import Place
 
 if TYPE_CHECKING:
     from carrypost.node.control.client import Client
@@ -18,7 +18,7 @@ _END_S = 60.0
 _LOOK_S = 0.05
 
 
-def stop(*, config: ConfigOption = None, data: DataOption = None) -> None:
+def stop(at: Place) -> None:
     """End the node of a folder, as Ctrl-C does, and wait until its process is gone.
 
     What the node has accepted is written first, and programs that are attached to it learn of the end. A node inside a
@@ -28,7 +28,7 @@ def stop(*, config: ConfigOption = None, data: DataOption = None) -> None:
     """
     import asyncio  # noqa: PLC0415 - keeps --help quick
 
-    settings = settings_of(config, data)
+    settings = at.settings()
     deadline_s = time.monotonic() + _END_S
     process = asyncio.run(_stop(settings))
     while _runs(process):  # It has released its folder, and only the interpreter has yet to end.

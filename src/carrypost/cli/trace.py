@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import typer
-
-from carrypost.cli._output import JsonOption, cell, clock, line, say, table, wants_json
-from carrypost.cli.node import ConfigOption, DataOption, ask
+from carrypost.cli._options import Json, Place, argument
+from carrypost.cli._output import cell, clock, line, say, table
 from carrypost.errors import CarrypostError
 from carrypost.model import address
 
@@ -28,11 +26,10 @@ _OFF = "this node keeps no history of messages: set trace.enabled = true to keep
 
 
 def trace(
-    message: Annotated[str, typer.Argument(help="The id of a message, or a label.", metavar="ID|LABEL")],
+    message: Annotated[str, argument("The id of a message, or a label.", "ID|LABEL")],
+    at: Place,
     *,
-    config: ConfigOption = None,
-    data: DataOption = None,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Show the history of a message on the node of this machine.
 
@@ -47,7 +44,7 @@ def trace(
 
     * `carrypost trace firstMSG --json`
     """
-    show(ask(config, data, "trace", message), message, json=wants_json(json))
+    show(at.ask("trace", message), message, json=json)
 
 
 def show(found: Mapping[str, Any], message: str, *, json: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from carrypost.cli import _directory, _given, _receiving, _shown, node, trace
 from carrypost.cli._exit import Exit
+from carrypost.cli._message_options import Wanted
 from carrypost.cli.console.words import OPTIONS, WORDS, Line
 from carrypost.config.rules import nearest
 from carrypost.errors import CarrypostError, LocalError
@@ -152,8 +153,8 @@ class Actions:
             self.exit_code = int(Exit.TIMEOUT)
 
     async def _browse(self, line: Line) -> None:
-        limit_s = _length_s(line, "-for")
-        code = await _receiving.browse(self._joined, line.options["-q"], _selector(line), _count(line), limit_s)
+        wanted = Wanted(_selector(line), _length_s(line, "-for"))
+        code = await _receiving.browse(self._joined, line.options["-q"], wanted, _count(line))
         self.exit_code = code or self.exit_code
 
     # --- names, and the rest -------------------------------------------------------------------------------

@@ -9,14 +9,15 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_engine, needs_reports
+from carrypost.cli._options import Engine, option
 
 RecordOption = Annotated[Path, _paths.option("--record", "Folder for the nodes' records.", "FOLDER", default=True)]
 
 
 def demo(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the pauses for reading; takes under 30 s.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Then run a small campaign of emulated buses on Spark.")] = False,
+    quick: Annotated[bool, option("--quick", "Skip the pauses for reading; takes under 30 s.")] = False,
+    full: Annotated[bool, option("--full", "Then run a small campaign of emulated buses on Spark.")] = False,
     record: RecordOption = Path("demo-record"),
 ) -> None:
     """Watch six real nodes on this machine store, carry and forward messages, without a server.
@@ -45,4 +46,4 @@ def demo(
 
     out = record / folder.CAMPAIGN
     typer.echo(f"\nEmulated buses on Spark follow, a minute or two: carrypost reproduce bus --quick --out {out}")
-    reproduce("bus", quick=True, out=out)
+    reproduce("bus", quick=True, out=out, engine=Engine())

@@ -12,11 +12,10 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
-from carrypost.cli._extras import needs_engine
-from carrypost.cli._output import JsonOption, figures, line, say, table, wants_json
+from carrypost.cli._options import Engine, Json, option
+from carrypost.cli._output import figures, line, say, table
 from carrypost.cli._progress import Move, progress
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options
 from carrypost.errors import LocalError
 from carrypost.printing import many
 
@@ -44,15 +43,12 @@ def campaign(
     file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
     out: Annotated[Path, _paths.option("--out -o", "Folder for records, runs and failures.", "DIR")],
-    engine: EngineOption = "spark",
-    master: MasterOption = _LOCAL,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Number of runs at the same time; default: one per processor.")
+        int | None, option("--jobs", "Number of runs at the same time; default: one per processor.", min=1)
     ] = None,
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that are to be done.")] = False,
-    json: JsonOption = False,
+    dry_run: Annotated[bool, option("--dry-run", "Only list the runs that are to be done.")] = False,
+    engine: Engine,
+    json: Json = False,
 ) -> None:
     """Emulate scenarios × settings × seeds. Each run, or each window of a population run, is a Spark task.
 
@@ -78,25 +74,25 @@ def campaign(
 
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
-    needs_engine(engine)
+    options = _options(engine, jobs)
     from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needs the extra
 
-    options = _options(master, memory, conf, jobs)
     made = grid.load(file)
     if dry_run:
-        _show_plan(made, states.plan(made.runs, states.CampaignFolder(out.absolute())), json=wants_json(json))
+        _show_plan(made, states.plan(made.runs, states.CampaignFolder(out.absolute())), json=json)
         return
-    raise typer.Exit(_conduct(made, out, options if engine == "spark" else None, json=wants_json(json)))
+    raise typer.Exit(_conduct(made, out, options, json=json))
 
 
-def _options(master: str, memory: str, conf: list[str], jobs: int | None) -> SparkOptions:
-    options = spark_options(master, memory, conf, "lab campaign")
+def _options(engine: Engine, jobs: int | None) -> SparkOptions | None:
+    if (options := engine.needed("lab campaign")) is None:
+        return None
     if options.in_process:
         cores = "*" if options.master == _LOCAL else str(options.cores)
         if options.master.count(",") == 0:
             return dataclasses.replace(options, master=f"local[{jobs or cores},{_RETRIES}]")
     elif jobs is not None:
-        if not master.startswith("spark://"):
+        if not options.master.startswith("spark://"):
             raise LocalError(
                 "--jobs requires a local or spark:// master; for others, set the number of executors with --conf"
             )

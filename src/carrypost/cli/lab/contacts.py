@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from carrypost.cli import _paths
-from carrypost.cli._extras import needs_engine
-from carrypost.cli._output import JsonOption, line, table, wants_json
+from carrypost.cli._options import Engine, Json, OptionGroup, option, suggest_local
+from carrypost.cli._output import line, table
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 
@@ -20,42 +17,34 @@ _SECONDS_MAX = 1e9
 
 
 def _seconds(name: str, about: str) -> Any:  # noqa: ANN401 - typer's own type says nothing
-    return typer.Option(name, help=about, metavar="SECONDS")
+    return option(name, about, "SECONDS")
 
 
-PositionsArgument = Annotated[
-    Path, _paths.argument("Folder with a table of positions, or its Parquet files.", "POSITIONS")
-]
-OutOption = Annotated[Path, _paths.option("--out -o", "Folder for the table of contacts.", "DIR")]
-RangeOption = Annotated[float, typer.Option("--range-m", help="Range of the radio.", metavar="METRES")]
-MaxGapOption = Annotated[float, _seconds("--max-gap-s", "Do not interpolate between samples further apart than this.")]
-MergeGapOption = Annotated[
-    float, _seconds("--merge-gap-s", "Merge contacts of a pair with no more than this between them.")
-]
-MinDurationOption = Annotated[float, _seconds("--min-duration-s", "Then drop contacts shorter than this.")]
-StatisticsOption = Annotated[
-    bool, typer.Option("--statistics", help="Also write DIR/statistics: durations, neighbours, activity.")
-]
-WindowOption = Annotated[float, _seconds("--window-s", "Window of the means over time, with --statistics.")]
-SlabOption = Annotated[float | None, _seconds("--slab-s", "For tuning: changes the cost, never the result.")]
+class Search(OptionGroup, frozen=True):
+    """The contacts that count, and what else is made of them."""
+
+    range_m: Annotated[float, option("--range-m", "Range of the radio.", "METRES")]
+    max_gap_s: Annotated[
+        float, _seconds("--max-gap-s", "Do not interpolate between samples further apart than this.")
+    ] = 600.0
+    merge_gap_s: Annotated[
+        float, _seconds("--merge-gap-s", "Merge contacts of a pair with no more than this between them.")
+    ] = 0.0
+    min_duration_s: Annotated[float, _seconds("--min-duration-s", "Then drop contacts shorter than this.")] = 0.0
+    statistics: Annotated[
+        bool, option("--statistics", "Also write DIR/statistics: durations, neighbours, activity.")
+    ] = False
+    window_s: Annotated[float, _seconds("--window-s", "Window of the means over time, with --statistics.")] = 60.0
+    slab_s: Annotated[float | None, _seconds("--slab-s", "For tuning: changes the cost, never the result.")] = None
 
 
 def contacts(
-    positions: PositionsArgument,
+    positions: Annotated[Path, _paths.argument("Folder with a table of positions, or its Parquet files.", "POSITIONS")],
     *,
-    out: OutOption,
-    range_m: RangeOption,
-    max_gap_s: MaxGapOption = 600.0,
-    merge_gap_s: MergeGapOption = 0.0,
-    min_duration_s: MinDurationOption = 0.0,
-    statistics: StatisticsOption = False,
-    window_s: WindowOption = 60.0,
-    engine: EngineOption = "spark",
-    slab_s: SlabOption = None,
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    out: Annotated[Path, _paths.option("--out -o", "Folder for the table of contacts.", "DIR")],
+    search: Search,
+    engine: Engine,
+    json: Json = False,
 ) -> None:
     """Find when nodes were in range of each other: exact to the microsecond, on straight lines between samples.
 
@@ -70,29 +59,28 @@ def contacts(
 
     * `carrypost lab contacts big --range-m 100 --engine spark --master spark://host:7077 --statistics --out big`
     """
-    needs_engine(engine)
+    options = engine.needed("lab contacts")
     from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
     from carrypost.lab import engines  # noqa: PLC0415
     from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX  # noqa: PLC0415
     from carrypost.lab.contacts.extract import Wanted, extract, samples  # noqa: PLC0415
 
     rules = Rules(
-        range_m=range_m,
-        max_gap_us=_microseconds("--max-gap-s", max_gap_s, least=1),
-        merge_gap_us=_microseconds("--merge-gap-s", merge_gap_s),
-        min_duration_us=_microseconds("--min-duration-s", min_duration_s),
+        range_m=search.range_m,
+        max_gap_us=_microseconds("--max-gap-s", search.max_gap_s, least=1),
+        merge_gap_us=_microseconds("--merge-gap-s", search.merge_gap_s),
+        min_duration_us=_microseconds("--min-duration-s", search.min_duration_s),
     )
     wanted = Wanted(
         rules=rules,
-        slab_us=None if slab_s is None else max(1, _microseconds("--slab-s", slab_s)),
-        statistics=statistics,
-        window_s=max(1, _microseconds("--window-s", window_s)) / MICROSECONDS,
+        slab_us=None if search.slab_s is None else max(1, _microseconds("--slab-s", search.slab_s)),
+        statistics=search.statistics,
+        window_s=max(1, _microseconds("--window-s", search.window_s)) / MICROSECONDS,
     )
-    options = spark_options(master, memory, conf, "lab contacts") if engine == "spark" else None
     suggest_local(options, small=samples(positions) <= SAMPLES_HERE_MAX)
     with orderly(), bar(f"searching {positions}", "Spinner", DESCRIPTION, "TimeElapsed"), engines.opened(options) as on:
         found = extract(positions, out, wanted, on)
-    _show(found, json=wants_json(json))
+    _show(found, json=json)
 
 
 def _microseconds(option: str, seconds: float, *, least: int = 0) -> int:

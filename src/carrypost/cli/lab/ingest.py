@@ -7,14 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+import msgspec
 
 from carrypost.cli import _paths
-from carrypost.cli._extras import needs_engine
-from carrypost.cli._output import JsonOption, line, pairs, say, wants_json
+from carrypost.cli._options import Engine, Json, OptionGroup, option, suggest_local
+from carrypost.cli._output import line, pairs, say
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 
 if TYPE_CHECKING:
     from carrypost.lab.ingest.run import Report
@@ -26,90 +25,60 @@ _INTERVAL = (
     "How long a row is valid: for pairs, before its time (default 20); for imote, after the last sighting (default 0)."
 )
 
-Files = Annotated[
-    list[Path], _paths.argument("Trace files; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")
-]
-FormatOption = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help=_FORMATS)]
-ScenarioOption = Annotated[str, typer.Option("--scenario", help="Name of the scenario in the table.", metavar="NAME")]
-OutOption = Annotated[Path, _paths.option("--out -o", "Folder for `positions` or `contacts`.", "DIR")]
-IntervalOption = Annotated[float | None, typer.Option("--interval-s", help=_INTERVAL)]
-DistanceOption = Annotated[
-    float | None, typer.Option("--distance-m", help="haslemere: drop pairs that are further apart.")
-]
-DayOption = Annotated[
-    str | None, typer.Option("--day", help="gtfs: day of service, such as 2014-06-03.", metavar="DATE")
-]
-ShapesOption = Annotated[
-    bool,
-    typer.Option("--shapes/--no-shapes", help="gtfs: follow the shapes of trips, or straight lines between stops."),
-]
-ColumnsOption = Annotated[
-    str,
-    typer.Option(
-        "--columns",
-        help="Names of the columns, in place of a header: t,node,lat,lon.",
-        metavar="NAMES",
-        show_default=False,
-    ),
-]
-NodeFromNameOption = Annotated[
-    bool,
-    typer.Option("--node-from-name", help="gps-csv: a file per node, named after its file: node new_7 for new_7.txt."),
-]
-TimeUnitOption = Annotated[
-    Literal["s", "ms", "us", "ns", "min", "h"],
-    typer.Option("--time-unit", help="In tables: the unit of numeric times, such as ms."),
-]
-DateOption = Annotated[
-    str, typer.Option("--date", metavar="DATE", show_default=False,
-                      help="In tables: times are times of day, such as 08:15:30, on this date (UTC): 2014-06-03."),
-]  # fmt: skip
-RouteTypeOption = Annotated[
-    str,
-    typer.Option(
-        "--route-type",
-        metavar="TYPES",
-        help="gtfs: only routes of these types, such as bus,ferry or 3,4.",
-        show_default=False,
-    ),
-]
-UnsortedOption = Annotated[bool, typer.Option("--unsorted", help="Accept lines in any order of time.")]
-SameTimeOption = Annotated[
-    Literal["error", "first", "last"], typer.Option("--same-time", help="What to do with a node in two places at once.")
-]
-OverlapsOption = Annotated[
-    bool,
-    typer.Option("--overlaps", help="pairs, contacts-csv: merge rows of a pair that overlap, such as 0-60 and 50-90."),
-]
-BothWaysOption = Annotated[bool, typer.Option("--both-ways", help="ion, ccp: each line counts for both directions.")]
-LenientOption = Annotated[bool, typer.Option("--lenient", help="Go on even if more than 1 % of the lines are bad.")]
+
+class Reading(OptionGroup, frozen=True):
+    """The way in which the lines of a trace are read."""
+
+    interval_s: Annotated[float | None, option("--interval-s", _INTERVAL)] = None
+    distance_m: Annotated[float | None, option("--distance-m", "haslemere: drop pairs that are further apart.")] = None
+    columns: Annotated[
+        str, option("--columns", "Names of the columns, in place of a header: t,node,lat,lon.", "NAMES")
+    ] = ""
+    node_from_name: Annotated[
+        bool, option("--node-from-name", "gps-csv: a file per node, named after its file: node new_7 for new_7.txt.")
+    ] = False
+    time_unit: Annotated[
+        Literal["s", "ms", "us", "ns", "min", "h"],
+        option("--time-unit", "In tables: the unit of numeric times, such as ms."),
+    ] = "s"
+    date: Annotated[
+        str, option("--date", "In tables: times are times of day, as 08:15:30, on this date (UTC): 2014-06-03.", "DATE")
+    ] = ""
+    unsorted: Annotated[bool, option("--unsorted", "Accept lines in any order of time.")] = False
+    same_time: Annotated[
+        Literal["error", "first", "last"], option("--same-time", "What to do with a node in two places at once.")
+    ] = "error"
+    overlaps: Annotated[
+        bool, option("--overlaps", "pairs, contacts-csv: merge rows of a pair that overlap, such as 0-60 and 50-90.")
+    ] = False
+    both_ways: Annotated[bool, option("--both-ways", "ion, ccp: each line counts for both directions.")] = False
+
+
+class Timetable(OptionGroup, frozen=True):
+    """The part of a timetable that is read."""
+
+    day: Annotated[str | None, option("--day", "gtfs: day of service, such as 2014-06-03.", "DATE")] = None
+    shapes: Annotated[
+        bool, option("--shapes/--no-shapes", "gtfs: follow the shapes of trips, or straight lines between stops.")
+    ] = True
+    route_type: Annotated[
+        str, option("--route-type", "gtfs: only routes of these types, such as bus,ferry or 3,4.", "TYPES")
+    ] = ""
 
 
 def ingest(
-    files: Files,
+    files: Annotated[
+        list[Path], _paths.argument("Trace files; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")
+    ],
     *,
-    format_: FormatOption,
-    scenario: ScenarioOption,
-    out: OutOption,
-    interval_s: IntervalOption = None,
-    distance_m: DistanceOption = None,
-    day: DayOption = None,
-    shapes: ShapesOption = True,
-    route_type: RouteTypeOption = "",
-    columns: ColumnsOption = "",
-    node_from_name: NodeFromNameOption = False,
-    time_unit: TimeUnitOption = "s",
-    date: DateOption = "",
-    unsorted: UnsortedOption = False,
-    same_time: SameTimeOption = "error",
-    overlaps: OverlapsOption = False,
-    both_ways: BothWaysOption = False,
-    lenient: LenientOption = False,
-    engine: EngineOption = "spark",
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    format_: Annotated[str, option("--format -f", _FORMATS, "NAME")],
+    scenario: Annotated[str, option("--scenario", "Name of the scenario in the table.", "NAME")],
+    out: Annotated[Path, _paths.option("--out -o", "Folder for `positions` or `contacts`.", "DIR")],
+    timetable: Timetable,
+    reading: Reading,
+    lenient: Annotated[bool, option("--lenient", "Go on even if more than 1 % of the lines are bad.")] = False,
+    engine: Engine,
+    json: Json = False,
 ) -> None:
     """Read traces into a table of positions or contacts, with a manifest of its sources.
 
@@ -127,24 +96,20 @@ def ingest(
 
     * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --route-type bus --scenario cairns --out cairns`
     """
-    needs_engine(engine)
+    spark = engine.needed("lab ingest")
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import request, run  # noqa: PLC0415
 
-    options = Options(
-        interval_s=interval_s, distance_m=distance_m, unsorted=unsorted, same_time=same_time,
-        columns=_words(columns), node_from_name=node_from_name, time_unit=time_unit, date=date, overlaps=overlaps,
-        both_ways=both_ways,
-    )  # fmt: skip
+    options = Options(**{**msgspec.structs.asdict(reading), "columns": _words(reading.columns)})
     asked = request.IngestRequest(
-        paths=files, format=format_, scenario=scenario, out=out, options=options, day=day, shapes=shapes,
-        route_types=_words(route_type), lenient=lenient, engine=engine,
-        spark=spark_options(master, memory, conf, "lab ingest"),
+        paths=files, format=format_, scenario=scenario, out=out, options=options, day=timetable.day,
+        shapes=timetable.shapes, route_types=_words(timetable.route_type), lenient=lenient, engine=engine.engine,
+        spark=engine.options("lab ingest"),
     )  # fmt: skip
-    suggest_local(asked.spark if engine == "spark" else None, small=asked.small)
+    suggest_local(spark, small=asked.small)
     with orderly(), bar(scenario, DESCRIPTION, "Bar", "TaskProgress", "TimeElapsed", total=1.0) as update:
         report = run.ingest(asked, None if update is None else partial(_moved, update, scenario))
-    _show(report, json=wants_json(json))
+    _show(report, json=json)
 
 
 def _words(text: str) -> tuple[str, ...]:

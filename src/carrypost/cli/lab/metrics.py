@@ -6,15 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from carrypost.cli import _paths, _plugins
-from carrypost.cli._extras import needs_engine
-from carrypost.cli._output import JsonOption, line, say, table, wants_json
+from carrypost.cli._options import Engine, Json, option, suggest_local
+from carrypost.cli._output import line, say, table
 from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -28,26 +25,17 @@ _SHOWN = {name: name for name in ("run", "published", "received", "delivered", _
 def metrics(
     folder: Annotated[Path, _paths.argument("Folder in which `lab campaign` wrote `records`, or one record.", "DIR")],
     *,
-    family: Annotated[
-        list[str],
-        typer.Option("--family", "-f", help="Only these families; default: all.", metavar="NAME", show_default=False),
-    ] = [],  # noqa: B006 - typer makes a new list
-    window_s: Annotated[
-        float, typer.Option("--window-s", min=0.001, help="Width of the windows of counts over time.")
-    ] = 60.0,
+    family: Annotated[list[str], option("--family -f", "Only these families; default: all.", "NAME")] = [],  # noqa: B006 - typer makes a new list
+    window_s: Annotated[float, option("--window-s", "Width of the windows of counts over time.", min=0.001)] = 60.0,
     merge_runs: Annotated[
-        bool,
-        typer.Option("--merge-runs", help="Treat the records of all real nodes as one run, with delays across nodes."),
+        bool, option("--merge-runs", "Treat the records of all real nodes as one run, with delays across nodes.")
     ] = False,
     out: Annotated[
         Path | None, _paths.option("--out -o", "Folder for the tables; default: DIR/metrics.", "FOLDER")
     ] = None,
     plugin: PluginOption = [],  # noqa: B006 - typer makes a new list
-    engine: EngineOption = "spark",
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    engine: Engine,
+    json: Json = False,
 ) -> None:
     """Compute the papers' metrics from records: one table per family, in DIR/metrics.
 
@@ -65,8 +53,7 @@ def metrics(
 
     * `carrypost lab metrics campaign --plugin my_metrics.py` with metrics of your own
     """
-    needs_engine(engine)
-    options = spark_options(master, memory, conf, "lab metrics") if engine == "spark" else None
+    options = engine.needed("lab metrics")
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import families_of, making  # noqa: PLC0415
     from carrypost.lab.metrics.plugins import families_with  # noqa: PLC0415
@@ -82,7 +69,7 @@ def metrics(
             unreadable=lambda count: say(f"{many(count, 'line')} without a row of a record skipped"),
             remark=say,
         )  # fmt: skip
-    _show(home, {each.name for each in tables}, json=wants_json(json))
+    _show(home, {each.name for each in tables}, json=json)
 
 
 def _show(home: Path, made: set[str], *, json: bool) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from carrypost.cli import _paths, _plugins
 from carrypost.cli._extras import needs_reports
-from carrypost.cli._output import JsonOption, figures, say, wants_json
+from carrypost.cli._options import Engine, Json, suggest_local
+from carrypost.cli._output import figures, say
 from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
-from carrypost.cli._spark import ConfOption, EngineOption, MasterOption, MemoryOption, spark_options, suggest_local
 from carrypost.errors import LocalError
 from carrypost.printing import many
 
@@ -35,11 +35,8 @@ def report(
         ),
     ] = Path("report.html"),
     plugin: PluginOption = [],  # noqa: B006 - typer makes a new list
-    engine: EngineOption = "spark",
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: JsonOption = False,
+    engine: Engine,
+    json: Json = False,
 ) -> None:
     """Write the report of a campaign, or of real nodes: tables and figures, in one self-contained HTML file.
 
@@ -61,7 +58,7 @@ def report(
     from carrypost.lab.report import field, page  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415
 
-    options = spark_options(master, memory, conf, "lab report") if engine == "spark" else None
+    options = engine.chosen("lab report")
     if field.is_there(folder):
         if plugin:
             raise LocalError("--plugin is for campaigns; for records of real nodes: carrypost lab metrics --plugin")
@@ -71,12 +68,12 @@ def report(
             say(f"{many(test.unreadable, 'line')} without a row of a record skipped")
         page.put(page.field_test(test), out)
         place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
-        figures(place | field.summary(test), json=wants_json(json))
+        figures(place | field.summary(test), json=json)
         return
     study = write_page(folder, out, options, plugins=_plugins.read(plugin))
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
-    figures(found, json=wants_json(json))
+    figures(found, json=json)
 
 
 @orderly()

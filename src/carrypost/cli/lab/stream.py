@@ -12,9 +12,9 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._extras import needs_engine
-from carrypost.cli._output import StreamJsonOption, blank, cell, duration, line, say, size, wants_json
+from carrypost.cli._options import Spark, StreamJson, option
+from carrypost.cli._output import blank, cell, duration, line, say, size
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.cli._spark import ConfOption, MasterOption, MemoryOption, spark_options
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -34,18 +34,16 @@ def stream(
     out: Annotated[
         Path | None, _paths.option("--out -o", "Folder for tables and checkpoint; default: DIR-live.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there, and stop.")] = False,
-    every_s: Annotated[float, typer.Option("--every-s", min=1.0, help="How often to look for new rows.")] = 5.0,
-    window_s: Annotated[float, typer.Option("--window-s", help="Length of the windows of the timeline.")] = 60.0,
+    once: Annotated[bool, option("--once", "Read what is there, and stop.")] = False,
+    every_s: Annotated[float, option("--every-s", "How often to look for new rows.", min=1.0)] = 5.0,
+    window_s: Annotated[float, option("--window-s", "Length of the windows of the timeline.")] = 60.0,
     watermark_s: Annotated[
-        float, typer.Option("--watermark-s", help="Rows that arrive later than this are left out of the timeline.")
+        float, option("--watermark-s", "Rows that arrive later than this are left out of the timeline.")
     ] = 120.0,
-    horizon_s: Annotated[float, typer.Option("--horizon-s", help="Delays longer than this are not counted.")] = 3_600.0,
-    skew_s: Annotated[float, typer.Option("--skew-s", help="How much the clocks of nodes may differ.")] = 60.0,
-    master: MasterOption = "local[*]",
-    memory: MemoryOption = "",
-    conf: ConfOption = [],  # noqa: B006 - typer makes a new list
-    json: StreamJsonOption = False,
+    horizon_s: Annotated[float, option("--horizon-s", "Delays longer than this are not counted.")] = 3_600.0,
+    skew_s: Annotated[float, option("--skew-s", "How much the clocks of nodes may differ.")] = 60.0,
+    cluster: Spark,
+    json: StreamJson = False,
 ) -> None:
     """Follow the records that real nodes write (`record.folder` in their settings), until Ctrl-C.
 
@@ -67,8 +65,8 @@ def stream(
     begin(source, into, options)
     with (
         orderly(),
-        session(spark_options(master, memory, conf, "lab stream")) as spark,
-        _shown(json=wants_json(json, stream=True)) as show,
+        session(cluster.options("lab stream")) as spark,
+        _shown(json=json) as show,
     ):
         try:
             follow(spark, source, into, options, every_s=None if once else every_s, on_news=show)
