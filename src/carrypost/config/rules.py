@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ENVIRONMENT_PREFIX = "CARRYPOST_"
+_OF_COMMANDS = frozenset({"CARRYPOST_MASTER"})
+"""Variables with this prefix that are options of commands, and no settings."""
 NONE = "none"
 """Spelling of None in TOML and in the environment, which lack it."""
 
@@ -329,7 +331,7 @@ class Fields:
         """Return the settings in environment variables with our prefix; one that names no field is an error."""
         found: dict[str, Any] = {}
         for variable, text in environment.items():
-            if variable.startswith(ENVIRONMENT_PREFIX):
+            if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _OF_COMMANDS:
                 if (name := self._variables.get(variable)) is None:
                     raise ConfigError(f"{variable} is not a setting{nearest(variable, self._variables)}")
                 found[name] = self._rules[name].read(variable, text)
