@@ -25,7 +25,7 @@ from tests.shells import COMMAND, PATIENCE_S, Shell
 from tests.stomp_clients import free_port
 from tests.waiting import eventually
 
-from carrypost.cli import _options, stop
+from carrypost.cli import _options, node
 from carrypost.node.control.client import Client
 from carrypost.security.identity import Identity
 
@@ -243,7 +243,7 @@ def test_a_node_that_hangs_is_told_after_a_while(shell: Shell, monkeypatch: pyte
     monkeypatch.setattr(_options, "_ANSWER_S", 0.2)
     try:
         code, told = shell.refusal("status")
-        monkeypatch.setattr(stop, "_END_S", 0.2)
+        monkeypatch.setattr(node, "_END_S", 0.2)
         late = shell.refusal("stop")
     finally:
         process.send_signal(signal.SIGCONT)

@@ -22,7 +22,6 @@ from carrypost.cli import (
     names,
     node,
     reproduce,
-    stop,
     trace,
 )
 from carrypost.cli._exit import Exit, check_texts, report
@@ -67,7 +66,7 @@ def carrypost(
 
 app.command()(demo)
 app.command()(node.node)
-app.command()(stop.stop)
+app.command()(node.stop)
 app.command()(node.status)
 app.command()(node.peers)
 app.command()(messages.pub)

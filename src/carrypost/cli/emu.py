@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._emulating import Latest, emulating
-from carrypost.cli._extras import needs_emulator
 from carrypost.cli._groups import Commands
-from carrypost.cli._options import Json, ScenarioChanges, Seed, option
+from carrypost.cli._options import Json, ScenarioChanges, Seed, needs_emulator, option
 from carrypost.cli._options import Scenario as ScenarioFile
-from carrypost.cli._output import figures, say
+from carrypost.cli._output import duration, figures, line, say, table
+from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import INTERRUPTED, orderly
-from carrypost.cli.population import calibrate, compare
+from carrypost.config.document import assigned
 from carrypost.errors import FileError, LocalError
-from carrypost.files import staged
+from carrypost.files import refusing, staged
 from carrypost.model.times import MICROSECONDS
+from carrypost.printing import many
 
 if TYPE_CHECKING:
+    from carrypost.emu.engine.world import Progress
     from carrypost.emu.scenario.scenario import Scenario
 
 emu = Commands("emu", help="Emulate thousands of real hosts in one process, in virtual time.")
+_COLUMNS = (DESCRIPTION, "Bar", "TaskProgress", "{task.fields[state]}", "TimeRemaining")
+
+
+class _Latest:
+    """The last report of a run: virtual time, contacts and receptions; and the bar that shows it on a terminal."""
+
+    def __init__(self) -> None:
+        self.t_us = self.contacts = self.receptions = 0
+        self.update: Callable[..., None] | None = None
+        self._begun_s = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        """Take a report."""
+        self.t_us, self.contacts, self.receptions = progress.t_us, progress.contacts, progress.receptions
+        if self.update is not None:
+            seconds = progress.t_us / MICROSECONDS
+            speed = f"{seconds / max(time.monotonic() - self._begun_s, 1e-3):,.0f} s/s"
+            state = (
+                f"{duration(seconds)}, {speed}, {many(self.contacts, 'contact')}, {many(self.receptions, 'reception')}"
+            )
+            self.update(completed=progress.t_us / progress.end_us, state=state)
+
+
+@contextmanager
+def _emulating(name: str, latest: _Latest) -> Iterator[None]:
+    """Show a bar on a terminal while a run lasts."""
+    with bar(name, *_COLUMNS, total=1.0) as latest.update:
+        yield
 
 
 @emu.command("run")
@@ -85,9 +117,9 @@ def _play(
             text = "".join(f"{each}\n" for each in write_one(prepared.contacts()))
             partial.write_text(text, encoding="utf-8", newline="\n")
     begun, started_s = time.process_time(), time.monotonic()
-    latest = Latest()
+    latest = _Latest()
     try:
-        with emulating(scenario.name, latest):
+        with _emulating(scenario.name, latest):
             records = prepared.run(out, latest, keep=False)
     except KeyboardInterrupt:
         where = f"; {out} has the rows up to then" if out is not None else ""
@@ -129,14 +161,14 @@ def show(
     from carrypost.record import Kind  # noqa: PLC0415
 
     for path in records:
-        for table in log.runs(files.read(path)):
-            if table["kind"][0].as_py() != Kind.RUN:
+        for run in log.runs(files.read(path)):
+            if run["kind"][0].as_py() != Kind.RUN:
                 raise FileError(
                     f"{path} is not a complete record: the row that describes the run is missing at its start. The "
                     "file was cut, or is a later one of the files that a node wrote"
                 )
             try:
-                found = summary.summarise(table)
+                found = summary.summarise(run)
             except LocalError as error:
                 raise FileError(f"{path} cannot be read as a record: {error}") from None
             typer.echo(found.json() if json else found.text())
@@ -180,5 +212,106 @@ def soak(
         raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=json, out=out))
 
 
-emu.command()(calibrate)
-emu.command()(compare)
+# --- population mode -------------------------------------------------------------------------------------------------
+
+
+@emu.command()
+def calibrate(
+    scenario: ScenarioFile,
+    *,
+    out: Annotated[Path, _paths.option("--out -o", "File for the delays.", "DELAYS")],
+    duration_s: Annotated[float, option("--for", "Length of the run in seconds of virtual time.", min=1.0)] = 1800.0,
+    seed: Seed = "1",
+    changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
+    json: Json = False,
+) -> None:
+    """Measure the two delays of population mode in a faithful run, and store them.
+
+    The delays are valid for scenarios with the same `[radio]`, the same `[settings]` and messages that are no larger.
+    Measure them with a seed other than those of the runs.
+
+    For example:
+
+    * `carrypost emu calibrate town.toml --for 1800 --seed 2 --out delays.json`
+
+    * `carrypost emu run town.toml --mode population --set population.delays=delays.json --out records.parquet`
+    """
+    needs_emulator()
+    from carrypost.emu.population.calibrate import calibrate as run  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.population.delays import QUANTILES  # noqa: PLC0415 - as well
+
+    with refusing(f"{out} cannot be written"), tempfile.TemporaryFile(dir=out.absolute().parent):
+        pass  # Told before the run, not after it.
+    begun_s, latest = time.process_time(), _Latest()
+    with orderly(), _emulating(f"calibrating {scenario.stem}", latest):
+        found = run(scenario, seed, duration_s, dict(map(assigned, changes)), latest)
+    found.write(out)
+    figures(
+        {
+            "delays": str(out),
+            "contacts": found.contacts,
+            "censored": found.censored,
+            "hops": found.hops,
+            "discovery_median_s": found.discovery_s[QUANTILES // 2],
+            "published_median_s": found.published_s[QUANTILES // 2],
+            "relayed_median_s": found.relayed_s[QUANTILES // 2],
+            "awaited_median_s": found.awaited_s[QUANTILES // 2],
+            "fingerprint": found.fingerprint,
+            "cpu_s": round(time.process_time() - begun_s, 3),
+        },
+        json=json,
+    )
+
+
+@emu.command()
+def compare(
+    scenario: ScenarioFile,
+    *,
+    delays: Annotated[Path, _paths.option("--delays", "File that `emu calibrate` wrote, from another seed.", "DELAYS")],
+    seed: Annotated[list[str], option("--seed", "May be given several times.")] = ["1"],  # noqa: B006
+    duration_s: Annotated[float, option("--for", "Length of the run in seconds of virtual time.", min=1.0)] = 3600.0,
+    ideal: Annotated[bool, option("--ideal", "Also run ideal mode.")] = False,
+    changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
+    json: Json = False,
+) -> None:
+    """Run a scenario in faithful and in population mode, and compare their results and their cost.
+
+    KS is the Kolmogorov-Smirnov distance of the delays. Processor time is that of the runs, without finding contacts.
+
+    For example:
+
+    * `carrypost emu compare town.toml --delays delays.json --seed 1 --seed 3`
+
+    * `carrypost emu compare scenarios/ostermalm.toml --delays delays.json --set workload.0.ordering=none --ideal`
+    """
+    needs_emulator()
+    from carrypost.emu.population.compare import compared  # noqa: PLC0415 - needed by this command only
+
+    given = {**dict(map(assigned, changes)), "duration_s": duration_s}
+    rows: list[dict[str, object]] = []
+    latest = _Latest()
+    with orderly(), _emulating(f"comparing {scenario.stem}", latest):
+        for each in seed:
+            found = list(compared(scenario, each, delays, given, ideal=ideal, watch=lambda _, so_far: latest(so_far)))
+            rows += [figure.beside(found[0]) for figure in found]
+    if json:
+        for row in rows:
+            line(row)
+        return
+    heads = ("mode", "seed", "receptions", "mean delay, s", "mean hops", "KS", "CPU s", "receptions per CPU s")
+    table("", heads, [_shown(row) for row in rows], breakable=heads[1:])
+
+
+def _shown(row: dict[str, object]) -> tuple[str, ...]:
+    def off(name: str, form: str) -> str:
+        value, difference = row[name], row[f"{name}_off"]
+        note = f" ({difference:+.2%})" if isinstance(difference, float) and row["mode"] != "faithful" else ""
+        return f"{value:{form}}{note}"
+
+    receptions, cpu_s, ks = row["receptions"], row["cpu_s"], row["ks"]
+    assert isinstance(receptions, int)
+    assert isinstance(cpu_s, float)
+    means = off("delay_mean_s", ",.2f"), off("hops_mean", ".2f")
+    far = "–" if ks is None or row["mode"] == "faithful" else f"{ks:.3f}"
+    per_s = f"{receptions / max(cpu_s, 1e-9):,.0f}"
+    return str(row["mode"]), str(row["seed"]), off("receptions", ","), *means, far, f"{cpu_s:,.3f}", per_s

@@ -28,16 +28,12 @@ def examples(folder: Annotated[Path, _paths.argument("New folder for the copies.
         try:
             copy.mkdir(parents=True)
             for name in SHIPPED:
-                _copy(shipped() / name, copy / name)
+                if (source := shipped() / name).is_dir():
+                    shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copyfile(source, copy / name)
             copy.rename(folder)
         finally:
             shutil.rmtree(copy, ignore_errors=True)
     for name in SHIPPED:
         typer.echo(folder / name)
-
-
-def _copy(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        shutil.copyfile(source, target)

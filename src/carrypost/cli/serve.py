@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
 from carrypost.cli import _signals
 from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
-from carrypost.cli._title import rename_process
 from carrypost.cli._wrapping import wrapped
 from carrypost.daemon.metrics import server as metrics_server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
@@ -29,6 +29,9 @@ from carrypost.node.carrying import Carrying
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import NodeSettings
 
+_ARGUMENTS_AT = slice(45, 47)
+"""Place of the first and the last address of a process's arguments in `/proc/PID/stat`, after its name."""
+
 
 def main(text: str, *, titled: bool = False) -> int:
     """Run the node that a written command describes; returns the exit code.
@@ -38,7 +41,7 @@ def main(text: str, *, titled: bool = False) -> int:
     try:
         command = msgspec.json.decode(text, type=NodeCommand)
         if titled:
-            rename_process("carrypost", f"node --data {command.settings().data}")
+            _rename_process("carrypost", f"node --data {command.settings().data}")
         return run(command)
     except CarrypostError as error:
         return report(error)
@@ -127,11 +130,13 @@ def _report_ready(node: Node, stomp: Server | None, metrics: metrics_server.Serv
     }
     lines = [msgspec.json.encode(ready).decode()]
     if not json:
+        token = stomp and stomp.token_file
+        passcode = f"their passcode is in {token}" if token else "they need no passcode"
         lines = [
             f"node {node.host.node} is running in {node.folder.folder}; press Ctrl-C to stop it",
             f"its addresses: {', '.join(node.udp.addresses) or 'none yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
-            *([] if stomp is None else [_stomp_sentence(stomp)]),
+            *([] if stomp is None else [f"it serves STOMP clients at {stomp.address}; {passcode}"]),
             *([] if metrics is None else [f"it serves metrics at {metrics.url}"]),
             "for more, run carrypost status, peers or doctor in another terminal",
         ]
@@ -139,6 +144,16 @@ def _report_ready(node: Node, stomp: Server | None, metrics: metrics_server.Serv
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it
 
 
-def _stomp_sentence(stomp: Server) -> str:
-    passcode = f"their passcode is in {stomp.token_file}" if stomp.token_file else "they need no passcode"
-    return f"it serves STOMP clients at {stomp.address}; {passcode}"
+def _rename_process(name: str, arguments: str) -> None:
+    """Let this process be shown by a name and arguments; only Linux can.
+
+    `ps` reads the arguments from the memory of the process. If their last byte is not zero, the text up to the first
+    zero counts, since many programs write their title over their arguments.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        first, last = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_ARGUMENTS_AT]
+        size = int(last) - int(first)
+        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(int(first))
+            memory.write(f"{name} {arguments}".encode()[: size - 2].ljust(size - 1, b"\0") + b".")
+        Path("/proc/self/comm").write_text(name)

@@ -6,16 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from carrypost.cli import _paths, _plugins
+from carrypost.cli import _paths
 from carrypost.cli._options import Engine, Json, option, suggest_local
 from carrypost.cli._output import line, say, table
-from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
 from carrypost.printing import many
 
 if TYPE_CHECKING:
+    from carrypost.lab.metrics.plugins import Plugin
     from carrypost.lab.schemas import Table
+
+PluginOption = Annotated[
+    list[Path], _paths.option("--plugin", "Python file with metrics of your own; may be repeated.", "FILE.py")
+]
 
 _RATIO = "delivery_ratio"
 _SHOWN = {name: name for name in ("run", "published", "received", "delivered", _RATIO)} | {"delivery_delay_s": "delay"}
@@ -59,7 +63,7 @@ def metrics(
     from carrypost.lab.metrics.plugins import families_with  # noqa: PLC0415
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-    plugins = _plugins.read(plugin)
+    plugins = read_plugins(plugin)
     tables, source = families_of(family, families_with(plugins)), Source.find(folder)
     suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
     wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs, plugins=plugins)
@@ -70,6 +74,13 @@ def metrics(
             remark=say,
         )  # fmt: skip
     _show(home, {each.name for each in tables}, json=json)
+
+
+def read_plugins(paths: Sequence[Path]) -> tuple[Plugin, ...]:
+    """Return the plugins in these files."""
+    from carrypost.lab.metrics.plugins import Plugin  # noqa: PLC0415 - needs the extra
+
+    return tuple(map(Plugin.read, paths))
 
 
 def _show(home: Path, made: set[str], *, json: bool) -> None:

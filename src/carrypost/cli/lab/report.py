@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from carrypost.cli import _paths, _plugins
-from carrypost.cli._extras import needs_reports
-from carrypost.cli._options import Engine, Json, suggest_local
+from carrypost.cli import _paths
+from carrypost.cli._options import Engine, Json, needs_reports, suggest_local
 from carrypost.cli._output import figures, say
-from carrypost.cli._plugins import PluginOption
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
+from carrypost.cli.lab.metrics import PluginOption, read_plugins
 from carrypost.errors import LocalError
 from carrypost.printing import many
 
@@ -70,7 +69,7 @@ def report(
         place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
         figures(place | field.summary(test), json=json)
         return
-    study = write_page(folder, out, options, plugins=_plugins.read(plugin))
+    study = write_page(folder, out, options, plugins=read_plugins(plugin))
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
     figures(found, json=json)
