@@ -319,6 +319,14 @@ def test_families_that_cannot_be_made_are_an_error(tmp_path: Path) -> None:
         Study(tmp_path).table(f.HOPS)
 
 
+def test_metrics_of_a_record_that_is_gone_are_not_waited_for(tmp_path: Path) -> None:
+    _plain(tmp_path)
+    (tmp_path / "metrics" / "hops").rename(tmp_path / "aside")
+    (tmp_path / "records" / "plain-default-1.parquet").unlink()
+    with pytest.raises(LocalError, match="neither all metrics nor the record of plain/default/1"):
+        page.complete(tmp_path, lambda _folder, _tables: None)
+
+
 def test_a_folder_that_is_no_campaign_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lab", "report", str(tmp_path / "nowhere"), "--out", str(tmp_path / "r.html")]) == 2
     assert "there is no such folder" in capsys.readouterr().err

@@ -32,6 +32,7 @@ from carrypost.lab.report.paper import EXPERIMENTS
 from carrypost.lab.report.pictures import Block, numbered
 from carrypost.lab.report.study import METRICS, Study
 from carrypost.lab.schemas import Table
+from carrypost.printing import many
 
 CAMPAIGN = "campaign.toml"
 Make = Callable[[Path, Sequence[Table]], None]
@@ -43,6 +44,12 @@ def complete(folder: Path, make: Make, plugins: Sequence[Plugin] = ()) -> Study:
     study = Study(folder)
     theirs = [table for plugin in plugins for table in plugin.families]  # Only `make` knows whether these are new.
     if missing := [*study.missing(), *theirs]:
+        if study.lost:
+            more = f" and {many(len(study.lost) - 1, 'other run')}" if study.lost[1:] else ""
+            raise LocalError(
+                f"{folder} has neither all metrics nor the record of {study.lost[0]}{more}: run `carrypost lab "
+                "campaign` again, which makes what is missing"
+            )
         make(folder, missing)
         study = Study(folder)
         if still := ", ".join(table.name for table in study.missing()):

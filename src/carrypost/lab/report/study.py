@@ -103,6 +103,9 @@ class Study:
         rows = _table(folder, RUNS).to_pylist()
         self.failures: list[Row] = _table(folder, FAILURES).to_pylist() if (folder / FAILURES.name).is_dir() else []
         self.runs = tuple(_run(folder, row) for row in rows if row["status"] == DONE)
+        there = {file.name for file in (folder / RECORDS.name).glob("*.parquet")}
+        self.lost = [str(row["run"]) for row in rows if row["status"] == DONE and row["record"] not in there]
+        """Runs whose records are gone, from which nothing can be made any more."""
         if not self.runs:
             count = len(self.failures)
             raise LocalError(
