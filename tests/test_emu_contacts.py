@@ -105,6 +105,11 @@ def test_a_file_is_read_whether_packed_or_not(tmp_path: Path) -> None:
         assert read_contacts(tmp_path / name) == [Contact("x", "y", SECOND, 2 * SECOND)]
 
 
+def test_text_that_begins_as_a_zip_file_does_is_text(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("PK,a,b,start,end\n7,x,y,1,2\n", encoding="utf-8")
+    assert read_contacts(tmp_path / "c.csv") == [Contact("x", "y", SECOND, 2 * SECOND)]
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(LocalError, match=r"none.csv: there is no such file"):
         read_contacts(tmp_path / "none.csv")

@@ -24,8 +24,7 @@ import carrypost
 from carrypost.cli._options import Spark
 from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.spark.explain import explained
-from carrypost.lab.spark.jobs import watched
+from carrypost.lab.spark.jobs import explained, watched
 from carrypost.lab.spark.session import SparkOptions, conf_folder, package_zip, session
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ come. An interrupted run leaves the rows up to that moment. Runs of population m
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from carrypost.emu.engine.world import Emulation, MakeApplication, Progress, run_attributes
 from carrypost.emu.population.run import PopulationRun
 from carrypost.emu.records.files import ROWS_MAX, Records, Sink
-from carrypost.emu.scenario.checks import check_seed
+from carrypost.emu.scenario.checks import check_seed, seed_of
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact
@@ -23,7 +22,6 @@ from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
 
 Watch = Callable[[Progress], None]
-_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _STEPS_MIN = 200
 _STEP_US_MAX = 60_000_000
 _COLLECT_EVERY = 1_000_000
@@ -143,7 +141,7 @@ def prepare(
 ) -> Prepared | PopulationRun:  # fmt: skip
     """Read what the scenario names, and make everything ready; all mistakes show here."""
     check_seed(seed)
-    seed = _number(seed)
+    seed = seed_of(seed) if isinstance(seed, str) else seed
     if scenario.of_population:
         if encoded or application is not None:
             raise LocalError('population mode has no frames and no applications; mode = "faithful" has both')
@@ -152,8 +150,3 @@ def prepare(
     record = Record(f"{scenario.name}/{settings}/{seed}")
     record.add(Kind.RUN, 0, "", attrs=run_attributes(scenario, seed, inputs))
     return Prepared(Emulation(scenario, seed, inputs, record, encoded=encoded, application=application), record)
-
-
-def _number(seed: int | str) -> int | str:
-    """Return a seed; text that is a number becomes that number, since records and command lines have seeds as text."""
-    return int(seed) if isinstance(seed, str) and _WHOLE.fullmatch(seed) else seed

@@ -63,13 +63,14 @@ class SparkEngine:
         self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
     ) -> list[Answer]:
         """Return the results of a function for each piece, in order: one job called `name`, a task for each."""
-        from carrypost.lab.spark.jobs import collected  # noqa: PLC0415 - loaded only where Spark is
+        from carrypost.lab.spark.jobs import watched  # noqa: PLC0415 - loaded only where Spark is
 
         if not pieces:
             return []
+        tasks, tried = self.start().sparkContext.parallelize(pieces, len(pieces)), partial(_tried, do)
         found: list[Answer] = []
-        for answer in collected(
-            self.start(), name, partial(_tried, do), pieces, lambda done, _: watch(done, len(pieces))
+        for answer in watched(
+            self.start(), name, lambda: tasks.map(tried).collect(), lambda done, _: watch(done, len(pieces))
         ):
             if isinstance(answer, CarrypostError):
                 raise answer

@@ -6,6 +6,7 @@ Types are checked where a wrong one would otherwise surface later, far from the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from numbers import Real
 from pathlib import Path
@@ -14,6 +15,7 @@ from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Record
 
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _EMULATOR_ONLY = ("duration_s", "scenario")
 """Keywords that a network in memory does not take, and that look like it did."""
 
@@ -40,6 +42,11 @@ def check_seed(seed: object) -> None:
     """Refuse what cannot be a seed."""
     if isinstance(seed, bool) or not isinstance(seed, int | str):
         raise LocalError(f"seed must be a whole number or text, not {seed!r}")
+
+
+def seed_of(text: str) -> int | str:
+    """Return a seed; text that is a number becomes that number, since records and command lines have seeds as text."""
+    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 def check_flag(name: str, value: object) -> None:

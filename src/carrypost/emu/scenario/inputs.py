@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from carrypost.config import Settings
 from carrypost.config.rules import changed
-from carrypost.emu.engine.addressed import addressed
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.workload import Publication, check_script, read_script
+from carrypost.emu.engine.workload import Publication, addressed, check_script, read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
 from carrypost.emu.scenario.csvfiles import Line

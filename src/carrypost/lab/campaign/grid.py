@@ -31,6 +31,7 @@ from carrypost.config.rules import nearest
 from carrypost.emu.engine.workload import read_script
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.population.delays import Delays
+from carrypost.emu.scenario.checks import seed_of
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
@@ -39,7 +40,6 @@ from carrypost.lab.campaign.bundle import Named, named
 
 RUNS_MAX = 1_000_000
 DEFAULT = "default"
-_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 _SLUG_MAX = 64
 _DIGEST = 24
@@ -157,7 +157,7 @@ class _CampaignReader:
         if isinstance(seed, int):
             return seed
         self._check_name("a seed", seed, "seeds")
-        return int(seed) if _WHOLE.fullmatch(seed) else seed
+        return seed_of(seed)
 
     def _span(self, table: dict[str, Any]) -> range:
         self._document.check_known("seeds", table, ("first", "last"), "seeds")

@@ -1,34 +1,29 @@
-"""Jobs of Spark that can be watched and ended, and one with a task for each piece of work.
+"""Jobs of Spark that can be watched and ended, and explanations of Spark's failures.
 
-They run in a thread of their own, so that Ctrl-C comes through at once: the tasks are then cancelled.
+Jobs run in a thread of their own, so that Ctrl-C comes through at once: the tasks are then cancelled.
+
+Spark reports a failure as pages of two languages' stack traces. Nearly always one line among them is what people need:
+a full disk, a file that is not Parquet, an error of our own code in an executor. `explained` finds it.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from carrypost.lab.spark.explain import explained
+from carrypost.errors import CarrypostError, LabError, LocalError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-Piece = TypeVar("Piece")
 Answer = TypeVar("Answer")
 Watch = Callable[[int, int], None]
 """Function that is called at intervals with the number of tasks done, and of all."""
 _LOOK_S = 0.25
-
-
-def collected(
-    spark: SparkSession, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch
-) -> list[Answer]:
-    """Return the results of a function for each piece, in their order."""
-    context = spark.sparkContext
-    return watched(spark, name, lambda: context.parallelize(pieces, len(pieces)).map(do).collect(), watch)
 
 
 def watched(spark: SparkSession, name: str, action: Callable[[], Answer], watch: Watch) -> Answer:
@@ -70,3 +65,47 @@ def _done(context: SparkContext, group: str) -> tuple[int, int]:
     found = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
     stages = [stage for stage in found if stage is not None]
     return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+
+
+# --- Spark's failures in a sentence ---------------------------------------------------------------------------
+_OURS = re.compile(r"carrypost\.errors\.(?:Local|Config)Error: (.+)")
+_FILE = re.compile(r"(?:file:(?://)?)(/[^\s,;'\"]*[^\s,;'\".])")
+_SENTENCES = (
+    (re.compile(r"No space left on device|Disk quota exceeded"), "the disk is full"),
+    (re.compile(r"Permission denied"), "permission denied"),
+    (re.compile(r"is not a Parquet file|Could not read footer|CANNOT_READ_FILE_FOOTER"), "it is not a Parquet file"),
+    (re.compile(r"FAILED_READ_FILE|can not read class|ParquetDecodingException|could not read page"), "it is damaged"),
+    (re.compile(r"java\.lang\.OutOfMemoryError"), "Spark ran out of memory; give it more with --memory"),
+)
+_FIRST_MAX = 500
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn failures of Spark into one of our errors."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 - loaded only where Spark is
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except CarrypostError:
+        raise
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise LabError(f"Spark's driver is gone: {_first(str(error))}") from error
+    except (Py4JError, PySparkException) as error:
+        raise _known_cause(str(error)) from error
+
+
+def _known_cause(text: str) -> CarrypostError:
+    if ours := _OURS.search(text):
+        return LocalError(ours[1].strip())
+    for pattern, sentence in _SENTENCES:
+        if pattern.search(text):
+            file = _FILE.search(text)
+            return LabError(f"{file[1]}: {sentence}" if file else f"Spark failed: {sentence}")
+    return LabError(f"Spark failed: {_first(text)}")
+
+
+def _first(text: str) -> str:
+    """Return the first line that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")[:_FIRST_MAX]

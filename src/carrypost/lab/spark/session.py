@@ -28,8 +28,8 @@ import psutil
 
 import carrypost
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.spark.explain import explained
 from carrypost.lab.spark.java import connected, java_home
+from carrypost.lab.spark.jobs import explained
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
