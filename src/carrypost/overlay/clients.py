@@ -205,13 +205,12 @@ class ClientManager:
         """Time at which `expire` has something to do."""
         return min(self.table.due_us, self.again_us)
 
-    def restore(self, rows: Iterable[bytes]) -> None:
-        """Restore clients after a restart."""
-        for row in rows:
-            client = _decode(row)
-            self.table.put(client, ())
-            if client.active:
-                self._entered(client, self._restored(client))
+    def restore(self, _: bytes, row: bytes) -> None:
+        """Restore a client after a restart."""
+        client = _decode(row)
+        self.table.put(client, ())
+        if client.active:
+            self._entered(client, self._restored(client))
 
     def _restored(self, client: Client) -> Processing | None:
         """Return the modulator of a restored consumer; None without one, or if it does not run here."""
@@ -366,7 +365,8 @@ class ClientManager:
         # The limit applies to new seats only. A consumer that renews its lease keeps its seat, even
         # if the limit was lowered since.
         fresh = client.seated and (before is None or not before.seated)
-        return Refusal("seats") if fresh and self._seats_of(client.node) >= self._seats_max else ACCEPTED
+        has = sum(each.node == client.node and each.seated for each in self.table) if fresh else 0
+        return Refusal("seats") if fresh and has >= self._seats_max else ACCEPTED
 
     def expire(self, now: int) -> None:
         """Forget clients whose leases are over."""
@@ -387,10 +387,6 @@ class ClientManager:
         self._ledger.delete(FAMILY + client.digest)
         if client.item.role is Role.CONSUMER:
             self._seats.close(client)
-
-    def _seats_of(self, node: NodeId) -> int:
-        """Return the number of seats of one node's consumers."""
-        return sum(each.node == node and each.seated for each in self.table)
 
     def update_roster(self, now: int) -> None:
         """Update the roster: the channels with clients here. Seats that moved away are not among them.

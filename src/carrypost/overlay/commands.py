@@ -149,14 +149,9 @@ class OverlayCommands:
         return served if own is None else served | {topology.node: own}
 
     def emit(
-        self,
-        channel: str,
-        payload: bytes | Blank,
-        now: int,
-        *,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        lifetime_us: int | None = None,
-    ) -> MessageId:
+        self, channel: str, payload: bytes | Blank, now: int,
+        *, attributes: Mapping[str, AttributeValue] | None = None, lifetime_us: int | None = None,
+    ) -> MessageId:  # fmt: skip
         """Send an event to a channel; returns its id. The node becomes a producer of the channel.
 
         Raises `LocalError` if the event cannot be sent.

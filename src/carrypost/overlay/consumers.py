@@ -362,13 +362,9 @@ class Consumers:
         self._rows.put(_COUNTER, self._last.to_bytes(NUMBER_BYTES, "big"))
         reference = None if modulator is None else modulator.reference
         row = SubscriptionRow(
-            channel,
-            max(self._holdings.date_of(now), 1),
-            1,
-            modulator=reference,
-            owner=owner,
-            relocation=cast("Relocation", relocation),
-        )
+            channel, max(self._holdings.date_of(now), 1), 1,
+            modulator=reference, owner=owner, relocation=cast("Relocation", relocation),
+        )  # fmt: skip
         found = Subscription(self._last, self._node, row)
         self._open[found.destination] = found
         self._rows.put(found.name, encode(found.row))

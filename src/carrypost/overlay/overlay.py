@@ -49,7 +49,7 @@ from carrypost.overlay.placement import (
     Timer,
     TopologyAdaptor,
 )
-from carrypost.overlay.producer import NUMBERS, ConsumerProgress, EventNumbers, Producer
+from carrypost.overlay.producer import NUMBERS, PASSED, ConsumerProgress, EventNumbers, Producer
 from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import lease_us
 from carrypost.overlay.topology import Topology
@@ -110,13 +110,9 @@ class Inbox:
     """The items that one node receives from other overlays."""
 
     def __init__(
-        self,
-        context: HostContext,
-        topology: Topology,
-        legs: Legs,
-        copy_handlers: Mapping[type, CopyHandler],
+        self, context: HostContext, topology: Topology, legs: Legs, copy_handlers: Mapping[type, CopyHandler],
         item_handlers: Mapping[type, ItemHandler],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Map kinds of items to functions that process them, except `Pass`, which `legs` processes."""
         self._holdings, self._outputs = context.holdings, context.outputs
         self._eligible = _Eligible(context.settings.overlay.brokers)
@@ -289,18 +285,13 @@ class OverlayLayer(Layer):
             if isinstance(row, bytes):
                 found.setdefault(name[:1], []).append((name, row))
         self.legs.restore(found.pop(legs.FAMILY, []))
-        for name, row in [*found.pop(lanes.FAMILY, ()), *found.pop(processing.PARTS, ())]:
-            self._rows.restore(name, row)
-        self.clients.restore([row for _, row in found.pop(clients.FAMILY, ())])
-        for family, restore in (
-            *((each, self.handoffs.restore) for each in handoffs.FAMILIES),
-            (consumers.FAMILY, self.consumers.restore),
-            (modules.FAMILY, self.own_modules.restore),
-        ):
-            for name, row in found.pop(family, ()):
+        for restore, families in (
+            (self._rows.restore, (lanes.FAMILY, processing.PARTS)), (self.clients.restore, (clients.FAMILY,)),
+            (self.handoffs.restore, handoffs.FAMILIES), (self.consumers.restore, (consumers.FAMILY,)),
+            (self.own_modules.restore, (modules.FAMILY,)), (self.producer.restore, (NUMBERS, PASSED)),
+        ):  # fmt: skip
+            for name, row in itertools.chain(*(found.get(each, ()) for each in families)):
                 restore(name, row)
-        for name, row in itertools.chain(*found.values()):
-            self.producer.restore(name, row)
         self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.BETWEEN_OVERLAYS])
         for destination in (address.OVERLAYS, address.overlay(self._node)):
             self._deliveries.want(entry(address.exactly(destination)), advertised=False)

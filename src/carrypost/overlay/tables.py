@@ -16,18 +16,7 @@ import msgspec
 
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import (
-    ENTRIES_BYTES_MAX,
-    Attach,
-    Role,
-    Versioned,
-    first_version,
-    hash_of,
-    is_later,
-    next_version,
-    paged,
-    unpaged,
-)
+from carrypost.overlay import items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
@@ -36,7 +25,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.outputs import Outputs
 
-Row = TypeVar("Row", bound=Versioned)
+Row = TypeVar("Row", bound=items.Versioned)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -158,7 +147,7 @@ class TopologyTable(Generic[Row]):
         In a full table a broker that is known displaces an entry of one that is not.
         """
         before = self._entries.get(entry.prefix)
-        if before is not None and not is_later(entry.version, before.version):
+        if before is not None and not items.is_later(entry.version, before.version):
             return False
         if before is None and len(self._entries) >= self._most and entry.prefix != self._own:
             known = brokers.at(entry.prefix) is not None
@@ -182,18 +171,18 @@ class TopologyTable(Generic[Row]):
 
     def start(self, incarnation: int) -> None:
         """Begin the versions of this incarnation."""
-        self._own_version = first_version(incarnation)
+        self._own_version = items.first_version(incarnation)
 
     def write(self, make: Callable[[int], Row], brokers: Brokers) -> None:
         """Write the own entry; `make` returns it with a version."""
-        self._own_version = next_version(self._own_version)
+        self._own_version = items.next_version(self._own_version)
         self.put(make(self._own_version), brokers)
         self._changed[self._own] = set()
 
     def outbid(self, entry: Row) -> bool:
         """Return True if the own entry has to be written again: this one is of an earlier life, or forged."""
         own = self._entries.get(self._own)
-        later = is_later(entry.version, self._own_version)
+        later = items.is_later(entry.version, self._own_version)
         if later:
             self._own_version = entry.version
         return later or (own is not None and entry.version == own.version and entry != own)
@@ -218,14 +207,14 @@ class TopologyTable(Generic[Row]):
 
     def later(self, known: Mapping[bytes, int]) -> list[Row]:
         """Return what a broker with these versions lacks."""
-        return [each for each in self if each.prefix not in known or is_later(each.version, known[each.prefix])]
+        return [each for each in self if each.prefix not in known or items.is_later(each.version, known[each.prefix])]
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):
     """A row of the CIT: a client that took this broker as its home, or left it."""
 
     node: NodeId
-    item: Attach
+    item: items.Attach
     """Latest `Attach` of the client."""
     order: tuple[int, int]
     """Order of that request among all messages of its node: incarnation and sequence."""
@@ -242,10 +231,10 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     @property
     def seated(self) -> bool:
         """True if the client has a seat."""
-        return self.item.active and self.item.role is Role.CONSUMER
+        return self.item.active and self.item.role is items.Role.CONSUMER
 
     @property
-    def key(self) -> tuple[NodeId, Role, str, int]:
+    def key(self) -> tuple[NodeId, items.Role, str, int]:
         """Key of the client: node, role, channel and subscription."""
         return self.node, self.item.role, self.item.channel, self.item.subscription
 
@@ -260,7 +249,7 @@ class Clients:
 
     def __init__(self, most: int, seats_max: int) -> None:
         self._most, self._seats_max = most, seats_max
-        self._rows: dict[tuple[NodeId, Role, str, int], Client] = {}
+        self._rows: dict[tuple[NodeId, items.Role, str, int], Client] = {}
         self.due_us = NEVER
         """Time at which the first lease ends."""
 
@@ -270,7 +259,7 @@ class Clients:
     def __iter__(self) -> Iterator[Client]:
         return iter(self._rows.values())
 
-    def at(self, node: NodeId, role: Role, channel: str, subscription: int) -> Client | None:
+    def at(self, node: NodeId, role: items.Role, channel: str, subscription: int) -> Client | None:
         """Return a client by its key."""
         return self._rows.get((node, role, channel, subscription))
 
@@ -359,7 +348,7 @@ _HASH_BYTES = 8
 _CHANNEL = struct.Struct(f">{_HASH_BYTES}sHH")
 """Packed channel: hash of its name, producers, seats."""
 _COUNT_MAX = 2**16 - 1
-CHANNELS_MAX = (ENTRIES_BYTES_MAX - _HEAD.size) // _CHANNEL.size
+CHANNELS_MAX = (items.ENTRIES_BYTES_MAX - _HEAD.size) // _CHANNEL.size
 """Channels of a roster that fits into one item."""
 _KIND = 2
 """Distinguishes rosters from entries in a digest."""
@@ -385,7 +374,7 @@ class Roster(NamedTuple):
     @property
     def fingerprint(self) -> int:
         """Contribution of this roster to a digest."""
-        return hash_of(self.prefix, self.version, _KIND)
+        return items.hash_of(self.prefix, self.version, _KIND)
 
     @property
     def seated(self) -> AbstractSet[bytes]:
@@ -400,7 +389,7 @@ def channel_hash(channel: str) -> bytes:
 
 def pack_rosters(rosters: Iterable[Roster]) -> list[bytes]:
     """Return rosters as they travel, cut into as many parts as items are needed for them."""
-    return paged(
+    return items.paged(
         _HEAD.pack(each.prefix, each.version, len(each.channels))
         + b"".join(_CHANNEL.pack(name, *(min(count, _COUNT_MAX) for count in of)) for name, of in each.channels.items())
         for each in rosters
@@ -411,7 +400,7 @@ def unpack_rosters(packed: bytes) -> list[Roster]:
     """Return the rosters that were packed; raises `ValueError` for anything else."""
     found = [
         Roster(prefix, version, {name: Served(*counts) for name, *counts in channels})
-        for (prefix, version), channels in unpaged(packed, _HEAD, _CHANNEL)
+        for (prefix, version), channels in items.unpaged(packed, _HEAD, _CHANNEL)
     ]
     if not all(any(served) for each in found for served in each.channels.values()):
         raise ValueError("the channels of a roster must have clients")
@@ -482,7 +471,7 @@ class Rosters:
         has_new = not roster.seated <= (frozenset() if before is None else before.seated)
         self.has_new_seats = self.has_new_seats or has_new
         # Seats may also have come and gone in versions that were not seen here.
-        if has_new or before is None or roster.version != next_version(before.version):
+        if has_new or before is None or roster.version != items.next_version(before.version):
             self._news.add(roster.prefix)
 
     def pop_news(self) -> set[bytes]:
@@ -512,7 +501,7 @@ class Rosters:
     def announced(self, info: BrokerInfo, ask_us: int) -> None:
         """Note the version that a broker announced. If it does not come by itself, the broker is asked for it."""
         known = self.table.get(info.prefix)
-        if info.roster and (known is None or is_later(info.roster, known.version)):
+        if info.roster and (known is None or items.is_later(info.roster, known.version)):
             self._wanted.setdefault(info.node, ask_us)
 
     def asking(self, now: int, reach: Container[NodeId], again_us: int) -> list[NodeId]:

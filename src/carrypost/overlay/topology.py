@@ -30,18 +30,6 @@ import msgspec
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
 from carrypost.overlay import items
-from carrypost.overlay.items import (
-    DIGEST_BYTES,
-    HOPS_MAX,
-    ITEMS,
-    Broker,
-    Entry,
-    is_later,
-    pack,
-    pack_stamps,
-    unpack,
-    unpack_stamps,
-)
 from carrypost.overlay.tables import (
     REPEATS,
     BrokerInfo,
@@ -72,7 +60,7 @@ _FIRST_US = 1_000_000
 """Delay of a broker's first look after its start."""
 _SOON_US, _LATER_US = 500_000, 2_000_000
 """Delays of urgent changes, and of rosters without new seats, so that others learnt meanwhile go with them."""
-_TOPOLOGY_HEAD = ITEMS.encode([items.Entries(bytes(DIGEST_BYTES))])[:4]
+_TOPOLOGY_HEAD = items.ITEMS.encode([items.Entries(bytes(items.DIGEST_BYTES))])[:4]
 """First bytes of the messages by which brokers exchange the topology."""
 _CHANGE_PERCENT = 5
 """Change of its load, in percent of the capacity, that a broker reports to others."""
@@ -136,7 +124,7 @@ class Routes:
     """The BRT: to every broker the path over the fewest brokers, of those the one with the fewest hops."""
 
     def __init__(
-        self, own: bytes, table: TopologyTable[Entry], brokers: Brokers, vicinity: Vicinity | None = None
+        self, own: bytes, table: TopologyTable[items.Entry], brokers: Brokers, vicinity: Vicinity | None = None
     ) -> None:
         """Make the routes of a broker; without a vicinity, those of legs are the same as the BRT."""
         self._own, self._table, self._brokers, self._vicinity = own, table, brokers, vicinity
@@ -238,7 +226,7 @@ class Topology:
         self.lease_us = lease_us(context.settings)
         """Lease of this node's clients, and lifetime of its announcements."""
         self.brokers = Brokers(context.node, most)
-        self.table = TopologyTable[Entry](context.prefix, most)
+        self.table = TopologyTable[items.Entry](context.prefix, most)
         self.rosters = Rosters(
             context.prefix, self.brokers, context.outputs,
             brokers_max=most, channels_max=context.limits.overlay_channels_max,
@@ -301,7 +289,7 @@ class Topology:
         if self._announce_us <= now:
             self._announced_us, self._announce_us = now, now + self.lease_us // 2
             self._named = self.rosters.seated
-            self._outbox.add(None, Broker(self._load.power, self.rosters.version))
+            self._outbox.add(None, items.Broker(self._load.power, self.rosters.version))
         if self._propagate_us <= now:
             self.propagate(only_news=True)
         if self._rosters_us <= now:
@@ -322,7 +310,7 @@ class Topology:
 
     # --- brokers -------------------------------------------------------------------------------------------
 
-    def announced(self, item: Broker, descriptor: Descriptor, hops: int, now: int) -> None:
+    def announced(self, item: items.Broker, descriptor: Descriptor, hops: int, now: int) -> None:
         """Note that a node is a broker; `hops`: the hops that its announcement took."""
         node = descriptor.node
         until_us = self._holdings.own_time(descriptor.ends_us)
@@ -427,11 +415,11 @@ class Topology:
 
     def _write(self, *, again: bool = False) -> None:
         """Write this broker's entry, if its contents changed, or it has to be written again."""
-        hops = {node_prefix(node): min(each, HOPS_MAX) for node, each in self.neighbours.items()}
+        hops = {node_prefix(node): min(each, items.HOPS_MAX) for node, each in self.neighbours.items()}
         links, own = tuple(sorted(hops.items())), self.table.get(self.prefix)
         load = self._load.percent
         if again or own is None or own.neighbours != links or abs(own.load - load) >= _CHANGE_PERCENT:
-            self.table.write(lambda version: Entry(self.prefix, version, load, links), self.brokers)
+            self.table.write(lambda version: items.Entry(self.prefix, version, load, links), self.brokers)
 
     def _drop_absent(self, reach: Iterable[NodeId]) -> list[NodeId]:
         known = {self.prefix, *map(node_prefix, reach)}
@@ -516,14 +504,15 @@ class Topology:
         return [broker for broker in listing if broker is not None]
 
     def _send(
-        self, node: NodeId, entries: Iterable[Entry] | None, changed: Iterable[Roster] = (), *, asking: bool = False
-    ) -> None:
+        self, node: NodeId, entries: Iterable[items.Entry] | None, changed: Iterable[Roster] = (),
+        *, asking: bool = False,
+    ) -> None:  # fmt: skip
         """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
-        digest = self.digest.to_bytes(DIGEST_BYTES, "big")
-        parts = [] if entries is None else [items.Entries(digest, part) for part in pack(entries)]
+        digest = self.digest.to_bytes(items.DIGEST_BYTES, "big")
+        parts = [] if entries is None else [items.Entries(digest, part) for part in items.pack(entries)]
         parts += [items.Entries(digest, rosters=part) for part in pack_rosters(changed)]
         if asking:
-            known, known_rosters = pack_stamps(self.table), pack_stamps(self.rosters.table)
+            known, known_rosters = items.pack_stamps(self.table), items.pack_stamps(self.rosters.table)
             parts[0] = msgspec.structs.replace(parts[0], known=known, known_rosters=known_rosters)
         for item in parts:
             self._outbox.add(node, item)
@@ -537,10 +526,10 @@ class Topology:
     def receive(self, item: items.Entries, author: NodeId, now: int) -> bool:
         """Process what a broker sends; return True if this one learnt something new of the topology."""
         try:
-            entries = unpack(item.entries)
-            asked = None if item.known is None else unpack_stamps(item.known)
+            entries = items.unpack(item.entries)
+            asked = None if item.known is None else items.unpack_stamps(item.known)
             sent_rosters = unpack_rosters(item.rosters)
-            asked_rosters = None if item.known_rosters is None else unpack_stamps(item.known_rosters)
+            asked_rosters = None if item.known_rosters is None else items.unpack_stamps(item.known_rosters)
         except ValueError:
             self._outputs.refuse("topology", author)
             return False
@@ -567,11 +556,11 @@ class Topology:
     def _lacks(self, stamps: Mapping[bytes, int]) -> bool:
         """Return True if another broker's versions include later entries than here, or others."""
         return any(
-            (entry := self.table.get(prefix)) is None or is_later(version, entry.version)
+            (entry := self.table.get(prefix)) is None or items.is_later(version, entry.version)
             for prefix, version in stamps.items()
         )
 
-    def _enter(self, entry: Entry, author: NodeId) -> bool:
+    def _enter(self, entry: items.Entry, author: NodeId) -> bool:
         """Process an entry that a broker sent, its own or another's; return True if it is news."""
         if entry.prefix == self.prefix:
             if not self.table.outbid(entry):

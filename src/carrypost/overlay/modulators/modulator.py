@@ -128,15 +128,10 @@ class Instance:
     """One modulator at work for one subscription."""
 
     def __init__(
-        self,
-        modulator: Modulator,
-        limits: Limits,
-        state_bytes_max: int,
-        meter: Meter | None = None,
+        self, modulator: Modulator, limits: Limits, state_bytes_max: int, meter: Meter | None = None,
         program: Program | None = None,
-        *,
-        speed: float = 1.0,
-    ) -> None:
+        *, speed: float = 1.0,
+    ) -> None:  # fmt: skip
         """Make an instance; raises `LocalError` if the class is not registered or rejects the parameters.
 
         `program`: of a module. Without a meter, the execution time of an event is its fuel, or the declared cost, on a
