@@ -29,7 +29,7 @@ from carrypost.local.ledger import Ledger, RevertingRows
 from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
-from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, legs, processing
+from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, legs, placement, processing
 from carrypost.overlay.clients import ClientManager, Reports
 from carrypost.overlay.consumers import Consumers
 from carrypost.overlay.handoffs import Handoffs
@@ -38,17 +38,6 @@ from carrypost.overlay.items import ModuleWanted, Pass, Reader, Replay, event_of
 from carrypost.overlay.legs import Detours, Legs
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
-from carrypost.overlay.placement import (
-    BrokerLost,
-    HomeBrokerAdaptor,
-    Load,
-    LoadChanged,
-    NearestBroker,
-    Propagated,
-    SystemChannel,
-    Timer,
-    TopologyAdaptor,
-)
 from carrypost.overlay.producer import NUMBERS, PASSED, ConsumerProgress, EventNumbers, Producer
 from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import lease_us
@@ -223,13 +212,13 @@ class OverlayLayer(Layer):
     ) -> None:
         self._node, self.broker = context.node, context.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = context.holdings, context.outputs, deliveries
-        self.load = Load(context.settings.overlay)
+        self.load = placement.Load(context.settings.overlay)
         outbox = self._outbox = items.Outbox(context, lease_us(context.settings))
         self.topology = Topology(context, island, rng, self.load, outbox)
         detours = Detours(context, self.topology)
         self.legs = Legs(context, self.topology, detours)
-        self.channel = SystemChannel(context.outputs)
-        self.channel.add(TopologyAdaptor(self.topology, self.legs, self.channel))
+        self.channel = placement.SystemChannel(context.outputs)
+        self.channel.add(placement.TopologyAdaptor(self.topology, self.legs, self.channel))
         self._ledger = Ledger(context.outputs.journal, self.kind)
         self._rows = RevertingRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
@@ -240,7 +229,7 @@ class OverlayLayer(Layer):
             context, self.topology, self.clients, self.seats, detours,
             outbox=outbox, rows=self._rows, ledger=self._ledger,
         )  # fmt: skip
-        self.channel.add(HomeBrokerAdaptor(context, self.topology, self.load, self.seats, self.handoffs))
+        self.channel.add(placement.HomeBrokerAdaptor(context, self.topology, self.load, self.seats, self.handoffs))
         self.consumers = Consumers(context, self._rows, self.topology.brokers)
         numbers = EventNumbers(self._rows)
         self.homes = Homes(context, island, self.topology, outbox, consumers=self.consumers, numbers=numbers)
@@ -373,14 +362,16 @@ class OverlayLayer(Layer):
 
     def _receive_topology(self, item: items.Entries, copy: Copy, now: int) -> None:
         if self.topology.receive(item, copy.descriptor.node, now):
-            self.channel.publish(Propagated(copy.descriptor.node, now))
+            self.channel.publish(placement.Propagated(copy.descriptor.node, now))
 
     def _report(self, item: items.Report, author: NodeId, now: int) -> bool:
         found = self.clients.table.at(author, items.Role.CONSUMER, item.channel, item.subscription)
         if found is None or not found.seated:
             return False
         brokers = tuple((NodeId(broker), hops) for broker, hops in item.brokers)
-        self.channel.publish(NearestBroker((author, item.channel, item.subscription), brokers, now, item.placed))
+        self.channel.publish(
+            placement.NearestBroker((author, item.channel, item.subscription), brokers, now, item.placed)
+        )
         return True
 
     def _detour(self, item: items.Detour, author: NodeId, now: int) -> bool:
@@ -396,7 +387,7 @@ class OverlayLayer(Layer):
         """Do everything that is due."""
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
-            self.channel.publish(BrokerLost(broker))
+            self.channel.publish(placement.BrokerLost(broker))
         if self.clients.due_us <= now:
             self.clients.expire(now)
         if self.homes.due_us <= now:
@@ -408,11 +399,11 @@ class OverlayLayer(Layer):
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
         if self.load.due_us <= now and self.load.expire(now, self.seats.cut_off(self.topology)):
-            self.channel.publish(LoadChanged(self.load.predicted, now))
+            self.channel.publish(placement.LoadChanged(self.load.predicted, now))
         if self._ledger.due_us <= now:
             self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.begin_look(now):
-            self.channel.publish(Timer(now))
+            self.channel.publish(placement.Timer(now))
 
     def check_unit(self, drafts: Sequence[Draft], acks: Sequence[object]) -> None:  # noqa: ARG002 - it has none
         """Raise for events that cannot be sent, before any part of a unit of work takes effect."""
