@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from carrypost.events import Confirmed, Delivered, Delivery, Event, Failed, Stored
+from carrypost.events import Confirmed, Delivered, Delivery, Event, Stored
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.node.runtime import Node
 
@@ -23,7 +23,7 @@ class Direct:
     @property
     def handlers(self) -> dict[type[Event], Callable[[Any], None]]:
         """Handlers of the events that it needs, for `Node.attach`."""
-        return {Delivered: self._deliver, Stored: self._stored, Failed: self._failed, Confirmed: self._confirmed}
+        return {Delivered: self._deliver, Stored: self._stored, Confirmed: self._confirmed}
 
     def publish(
         self, destination: str, payload: bytes, *, label: str = "", recipients: Sequence[str] = ()
@@ -58,10 +58,6 @@ class Direct:
     def _stored(self, event: Stored) -> None:
         if (future := self._sends.pop(event.message, None)) is not None:
             future.set_result(None)
-
-    def _failed(self, event: Failed) -> None:
-        if (future := self._sends.pop(event.message, None)) is not None:
-            future.set_exception(RuntimeError(event.reason))
 
     def _confirmed(self, event: Confirmed) -> None:
         for message in event.messages:

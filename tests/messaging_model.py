@@ -20,12 +20,10 @@ from carrypost.events import (
     Done,
     Dropped,
     Event,
-    Failed,
     Handed,
     Published,
     Reason,
     Stored,
-    Undone,
 )
 from carrypost.model.descriptor import Ordering
 
@@ -200,16 +198,7 @@ class Command:
     """Session, number, consumer, subscription and what."""
     commit: bool = False
     made: Sub | None = None
-    joined: int = 0
-    """The consumer that it made."""
-    undoable: bool = False
-    """Subscription that goes if this is lost: it is not durable yet."""
     ended: Sub | None = None
-    replaced: Sub | None = None
-    """Subscription that has the name if this is lost."""
-    perhaps: bool = False
-    """True if an earlier life may have created it, or another one of its name."""
-    doomed: bool = False
 
 
 def _is_seen(owed: Owed) -> bool:
@@ -243,9 +232,8 @@ class Model:
         self._untold: Counter[tuple[str, bytes]] = Counter()
         """Claims whose copies are certainly gone, so that this must be reported."""
         self._takes: dict[type, Callable[[Any], None]] = {
-            Published: self._published, Stored: self._stored, Failed: self._failed, Dropped: self._dropped,
+            Published: self._published, Stored: self._stored, Dropped: self._dropped,
             Delivered: self._tell_delivered, Handed: self._handed, ClaimLost: self._claim_lost, Done: self._done,
-            Undone: self._undone,
         }  # fmt: skip
 
     # --- publishing ----------------------------------------------------------------------------------------
@@ -309,8 +297,7 @@ class Model:
     def consume(self, command: int, consumer: int, session: int, sub: Sub) -> None:
         """Note that a consumer was made; `sub` is its subscription."""
         known = self.standing(sub.key) if sub.name else None
-        made = replaced = None
-        perhaps = known is not None and known.stands is Truth.PERHAPS
+        made = None
         if known is not None and known.asked == sub.asked:
             if known.stands is Truth.PERHAPS:
                 known.stands = Truth.YES
@@ -321,7 +308,6 @@ class Model:
             if known is not None:
                 self.end(known)
                 self._replaced.append(known)
-                replaced = known
             self.subs.append(sub)
             self._subs_peak = max(self._subs_peak, len(self.subs))
             self._look(sub, perhaps=False)
@@ -329,11 +315,7 @@ class Model:
         sub.consumers.append(consumer)
         self.consumers[consumer] = Consumer(consumer, session, sub)
         self.sessions[session].consumers.append(consumer)
-        undoable = sub.durable and (made is sub or any(each.made is sub for each in self.commands.values()))
-        self.commands[command] = Command(
-            made=made if sub.durable else None, joined=consumer, undoable=undoable, replaced=replaced,
-            perhaps=perhaps,
-        )  # fmt: skip
+        self.commands[command] = Command(made=made if sub.durable else None)
 
     def _look(self, sub: Sub, *, perhaps: bool) -> None:
         """Claim messages for a subscription that begins; `perhaps`: that of an earlier life may still exist."""
@@ -457,7 +439,6 @@ class Model:
 
     def _done(self, event: Done) -> None:
         command = self._answer(event.number)
-        assert not command.doomed, "what it acknowledged came again"
         for *_, owed in command.acked:
             self._acknowledge(owed, Truth.YES)
         for letter in command.letters:
@@ -468,36 +449,6 @@ class Model:
         owed.letter.acks.append(owed)
         if acked is Truth.YES:
             owed.letter.handed_by_gone = owed.letter.claimed_before = False
-
-    def _undone(self, event: Undone) -> None:
-        command = self._answer(event.number)
-        assert command.commit or command.undoable, "it was to be written again"
-        for letter in command.letters:
-            assert all(not owed.told for _, owed in self._claims(letter)), "handed over, and undone"
-            letter.failed = True
-            self._gone(letter)
-        self._not_acknowledged(command)
-        if command.joined in self.consumers:
-            self.close_consumer(command.joined)
-        if command.made is not None and command.made.stands is not Truth.NO:
-            assert not command.made.consumers, "it has consumers, and was never made"
-            assert not any(owed.told and owed.exact for owed in command.made.owed.values()), "handed over, and undone"
-            self.end(command.made)
-            if command.replaced is not None:
-                self._bring_back(command.replaced)
-            elif command.perhaps:
-                self._doubt(command.made)
-        for each in self.commands.values():
-            if command.made is not None and each.replaced is command.made:
-                each.replaced = command.replaced
-
-    def _bring_back(self, sub: Sub) -> None:
-        """Bring back a subscription whose replacement could not be written. It went on meanwhile."""
-        sub.stands = Truth.YES
-        self.subs.append(sub)
-        for letter in self.letters.values():
-            if letter.alive(self.now) and letter.id not in sub.owed and sub.takes(letter, self.life):
-                self._owe(sub, letter, must=letter.acknowledged is Truth.NO)
 
     def _not_acknowledged(self, command: Command) -> None:
         for session, number, consumer, sub, owed in command.acked:
@@ -547,27 +498,7 @@ class Model:
     def _claim_lost(self, event: ClaimLost) -> None:
         key = event.subscription, event.descriptor.id
         self._lost_now[key] += 1
-        if self._lost_now[key] > self._lost[key]:
-            self._doom_lost(*key)
-
-    def _doom_lost(self, name: str, message: bytes) -> None:
-        """Note that a commit acknowledged a message that was evicted meanwhile: it will be undone, as in `_doom`."""
-        for command in self.commands.values():
-            for each in command.acked if command.commit else ():
-                *_, sub, owed = each
-                letter = owed.letter
-                if (sub.name or sub.pattern, letter.id) == (name, message) and letter.evicted:
-                    assert not letter.is_over(self.now), "it is over, and said to be lost"
-                    command.doomed = True
-                    command.acked.remove(each)
-                    self._lose(sub, owed)
-                    return
-
-    def _failed(self, event: Failed) -> None:
-        letter = self.letters[event.message]
-        letter.answered = letter.failed = True
-        assert all(not owed.told for _, owed in self._claims(letter)), "handed over, and failed"
-        self._gone(letter)
+        assert self._lost_now[key] <= self._lost[key], "said to be lost, and it is not"
 
     def _dropped(self, event: Dropped) -> None:
         for descriptor in event.descriptors:
@@ -621,7 +552,8 @@ class Model:
         owed = sub.owed.get(letter.id)
         assert owed is not None, "nobody asked for it, or somebody acknowledged it before"
         assert owed.acked is not Truth.YES, "acknowledged, and is delivered again"
-        self._doom(owed)
+        pending = [each[-1] for command in self.commands.values() for each in command.acked]
+        assert not any(owed is each for each in pending), "acknowledged, and is delivered again"
         assert owed.holder is None, "somebody has it"
         session = self.sessions[consumer.session]
         assert not session.waits(self.now), "it comes beside what comes alone"
@@ -639,16 +571,6 @@ class Model:
         owed.told += 1
         owed.holder, owed.must, owed.fresh = event.number, True, False
         session.handed[event.number] = event.consumer, sub, owed
-
-    def _doom(self, owed: Owed) -> None:
-        """Note that a commit acknowledged what comes again: it will be undone, and then reported."""
-        for command in self.commands.values():
-            mine = [each for each in command.acked if each[-1] is owed]
-            if mine:
-                assert command.commit, "acknowledged, and is delivered again"
-                command.doomed = True
-                command.acked = [each for each in command.acked if each[-1] is not owed]
-                owed.holder = None
 
     def _check_order(self, sub: Sub, owed: Owed) -> None:
         letter = owed.letter

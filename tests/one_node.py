@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from carrypost.config import Settings
-from carrypost.events import Done, Event, Handed, Undone
+from carrypost.events import Done, Event, Handed
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
@@ -23,7 +23,7 @@ PLENTY = 1_000_000
 
 
 class OneNode:
-    """A node and its disk. Batches wait in `batches` until they are written, lost, or gone with a crash."""
+    """A node and its disk. Batches wait in `batches` until they are written, or gone with a crash."""
 
     def __init__(self, name: str = "n", **settings: object) -> None:
         self.name = name
@@ -69,17 +69,6 @@ class OneNode:
         self.disk.update(batch.puts)
         self.host.durable(batch.serial, self.now)
         self.collect()
-
-    def lose_one(self) -> None:
-        batch = self.batches.pop(0)
-        self.host.lost(batch.serial, "the disk is full", self.now)
-        self.collect()
-
-    def lose(self) -> None:
-        """All batches that there are now."""
-        self.collect()
-        for _ in range(len(self.batches)):
-            self.lose_one()
 
     def pass_time(self, seconds: float) -> None:
         until = self.now + round(seconds * S)
@@ -146,7 +135,7 @@ class OneNode:
         self.events = [each for each in self.events if each not in found]
         return found
 
-    def answers(self) -> list[Done | Undone]:
-        found = [each for each in self.events if isinstance(each, Done | Undone)]
+    def answers(self) -> list[Done]:
+        found = [each for each in self.events if isinstance(each, Done)]
         self.events = [each for each in self.events if each not in found]
         return found

@@ -164,7 +164,7 @@ class GroupHost:
         changes = self.group.mark()
         if changes is not None:
             self._head = self.group.head
-            for source in changes.co_delivered:
+            for source in changes:
                 last = self.group.last(source)
                 if last is None:
                     self._last.pop(source, None)
@@ -208,15 +208,6 @@ class GroupHost:
         self.group = self._new_group()
         self._head, self._last = self.group.head, {}
         return True
-
-    def lose(self) -> None:
-        """Fill the disk: unstored changes are lost, and messages of others are given to the group again."""
-        changes = self.group.mark()
-        taken_back = [] if changes is None else self.group.roll_back([changes])
-        self.log = [each for each in self.log if each[0] == "expire"]
-        for each in taken_back:
-            if each.label in self.copies:
-                self.receive(each)
 
     def stuck(self, messages: Mapping[str, Descriptor]) -> list[str]:
         """Return live messages that wait here for nothing: neither for predecessors nor for their dates."""

@@ -22,7 +22,7 @@ from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
 from carrypost.errors import IllegalStateException, ResourceAllocationException
-from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused, Undone
+from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.journal import MESSAGE, MOM
@@ -496,8 +496,6 @@ class QueueWorld:
                 self._handed(round(t * US), node, event)
             case Done(number):
                 self._done(number)
-            case Undone(number, _):
-                self._undone(number)
             case Assigned(descriptor, receiver):
                 letter = self._letter(descriptor)
                 assert node == letter.queue.node, f"{node} assigned {letter}"
@@ -525,23 +523,6 @@ class QueueWorld:
                 if not hand.letter.queue.lease_s or job.asked_us < hand.lease_us:
                     hand.letter.acked = Truth.YES
                     hand.letter.acked_on.add(job.node)
-
-    def _undone(self, number: int) -> None:
-        job = self.jobs.pop(number)
-        assert self.nodes[job.node].was_full
-        assert job.letters, "an acknowledgement alone is not undone"
-        for letter in job.letters:
-            # One message that could not be kept may be on its way already; of several, nobody has any.
-            if len(job.letters) > 1 or job.acks:
-                assert not letter.hands, f"it was undone, and handed out: {letter}"
-                letter.sent = Truth.NO
-            letter.disowned = True
-        for seat, hand in job.acks:
-            if hand.letter.acked is not Truth.YES:
-                hand.letter.acked = Truth.NO
-            if seat.connected and self._lives(seat):
-                seat.held[hand.number] = hand
-                seat.held = dict(sorted(seat.held.items()))
 
     def _handed(self, t_us: int, node: str, event: Handed) -> None:
         letter = self._letter(event.descriptor)

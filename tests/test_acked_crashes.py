@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.one_node import OneNode, S
+from tests.one_node import OneNode
 from tests.programs import Program
 
 from carrypost import testing
@@ -20,7 +20,7 @@ from carrypost.errors import LocalError
 from carrypost.events import Acknowledged, Delivered, Event
 from carrypost.gossip.acked.records import from_row
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.journal import ACKED, MOM, SEEN, Key
+from carrypost.journal import ACKED, MOM, Key
 from carrypost.model.address import EVERYBODY, queue
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
@@ -185,75 +185,6 @@ def test_a_commit_that_is_undone_is_not_acknowledged_and_the_next_one_is() -> No
             net.advance(30)
         assert heard == ["a"]
         assert net.host("a").state_of(message) is CopyState.DONE
-
-
-# ------------------------------------------------------------------------------------- batches one by one
-
-
-class Acknowledging(OneNode):
-    """A host that confirms and acknowledges a message; its batch was lost."""
-
-    def __init__(self) -> None:
-        super().__init__(acked_s=0.0)
-        self.host.subscribe("news", now=self.now)
-        self.message = self.publish("news")
-        self.write()
-        self.holdings = self.host._holdings  # noqa: SLF001 - what messaging is given
-        with self.host.step(self.now):
-            self.host._deliveries.confirm((self.message,))  # noqa: SLF001 - as `Host.confirm` does, in one step
-            self.holdings.acknowledge(self.message, HOUR_US)
-        self.lose()
-        assert not self.signed
-
-    @property
-    def signed(self) -> bool:
-        return any(kind == ACKED and name.startswith(b"R") for kind, name, _ in self.disk)
-
-    def step(self) -> None:
-        """Let something else happen, which is no tick, and write what comes of it."""
-        with self.host.step(self.now):
-            pass
-        self.write()
-
-
-def test_nothing_is_signed_before_its_confirmation_is_written_again() -> None:
-    node = Acknowledging()
-    node.now += S
-    node.step()
-    node.step()
-    assert any(kind == ACKED for kind, _, _ in node.disk)  # That it is due was written; its confirmation was not.
-    assert (SEEN, node.message, 0) not in node.disk
-    assert not node.signed
-    node.pass_time(1)
-    assert (SEEN, node.message, 0) in node.disk
-    assert node.signed
-
-
-@pytest.mark.parametrize("written", [False, True])
-def test_what_was_undone_is_never_signed(written: bool) -> None:
-    node = Acknowledging()
-    if written:
-        node.now += S
-        node.step()
-    copy = node.holdings.cache.get(node.message)
-    assert copy is not None
-    with node.host.step(node.now):
-        node.holdings.unconfirm(copy)
-    node.write()
-    node.pass_time(5)
-    assert not any(kind == ACKED for kind, _, _ in node.disk)
-
-
-def test_what_is_due_is_signed_in_the_next_life_if_its_confirmation_is_there() -> None:
-    node = Acknowledging()
-    node.now += S
-    node.step()
-    node.crash()  # The confirmation is gone with it, so the message comes again.
-    node.pass_time(5)
-    assert not node.signed
-
-
-# ------------------------------------------------------------------------------------------ earlier versions
 
 
 def test_a_store_with_a_row_that_owes_a_notice_is_taken_over() -> None:

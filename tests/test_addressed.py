@@ -13,7 +13,7 @@ from tests.one_node import OneNode
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError
-from carrypost.events import Failed, Reason, Received, Stored
+from carrypost.events import Reason, Received
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.interest.own_interests import OwnInterests
@@ -364,26 +364,3 @@ def test_what_is_withheld_does_not_give_way_and_then_does() -> None:
     for node.now in range(4, 7):
         node.publish("news")
     assert node.host.state_of(message) is CopyState.DONE
-
-
-def test_what_is_withheld_is_gone_if_its_batch_is_lost() -> None:
-    node = OneNode()
-    message, _ = sent(node, SECRET, OTHER)
-    node.lose()
-    node.write()
-    assert node.host.state_of(message) is CopyState.UNKNOWN
-
-
-def test_what_is_on_disk_leaves_though_an_older_batch_is_lost_after_it_was_written() -> None:
-    node = OneNode()
-    older = node.publish("news")
-    node.collect()
-    message, _ = sent(node, SECRET, OTHER)
-    node.collect()
-    node.batches.reverse()
-    node.write_one()
-    assert node.host.state_of(message) is CopyState.UNSENT
-    node.lose_one()
-    assert [type(each) for each in node.events if isinstance(each, Failed | Stored)] == [Failed]
-    assert node.host.state_of(older) is CopyState.UNKNOWN
-    assert node.host.state_of(message) is CopyState.FINISHED

@@ -106,8 +106,8 @@ class Model:
     def __init__(self, settings: Settings, ranking: Ranking) -> None:
         self.settings = settings
         self.by_interest = ranking is INTEREST_FIRST
-        self.confined_bytes = settings.cache_bytes_max
-        """Bytes for copies that are not wanted here."""
+        self.bytes_max = settings.cache_bytes_max
+        """Bytes that the disk takes."""
         self.known: dict[MessageId, Known] = {}
         self.serial = 0
         self.removed: list[MessageId] = []
@@ -134,11 +134,14 @@ class Model:
     def used(self, copies: list[Known]) -> tuple[int, int]:
         return len(copies), sum(known.nbytes for known in copies)
 
-    def fits(self, copies: list[Known], messages: int, nbytes: int, *, interesting: bool) -> bool:
+    def fits(self, copies: list[Known], messages: int, nbytes: int) -> bool:
         used = self.used(copies)
-        settings = self.settings
-        bytes_max = settings.cache_bytes_max if interesting else self.confined_bytes
-        return used[0] + messages <= settings.cache_messages_max and used[1] + nbytes <= bytes_max
+        return used[0] + messages <= self.settings.cache_messages_max and used[1] + nbytes <= self.bytes_max
+
+    @property
+    def spares_wanted(self) -> bool:
+        """True if the disk is short, so that only carried copies give way."""
+        return self.by_interest and self.bytes_max < self.settings.cache_bytes_max
 
     def over(self, copies: list[Known], party: tuple[str, object], messages: int = 0, nbytes: int = 0) -> bool:
         if not self.settings.shares:
@@ -157,8 +160,10 @@ class Model:
         if len(confined) > 1:  # An author before a giver, and both with the queues.
             confined = [confined[0], *(party for party in confined[1:] if party[0] == "queues")]
         leaving: list[Known] = []
-        while not self.fits(copies, messages, nbytes, interesting=newcomer.interesting):
+        while not self.fits(copies, messages, nbytes):
             lower = [known for known in copies if not known.pinned and self.outranks(newcomer, known)]
+            if self.spares_wanted:
+                lower = [known for known in lower if not known.interesting]
             if confined:
                 lower = [known for known in lower if confined[-1] in known.parties]
                 lowest = min(lower, key=self.rank, default=None)
@@ -174,35 +179,18 @@ class Model:
         return leaving
 
     def admits(self, length: int, privilege: int, interesting: bool) -> bool:
-        if self.fits(self.here(), 1, length, interesting=interesting):
+        if self.fits(self.here(), 1, length):
             return True
         bound = interesting << 8 | privilege if self.by_interest else privilege
+        if self.spares_wanted:
+            bound = min(bound, 255)
         staying = [known for known in self.here() if known.pinned or self.rank(known)[0] > bound]
-        return self.fits(staying, 1, length, interesting=interesting)
+        return self.fits(staying, 1, length)
 
-    def confine(self, bytes_max: int) -> None:
-        self.confined_bytes = min(bytes_max, self.settings.cache_bytes_max)
-        self.evict([])
-
-    def relieve(self) -> None:
-        self.confined_bytes = self.settings.cache_bytes_max
-        self.reconsider()
-
-    def beyond_the_confines(self) -> list[Known]:
-        """Return the carried copies to evict until the rest is within the confines."""
-        copies = self.here()
-        leaving: list[Known] = []
-        while self.used(copies)[1] > self.confined_bytes:
-            unpinned = sorted([known for known in copies if not known.pinned], key=self.rank)
-            parties = {party for known in copies for party in known.parties if self.over(copies, party)}
-            lowest = [next((known for known in unpinned if party in known.parties), None) for party in parties]
-            over = [known for known in lowest if known is not None and known.carried]
-            carried = over or [known for known in unpinned if known.carried]
-            if not carried:
-                break
-            leaving.append(min(carried, key=self.rank))
-            copies.remove(leaving[-1])
-        return leaving
+    def limit(self, nbytes: int) -> None:
+        before, self.bytes_max = self.bytes_max, min(self.used(self.here())[1] + nbytes, self.settings.cache_bytes_max)
+        if self.bytes_max > before:
+            self.reconsider()
 
     def admit(self, newcomer: Known, nbytes: int, held: set[int]) -> Reason | None:
         message = newcomer.descriptor.id
@@ -233,9 +221,6 @@ class Model:
     def evict(self, leaving: list[Known]) -> None:
         for known in leaving:
             self.leave(known)
-        leaving = leaving + self.beyond_the_confines()
-        for known in leaving:
-            self.leave(known)
             self.removed.append(known.descriptor.id)
         if leaving:
             self.forget_excess()
@@ -255,7 +240,7 @@ class Model:
     def reconsider(self) -> None:
         messages, nbytes = self.used(self.here())
         settings = self.settings
-        if messages < 0.9 * settings.cache_messages_max and nbytes < 0.9 * self.confined_bytes:
+        if messages < 0.9 * settings.cache_messages_max and nbytes < 0.9 * self.bytes_max:
             for known in self.remembered():
                 if not known.finished:
                     del self.known[known.descriptor.id]
@@ -516,16 +501,10 @@ class CacheMachine(RuleBasedStateMachine):
         expected = self.model.admits(length, privilege, interesting)
         assert self.cache.admits(length, privilege, interesting=interesting) is expected
 
-    @rule(bytes_max=sizes)
-    def confine(self, bytes_max: int) -> None:
-        self.model.confine(bytes_max)
-        self.cache.confine(bytes_max)
-        self.compare_removed()
-
-    @rule()
-    def relieve(self) -> None:
-        self.model.relieve()
-        self.cache.relieve()
+    @rule(nbytes=st.one_of(sizes, st.just(NEVER)))
+    def limit(self, nbytes: int) -> None:
+        self.model.limit(nbytes)
+        self.cache.limit(nbytes)
 
     @rule(step=st.sampled_from([0, 1, 1, 3, 10]))
     def expire(self, step: int) -> None:

@@ -38,7 +38,6 @@ STEPS = st.one_of(
     st.tuples(st.just("late"), HOSTS, st.sampled_from([1, 20, 60, 300])),
     st.tuples(st.just("evict"), HOSTS, MESSAGES),
     st.tuples(st.just("store"), HOSTS),
-    st.tuples(st.just("lose"), HOSTS),
     st.tuples(st.just("restart"), HOSTS),
 )
 SCHEDULES = st.lists(STEPS, min_size=30, max_size=150)
@@ -128,9 +127,6 @@ class World:
     def store(self, host: int) -> None:
         self.host(host).store()
 
-    def lose(self, host: int) -> None:
-        self.host(host).lose()
-
     def restart(self, host: int) -> None:
         self.host(host).restart()
 
@@ -193,7 +189,7 @@ def test_no_schedule_breaks_the_order(
 @ORDERINGS
 @examples(20)
 @given(skews_s=SKEWS, steps=SCHEDULES, entries_max=ENTRIES_MAX)
-def test_nor_do_crashes_and_full_disks_before_what_happened_is_stored(
+def test_nor_do_crashes_before_what_happened_is_stored(
     ordering: Ordering, skews_s: list[int], steps: list[tuple[Any, ...]], entries_max: int
 ) -> None:
     world = World(ordering, skews_s, prompt=False, entries_max=entries_max)
@@ -475,22 +471,6 @@ def test_the_shortest_lifetime_is_remembered_for_a_day() -> None:
     assert len(group.receive(message("y", created=later + 3_600, deadline=9 * day), at=later)) == 1
 
 
-@ORDERINGS
-def test_what_waits_for_its_date_leaves_dies_and_is_kept_when_others_are_taken_back(ordering: Ordering) -> None:
-    early, brief, there = message("x", created=60), message("y", created=60, deadline=65), message("a", deadline=500)
-    group = Seconds(ordering)
-    assert group.receive(early, brief, there, at=1) == [there]
-    changes = group.group.mark()
-    assert changes is not None
-    assert group.group.roll_back([changes]) == [there]
-    group.group.discard(early)
-    assert group.sizes(1)[2] == 1
-    assert group.receive(early, at=2) == []
-    assert group.expire(70) == [early]
-    assert group.group.pop_expired() == [brief]
-    assert group.due == NEVER / SECOND_US
-
-
 def test_a_broadcast_is_dated_after_everything_that_it_depends_on() -> None:
     group = Seconds()
     assert group.group.stamp(5 * SECOND_US) == 5 * SECOND_US
@@ -548,36 +528,6 @@ def test_a_copy_that_left_is_not_delivered_by_what_it_waited_for() -> None:
     assert group.expire(50) == []
     assert group.sizes(50) == (0, 0, 0)
     assert group.receive(second, at=51) == [second]
-
-
-@ORDERINGS
-def test_what_was_taken_back_is_waited_for_again(ordering: Ordering) -> None:
-    first, second = message("a", deadline=100), message("b", deadline=90)
-    for predecessors in ((first, second), (second, first)):
-        last = message("c", 1, *predecessors)
-        group = Seconds(ordering)
-        assert group.receive(last, first, at=1) == [first]
-        changes = group.group.mark()
-        assert changes is not None
-        assert group.group.roll_back([changes]) == [first]
-        assert group.barrier(1) == set()
-        assert group.receive(second, at=2) == [second]
-        assert group.receive(first, at=3) == [first, last]
-
-
-def test_what_was_taken_back_does_not_hide_that_the_waiting_of_another_is_over() -> None:
-    there, dead, taken = message("a", deadline=None), message("b", deadline=50), message("c", deadline=None)
-    last = message("d", 1, there, dead, deadline=None)
-    group = Seconds()
-    assert group.receive(there, at=1) == [there]
-    group.group.mark()
-    assert group.receive(last, taken, at=2) == [taken]
-    changes = group.group.mark()
-    assert changes is not None
-    group.barrier(60)  # Time passes, and nobody looked at the timer.
-    assert group.group.roll_back([changes]) == [taken]
-    assert group.due <= 60
-    assert group.expire(60) == [last]
 
 
 def test_a_message_received_twice_while_it_waits_is_delivered_once() -> None:

@@ -18,7 +18,7 @@ from carrypost.errors import (
     NameNotFoundException,
     ResourceAllocationException,
 )
-from carrypost.events import Advertised, Done, Undone
+from carrypost.events import Advertised, Done
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
@@ -204,73 +204,6 @@ def test_what_an_application_publishes_in_its_nodes_name_tells_nobody_of_names(n
 # --- a disk that fails -----------------------------------------------------------------------------------------
 
 
-def test_a_name_that_could_not_be_written_is_not_bound(node: NamedNode) -> None:
-    number = node.bind("news", "topic/news")
-    node.lose()
-    assert node.answers() == [Undone(number, "the disk is full")]
-    assert node.found("news") is None
-    node.pass_time(200)
-    assert (node.adverts(), node.rows()) == ([], [])
-
-
-@pytest.mark.parametrize("change", ["rebind", "unbind"])
-def test_a_change_that_could_not_be_written_leaves_the_name_as_it_was(node: NamedNode, change: str) -> None:
-    node.bind("news", "topic/news")
-    node.write()
-    number = node.bind("news", "topic/x", replace=True) if change == "rebind" else node.unbind("news")
-    node.lose()
-    assert Undone(number, "the disk is full") in node.answers()
-    assert node.meaning("news") == "topic/news"
-    node.pass_time(15)
-    assert node.advertised() == {"news": "topic/news"}
-    node.crash()
-    assert node.meaning("news") == "topic/news"
-
-
-def test_changes_that_are_lost_together_are_undone_one_after_the_other(node: NamedNode) -> None:
-    node.bind("news", "topic/1")
-    node.write()
-    node.bind("news", "topic/2", replace=True)
-    node.unbind("news")
-    node.bind("news", "topic/3")
-    node.lose()
-    assert [type(each) for each in node.answers()] == [Done, Undone, Undone, Undone]
-    assert node.meaning("news") == "topic/1"
-
-
-def test_what_was_changed_since_is_not_undone(node: NamedNode) -> None:
-    node.bind("news", "topic/1")
-    node.bind("news", "topic/2", replace=True)
-    first, *_ = node.batches
-    node.batches = node.batches[1:]
-    node.host.lost(first.serial, "the disk is full", node.now)
-    node.write()
-    assert node.meaning("news") == "topic/2"
-
-
-def test_a_name_of_others_that_could_not_be_unbound_is_there(node: NamedNode) -> None:
-    node.hear_of("x", "news", "topic/news", 1)
-    node.write()
-    node.unbind("news")
-    assert node.found("news") is None
-    node.lose()
-    assert node.meaning("news") == "topic/news"
-
-
-def test_an_advertisement_that_the_disk_could_not_take_is_told_again(node: NamedNode) -> None:
-    node.bind("news", "topic/news")
-    node.write()
-    while not node.batches:
-        node.now += S
-        node.host.tick(node.now)
-        node.collect()
-    node.lose()
-    node.pass_time(11)
-    (told,) = node.adverts()
-    assert told.sequence == 3
-    assert node.meaning("news") == "topic/news"
-
-
 def test_an_advertisement_for_which_there_is_no_room_is_told_when_there_is() -> None:
     node = NamedNode(cache_messages_max=1)
     node.host.publish("t", b"x", now=node.now, persistent=True, priority=9, lifetime_us=30 * S)
@@ -280,15 +213,6 @@ def test_an_advertisement_for_which_there_is_no_room_is_told_when_there_is() -> 
     assert (node.adverts(), node.refused()["draft"]) == ([], 1)
     node.pass_time(41)
     assert node.advertised() == {"news": "topic/news"}
-
-
-def test_what_was_heard_and_could_not_be_written_is_known_and_written_later(node: NamedNode) -> None:
-    node.hear_of("x", "news", "topic/news", 1)
-    node.lose()
-    assert node.meaning("news") == "topic/news"
-    node.pass_time(2)
-    node.crash()
-    assert node.meaning("news") == "topic/news"
 
 
 STORY: list[Callable[[NamedNode], object]] = [

@@ -17,7 +17,6 @@ from tests.named_node import NamedNode, advert, saying
 from tests.one_node import S
 
 from carrypost.errors import AmbiguousNameException, NamingException
-from carrypost.events import Done, Undone
 
 LIFE_S = 60
 SLACK_US = LIFE_S * S // 30
@@ -105,27 +104,10 @@ class DirectoryMachine(RuleBasedStateMachine):
         node = self.node
         node.collect()
         for event in node.answers():
-            command = self.commands.pop(event.number)
-            if isinstance(event, Undone):
-                self.undo(command)
-            else:
-                assert isinstance(event, Done)
+            del self.commands[event.number]
         self.model.lapse(node.now)
         if node.batches:
             self.pending.append((node.batches[-1].serial, copy.deepcopy(self.model)))
-
-    def undo(self, command: Command) -> None:
-        for owner, heard in command.hid:
-            if self.model.heard.get((owner, command.name)) is heard:
-                heard.hidden = False
-        if command.hid:
-            return
-        for other in self.commands.values():
-            if other.name == command.name and not other.hid and other.before is command.after:
-                other.before = command.before
-                return
-        if self.model.bound.get(command.name) is command.after:
-            self.put(command.name, command.before)
 
     def put(self, name: str, bound: Bound | None) -> None:
         if bound is None:
@@ -277,16 +259,6 @@ class DirectoryMachine(RuleBasedStateMachine):
     def write(self) -> None:
         while self.node.batches:
             self.write_one()
-
-    @precondition(lambda self: self.node.batches)
-    @rule()
-    def lose(self) -> None:
-        lost, self.node.batches = self.node.batches, []
-        self.pending = []
-        for batch in lost:
-            self.node.host.lost(batch.serial, "the disk is full", self.node.now)
-        self.lost = True
-        self.watch()
 
     @rule(seconds=st.sampled_from([1, 3, 8, 20]), late=st.booleans())
     def pass_time(self, seconds: int, late: bool) -> None:

@@ -10,12 +10,12 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import ConfigError, IllegalArgumentException, LocalError, PatternError, PayloadError, StateError
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Failed, NeighbourUp, Reason, Refused, Stored
+from carrypost.events import Confirmed, Delivered, Dropped, Event, NeighbourUp, Reason, Refused, Stored
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
-from carrypost.journal import DATE, INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
+from carrypost.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.security.identity import Identity
@@ -50,9 +50,6 @@ class Hand:
             self.host.durable(each.serial, self.now)
             if batch is not None:
                 return
-
-    def lose(self, batch: Batch) -> None:
-        self.host.lost(batch.serial, "disk full", self.now)
 
     def publish(self, payload: bytes | Blank = b"x", **options: object) -> MessageId:
         return self.host.publish("news", payload, now=self.now, **options)  # type: ignore[arg-type]
@@ -123,19 +120,6 @@ def test_nothing_leaves_a_host_before_its_incarnation_is_durable() -> None:
     hand.write(first)
     hand.host.link("b", True, 10 * SECOND)
     assert any(isinstance(frame, Announce) for frame in hand.frames())
-
-
-def test_an_incarnation_that_could_not_be_written_is_written_again() -> None:
-    hand = Hand()
-    hand.lose(hand.batch())
-    due = hand.host.next_deadline()
-    assert due is not None
-    hand.host.tick(due)
-    again = hand.batch()
-    assert again.puts == {INCARNATION: 1}
-    hand.write(again)
-    hand.host.link("b", True, due)
-    assert hand.frames()
 
 
 def test_a_host_begins_once_and_commands_come_after_that() -> None:
@@ -242,87 +226,7 @@ def test_answers_may_come_in_any_order_and_events_do_not_overtake_older_batches(
     assert hand.events(Stored) == [Stored(first), Stored(second)]
 
 
-def test_an_answer_for_an_unknown_batch_is_ignored() -> None:
-    hand = ready()
-    hand.host.durable(99, 0)
-    hand.host.lost(99, "disk full", 0)
-    hand.host.durable(1, 0)
-    assert hand.events() == []
-
-
 # --- lost --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_lost_batch_fails_that_send_and_undoes_nothing_else(persistent: bool) -> None:
-    a, b = ready("a"), ready("b")
-    b.host.subscribe("news", now=0)
-    before = a.publish(b"before", persistent=persistent)
-    a.write()
-    lost = a.publish(b"lost", persistent=persistent)
-    a.lose(a.batch())
-    after = a.publish(b"after", persistent=persistent)
-    a.write()
-    assert a.events(Failed) == [Failed(lost, "disk full")]
-    meet(a, b)
-    got = [delivery.message for event in b.events(Delivered) for delivery in event.deliveries]  # type: ignore[union-attr]
-    assert sorted(got) == sorted([before, after])
-    assert {key[1] for key in a.disk if key[0] == MESSAGE} == {before, after}
-
-
-def test_a_received_copy_that_could_not_be_stored_is_asked_for_again_later() -> None:
-    a, b = ready("a"), ready("b")
-    b.host.subscribe("news", now=0)
-    a.publish(b"hello")
-    a.write()
-    a.host.link("b", True, a.now)
-    b.host.link("a", True, b.now)
-    lost = 0
-    while not lost:
-        exchange(a, b, 0.01, write=False)
-        if (batch := b.host.changes()) is not None:
-            b.lose(batch)
-            lost += 1
-    assert b.events(Delivered) == []
-    for _ in range(40):
-        exchange(a, b, 5)
-        if b.disk.keys() & {key for key in a.disk if key[0] == MESSAGE}:
-            break
-        # Reviews come with announcements, which a told contact does without: begin it anew.
-        for hand, other in ((a, b), (b, a)):
-            hand.host.link(other.name, False, hand.now)
-            hand.host.link(other.name, True, hand.now)
-    (delivered,) = b.events(Delivered)
-    assert isinstance(delivered, Delivered)
-    assert len(delivered.deliveries) == 1
-
-
-def test_a_lost_confirmation_is_written_again_and_told_once() -> None:
-    hand = ready()
-    hand.host.subscribe("news", now=0)
-    message = hand.publish()
-    hand.write()
-    hand.events()
-    hand.host.confirm([message], 0)
-    hand.lose(hand.batch())
-    assert hand.events(Confirmed) == []
-    hand.host.tick(10 * SECOND)
-    hand.write()
-    assert hand.events(Confirmed) == [Confirmed((message,))]
-    assert (SEEN, message, 0) in hand.disk
-
-
-def test_a_lost_deletion_is_written_again() -> None:
-    hand = ready()
-    message = hand.publish(lifetime_us=SECOND)
-    hand.write()
-    hand.host.tick(2 * SECOND)
-    batch = hand.batch()
-    assert (MESSAGE, message, 0) in batch.deletes
-    hand.lose(batch)
-    hand.host.tick(20 * SECOND)
-    hand.write()
-    assert set(hand.disk) == {INCARNATION, DATE}
 
 
 # --- confirm -----------------------------------------------------------------------------------------------
@@ -673,27 +577,6 @@ def test_a_delivery_confirms_itself_only_if_all_who_asked_for_it_say_so() -> Non
     assert [sure for _, _, sure in _delivered(hand)] == [True]
 
 
-def test_a_delivery_that_confirmed_itself_in_a_batch_that_was_lost_comes_later_and_once() -> None:
-    hand = ready()
-    message = hand.publish()
-    hand.write()
-    hand.host.subscribe("news", confirmed=True, now=0)
-    batch = hand.batch()
-    assert (SEEN, message, 0) in batch.puts
-    hand.lose(batch)
-    assert _delivered(hand) == []
-    assert Hand("a", hand.disk).host.overview().messages == 1
-    for _ in range(20):
-        hand.now += SECOND
-        hand.host.tick(hand.now)
-        hand.write()
-    assert _delivered(hand) == [(message, False, True)]
-    after = Hand("a", hand.disk)
-    after.host.subscribe("news", confirmed=True, now=0)
-    after.write()
-    assert _delivered(after) == []
-
-
 def test_what_leaves_before_its_delivery_is_told_is_not_delivered_and_not_confirmed() -> None:
     hand = ready()
     message = hand.publish()
@@ -709,3 +592,10 @@ def _delivered(hand: Hand) -> list[tuple[MessageId, bool, bool]]:
     """Return the deliveries: whether again, and whether they confirmed themselves."""
     events = [event for event in hand.events(Delivered) if isinstance(event, Delivered)]
     return [(each.message, each.redelivered, each.confirmed) for event in events for each in event.deliveries]
+
+
+def test_an_answer_for_an_unknown_batch_is_ignored() -> None:
+    hand = ready()
+    hand.host.durable(99, 0)
+    hand.host.durable(1, 0)
+    assert hand.events() == []

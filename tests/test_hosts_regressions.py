@@ -9,7 +9,7 @@ import pytest
 from tests.watched_network import Config, Step, Watched
 
 from carrypost import testing
-from carrypost.events import Delivered, Dropped, Event, Failed, Received, Stored
+from carrypost.events import Delivered, Dropped, Event, Received
 
 PIECE = 16 * 1024
 
@@ -144,17 +144,6 @@ def test_a_message_whose_first_piece_was_lost_is_not_delivered_though_the_last_w
         (delivery,) = net.deliveries("b")
         assert delivery.payload == payload
         assert delivery.time > dropped[0] + 2
-
-
-def test_a_send_that_expires_before_its_batch_is_lost_fails_all_the_same() -> None:
-    told: list[Event] = []
-    with testing.network("a", disk_delay_s=3.0) as net:
-        net.watch(lambda _t, _node, event: told.append(event))
-        net.advance(5)
-        message = net.publish("a", "news", b"short", persistent=True, lifetime_s=1.0)
-        net.fill_disk("a")
-        net.advance(10)
-    assert [event for event in told if isinstance(event, Stored | Failed)] == [Failed(message, "disk full")]
 
 
 def test_what_comes_and_goes_in_one_step_is_told_in_that_order() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.one_node import OneNode
 
-from carrypost.errors import JMSException, ResourceAllocationException
+from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
@@ -126,27 +126,6 @@ class Works(SessionUnitsOfWork):
         super().__init__(self.drive.provider, 1, self.reported.append)
 
 
-def test_a_failure_is_raised_to_who_waits_and_reported_where_nobody_does_each_once() -> None:
-    async def scene() -> None:
-        works = Works()
-        awaited, left, abandoned = (works.perform((DRAFT,), Durability.NORMAL).done for _ in range(3))
-        works.leave(left)
-        waits = asyncio.ensure_future(works.outcome(awaited))
-        cancelled = asyncio.ensure_future(works.outcome(abandoned))
-        await turns(1)
-        cancelled.cancel()
-        works.drive.node.lose()
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-        with pytest.raises(ResourceAllocationException, match="the disk is full"):
-            await waits
-        await works.ready()
-        assert ["the disk is full" in str(each) for each in works.reported] == [True, True]
-        await works.all_done()
-
-    run(scene)
-
-
 def test_who_is_cancelled_leaves_the_answer_to_the_next_call() -> None:
     async def scene() -> None:
         works = Works()
@@ -178,3 +157,24 @@ def test_the_messages_of_one_work_are_numbered_one_after_the_other_whatever_thei
     assert [each.sequence - first for each in sent] == [1, 2, 0, 3, 4]
     assert [[each.sequence for each in one.barrier] for one in sent] == [[], [], [], [first + 2], []]
     assert len({each.id for each in sent}) == 5
+
+
+def test_a_failure_is_raised_to_who_waits_and_reported_where_nobody_does_each_once() -> None:
+    async def scene() -> None:
+        works = Works()
+        awaited, left, abandoned = (works.perform((DRAFT,), Durability.NORMAL).done for _ in range(3))
+        works.leave(left)
+        waits = asyncio.ensure_future(works.outcome(awaited))
+        cancelled = asyncio.ensure_future(works.outcome(abandoned))
+        await turns(1)
+        cancelled.cancel()
+        works.drive.provider.end("the disk failed")
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        with pytest.raises(IllegalStateException, match="the disk failed"):
+            await waits
+        await works.ready()
+        assert ["the disk failed" in str(each) for each in works.reported] == [True, True]
+        await works.all_done()
+
+    run(scene)

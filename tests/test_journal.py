@@ -101,24 +101,6 @@ def test_events_are_released_in_order_whatever_the_order_of_the_answers(
     assert released == [ONE, TWO, THREE]
 
 
-def test_a_lost_batch_gives_back_what_it_held(journal: Journal, released: list[Event | Retractable]) -> None:
-    journal.put(key("a"), 1)
-    journal.delete(key("b"))
-    journal.hold(ONE)
-    batch = journal.pop_batch()
-    assert batch is not None
-    answered = journal.lost(batch.serial)
-    assert answered is not None
-    assert (answered.puts, answered.held) == ((key("a"),), (ONE,))
-    journal.delete_again()
-    again = journal.pop_batch()
-    assert again is not None
-    assert (again.puts, again.deletes) == ({}, (key("b"),))
-    assert journal.lost(batch.serial) is None
-    journal.durable(batch.serial)
-    assert released == []
-
-
 def test_serials_rise(journal: Journal) -> None:
     serials = []
     for number in range(3):
@@ -127,45 +109,6 @@ def test_serials_rise(journal: Journal) -> None:
         assert batch is not None
         serials.append(batch.serial)
     assert serials == sorted(set(serials))
-
-
-def lost_delete(journal: Journal) -> int:
-    """Make a batch that deletes `a`; return its serial."""
-    journal.delete(key("a"))
-    batch = journal.pop_batch()
-    assert batch is not None
-    return batch.serial
-
-
-def test_a_delete_that_was_lost_is_not_repeated_once_the_key_was_put_again(journal: Journal) -> None:
-    journal.lost(lost_delete(journal))
-    journal.put(key("a"), 2)
-    journal.delete_again()
-    batch = journal.pop_batch()
-    assert batch is not None
-    assert (batch.puts, batch.deletes) == ({key("a"): 2}, ())
-    journal.lost(lost_delete(journal))
-    journal.put_all({key("a"): 3})
-    journal.pop_batch()
-    journal.delete_again()
-    assert journal.pop_batch() is None
-
-
-def test_nor_if_it_was_put_again_before_the_answer_came(journal: Journal) -> None:
-    serial = lost_delete(journal)
-    journal.put(key("a"), 2)
-    newer = journal.pop_batch()
-    journal.lost(serial)
-    journal.delete_again()
-    assert journal.pop_batch() is None
-    assert newer is not None
-    other = lost_delete(journal)
-    journal.put(key("a"), 3)
-    journal.lost(other)
-    journal.delete_again()
-    batch = journal.pop_batch()
-    assert batch is not None
-    assert (batch.puts, batch.deletes) == ({key("a"): 3}, ())
 
 
 def descriptor(number: int) -> Descriptor:
@@ -191,20 +134,5 @@ def test_a_delivery_is_withheld_from_every_event_that_no_driver_has_taken(journa
     assert journal.pop_released() == [Delivered((kept,))]
     assert not journal.retract(kept.message)
     journal.durable(second.serial)
-    assert journal.retract_handed() == {2}
-    assert journal.pop_released() == []
-
-
-def test_a_delivery_that_was_lost_can_be_held_and_withheld_again(journal: Journal) -> None:
-    event = Delivered((Delivery(descriptor(1), (1,), False),))
-    journal.put(key("a"), 1)
-    journal.hold(event)
-    batch = journal.pop_batch()
-    assert batch is not None
-    answered = journal.lost(batch.serial)
-    assert answered is not None
-    assert answered.held == (event,)
-    assert not journal.retract(descriptor(1).id)
-    journal.hold(event)
-    assert journal.retract(descriptor(1).id)
+    assert journal.retract_handed((2,)) == {2}
     assert journal.pop_released() == []

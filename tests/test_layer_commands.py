@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import msgspec
 import pytest
 
 from carrypost.config import Limits, Settings
 from carrypost.errors import IllegalStateException, LocalError
-from carrypost.events import Done, Event, LayerEvent, Undone
+from carrypost.events import Done, Event, LayerEvent
 from carrypost.gossip.layer import Handler, Layer, Steps
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
@@ -85,7 +84,7 @@ class Bells(Layer):
             raise IllegalStateException(f"{target} is being rung at")
         self.awaited[target] = path
         self._outputs.journal.put((self.kind, target.encode(), 0), " ".join(path).encode())
-        self._outputs.undo.note(partial(self.awaited.pop, target), self._ring_now)
+        self._outputs.answers.when_durable(self._ring_now)
 
     def _forget(self, target: str) -> None:
         if self.awaited.pop(target, None) is not None:
@@ -131,7 +130,6 @@ class Street:
 
     def __init__(self, names: str) -> None:
         self.now = 0
-        self.full = False
         self.names = names
         self.stores: dict[str, dict[Key, Value]] = {name: {} for name in names}
         self.events: dict[str, list[Event]] = {name: [] for name in names}
@@ -164,9 +162,6 @@ class Street:
                 self.events[name] += host.events()
 
     def _write(self, name: str, batch: Batch) -> None:
-        if self.full:
-            self.hosts[name].lost(batch.serial, "full", self.now)
-            return
         for key in batch.deletes:
             self.stores[name].pop(key, None)
         self.stores[name].update(batch.puts)
@@ -213,15 +208,9 @@ def test_its_timer_repeats_what_found_nobody_also_in_the_next_life() -> None:
     assert street.told("a", Rang) == [Rang("a", "b")]
 
 
-def test_a_lost_command_is_undone_and_a_number_is_answered_once() -> None:
+def test_a_number_is_answered_once() -> None:
     street = Street("ab")
     street.run(5)
-    street.full = True
-    street.ring(7, "ab")
-    assert street.told("a", Undone) == [Undone(7, "full")]
-    street.full = False
-    street.run(5)
-    assert street.told("b", Rang) == []
     street.ring(8, "ab")
     with pytest.raises(IllegalStateException, match="b is being rung at"):
         street.ring(9, "ab")

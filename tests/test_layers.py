@@ -23,7 +23,6 @@ from carrypost.gossip.wire.frames import Announce, Digest, Frame, Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE, Batch, Key, Value
-from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity
@@ -115,10 +114,6 @@ class Quorum(Layer):
     def durable(self, serial: int) -> None:
         self.told.append(("durable", serial))
 
-    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        self.told.append(("lost", serial, len(held)))
-        return ()
-
 
 class Site:
     """A few hosts in one room, with stores in dictionaries, and frames without encoding."""
@@ -130,7 +125,6 @@ class Site:
         self.hosts: dict[str, Host] = {}
         self.quorums: dict[str, Quorum] = {}
         self.sent: list[tuple[str, str | None, Frame]] = []
-        self.full = False
         for name in names:
             self.start(name)
 
@@ -154,9 +148,6 @@ class Site:
                 self.events[name] += host.events()
 
     def _write(self, name: str, host: Host, batch: Batch) -> None:
-        if self.full:
-            host.lost(batch.serial, "disk full", self.now)
-            return
         for key in batch.deletes:
             self.stores[name].pop(key, None)
         self.stores[name].update(batch.puts)
@@ -279,12 +270,9 @@ def test_confirmations_and_the_answers_of_the_disk_are_told_to_layers() -> None:
     site.drain()
     assert [each[0] for each in quorum.told] == ["confirmed", "durable"]
     quorum.told.clear()
-    site.full = True
     site.hosts["a"].publish("asked", b"y", now=site.now)
     site.drain()
     assert ("published", "asked") in quorum.told
-    assert next(each[2] for each in quorum.told if each[0] == "lost")  # `Stored` was held with it.
-    assert ("left", Reason.STORE, 1) in quorum.told
 
 
 def test_nobody_wants_it_any_more_is_told_without_a_reason() -> None:

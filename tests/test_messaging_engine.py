@@ -18,7 +18,7 @@ from carrypost.errors import (
     ResourceAllocationException,
     StateError,
 )
-from carrypost.events import ClaimLost, Delivered, Done, Failed, Handed, Stored, Undone
+from carrypost.events import ClaimLost, Delivered, Done, Handed, Stored
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.model import address
@@ -360,23 +360,6 @@ def test_the_note_of_an_acknowledgement_beside_a_plain_subscription_goes_with_th
     assert not [key for key in node.disk if key[0] == "mom"]
 
 
-def test_an_acknowledgement_beside_a_plain_subscription_that_is_undone_leaves_no_note(node: OneNode) -> None:
-    node.host.subscribe("t", now=node.now)
-    session = node.session()
-    node.credit(node.consume(session, "t"))
-    message = node.publish("t")
-    node.write()
-    (handed,) = node.handed()
-    node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
-    node.lose()
-    node.pass_time(2)
-    assert not [key for key in node.disk if key[0] == "mom"]
-    node.crash()
-    node.consumer("t")
-    node.write()
-    assert ids(node.handed()) == [message]
-
-
 def test_a_message_is_delivered_to_the_record_once_whoever_comes_first(node: OneNode) -> None:
     node.host.subscribe("raw", now=node.now)
     node.consumer("both.*")
@@ -473,21 +456,6 @@ def test_after_a_crash_a_live_subscription_finds_what_was_not_acknowledged_flagg
     node.write()
     again = node.handed()
     assert (ids(again), counts(again)) == ([sent[1]], [2])
-
-
-def test_a_subscription_is_undone_if_it_cannot_be_written(node: OneNode) -> None:
-    node.write()
-    session = node.session("me")
-    node.consume(session, "t", name="mail", durable=True)
-    node.lose()
-    assert [type(each) for each in node.answers()] == [Undone]
-    node.publish("t")
-    node.write()
-    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
-    node.credit(node.consume(session, "t", name="mail", durable=True))
-    node.write()
-    assert [type(each) for each in node.answers()] == [Done]
-    assert len(node.handed()) == 1
 
 
 def test_unsubscribing_ends_it_for_good(node: OneNode) -> None:
@@ -704,75 +672,7 @@ def test_a_work_is_one_batch_and_told_alone(node: OneNode) -> None:
     assert not node.answers()
     node.write()
     assert node.answers() == [Done(number)]
-    assert not [each for each in node.events if isinstance(each, Stored | Failed)]
-
-
-def test_a_commit_that_is_lost_is_undone_whole(node: OneNode) -> None:
-    session = node.session("me")
-    node.credit(node.consume(session, "in", name="mail", durable=True))
-    message = node.publish("in")
-    node.write()
-    (handed,) = node.handed()
-    out = node.consumer("out")
-    node.write()
-    node.events = []
-    number = node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
-    node.lose()
-    (answer,) = node.answers()
-    assert answer == Undone(number, "the disk is full")
-    assert not [each for each in node.events if isinstance(each, Stored | Failed)]
-    node.pass_time(5)
-    assert not node.handed(out)
-    node.crash()
-    node.credit(node.consume(node.session("me"), "in", name="mail", durable=True))
-    node.write()
-    again = node.handed()
-    assert (ids(again), counts(again)) == ([message], [2])
-
-
-def test_after_an_undone_commit_the_session_may_commit_again(node: OneNode) -> None:
-    session = node.session()
-    node.credit(node.consume(session, "in"))
-    node.publish("in")
-    node.write()
-    (handed,) = node.handed()
-    node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
-    node.lose()
-    node.answers()
-    number = node.work(Draft("out", b"1"), acks=[Ack(session, (handed.number,))])
-    node.write()
-    assert Done(number) in node.answers()
-    node.host.messaging.execute(Recover(session), node.now)
-    node.write()
-    assert not node.handed()
-
-
-def test_an_acknowledgement_alone_is_written_again(node: OneNode) -> None:
-    session = node.session("me")
-    node.credit(node.consume(session, "t", name="mail", durable=True))
-    node.publish("t")
-    node.write()
-    node.answers()
-    number = node.acknowledge(session, *node.handed())
-    node.lose()
-    assert not node.answers()
-    node.pass_time(2)
-    assert node.answers() == [Done(number)]
-    node.crash()
-    node.consumer("t", client="me", name="mail", durable=True)
-    node.write()
-    assert not node.handed()
-
-
-def test_what_could_not_be_written_is_handed_over_once_it_is(node: OneNode) -> None:
-    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
-    node.publish("t")
-    node.write()
-    node.credit(consumer)
-    node.lose()
-    assert not node.handed()
-    node.pass_time(2)
-    assert counts(node.handed()) == [1]
+    assert not [each for each in node.events if isinstance(each, Stored)]
 
 
 def test_a_draft_has_its_id_at_once_and_is_sent_by_the_commit(node: OneNode) -> None:
@@ -906,66 +806,6 @@ def test_credit_for_what_expired_before_it_was_told_is_there_for_the_next(node: 
 # --- commands whose batch is lost --------------------------------------------------------------------------
 
 
-def test_a_live_subscription_has_nothing_to_write_and_stands_whatever_the_disk_does(node: OneNode) -> None:
-    node.publish("t")
-    node.collect()
-    consumers = [node.consumer("t"), node.consumer("t")]
-    node.lose()
-    node.pass_time(2)
-    assert node.answers() == [Done(1), Done(2)]
-    message = node.publish("t")
-    node.write()
-    assert [ids(node.handed(each)) for each in consumers] == [[message], [message]]
-
-
-def test_whoever_joined_a_subscription_that_could_not_be_written_is_told(node: OneNode) -> None:
-    consumers = [node.consumer("t", name="crew", durable=True, shared=True)]
-    node.collect()
-    consumers.append(node.consumer("t", name="crew", durable=True, shared=True))
-    node.publish("t")
-    node.collect()
-    assert len(node.batches) == 2
-    node.lose_one()
-    assert sorted(each.number for each in node.answers() if isinstance(each, Undone)) == [1, 2]
-    node.write()
-    for consumer in consumers:
-        with pytest.raises(IllegalStateException, match="is closed: create another"):
-            node.credit(consumer)
-    assert not node.handed()
-    assert not [key for key in node.disk if key[0] == "mom"]
-
-
-def test_nothing_overtakes_what_could_not_be_counted_on_disk(node: OneNode) -> None:
-    consumer = node.consume(node.session("me"), "t", name="mail", durable=True)
-    sent = [node.publish("t", b"1")]
-    node.write()
-    node.credit(consumer)
-    node.collect()
-    sent.append(node.publish("t", b"2"))
-    node.collect()
-    node.lose_one()
-    node.write()
-    assert not node.handed()
-    node.pass_time(2)
-    assert [(each.message, each.count) for each in node.handed()] == [(sent[0], 1), (sent[1], 1)]
-
-
-def test_nothing_is_handed_over_before_the_store_knows_that_it_was_owed(node: OneNode) -> None:
-    message = node.publish("t")
-    node.write()
-    consumer = node.consume(node.session(), "t")
-    node.lose()
-    node.credit(consumer)
-    node.write()
-    assert not node.handed()
-    node.pass_time(2)
-    assert ids(node.handed()) == [message]
-    node.crash()
-    node.consumer("t")
-    node.write()
-    assert counts(node.handed()) == [2]
-
-
 # --- the order of sending ----------------------------------------------------------------------------------
 
 
@@ -1050,21 +890,6 @@ def test_a_program_that_lives_a_second_longer_gets_the_next_of_what_comes_one_at
     assert ids(node.handed()) == [fresh]
 
 
-def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: OneNode) -> None:
-    node.publish("t", b"1")
-    node.collect()
-    sent = [node.publish("t", b"2")]
-    node.collect()
-    node.lose_one()
-    sent.append(node.publish("t", b"3"))
-    node.write()
-    for _ in range(2):
-        node.consumer("t")
-        node.write()
-        assert ids(node.handed()) == sent
-        node.crash()
-
-
 def test_a_first_subscription_to_an_ordered_topic_claims_what_is_here(node: OneNode) -> None:
     sent = [node.publish("t", b"%d" % n, ordering=Ordering.CAUSAL) for n in range(3)]
     node.write()
@@ -1073,80 +898,7 @@ def test_a_first_subscription_to_an_ordered_topic_claims_what_is_here(node: OneN
     assert ids(node.handed()) == sent
 
 
-def test_what_a_first_subscription_to_an_ordered_topic_could_not_note_comes_once_it_can(node: OneNode) -> None:
-    sent = [node.publish("t", b"%d" % n, ordering=Ordering.CAUSAL) for n in range(3)]
-    node.write()
-    node.consumer("t", ordering=Ordering.CAUSAL)
-    node.lose()
-    node.pass_time(3)
-    assert ids(node.handed()) == sent
-
-
 # --- acknowledgements that are undone ----------------------------------------------------------------------
-
-
-def test_what_an_undone_commit_acknowledged_stays_acknowledged_by_others(node: OneNode) -> None:
-    first, second = node.session(), node.session()
-    for session in (first, second):
-        node.credit(node.consume(session, "t"))
-    node.publish("t")
-    node.write()
-    handed = node.handed()
-    node.work(Draft("u", b"x"), acks=[Ack(first, (handed[0].number,))])
-    node.collect()
-    node.acknowledge(second, handed[1])
-    node.collect()
-    node.lose_one()
-    node.pass_time(2)
-    node.consumer("t")
-    node.write()
-    assert not node.handed()
-    node.crash()
-    node.consumer("t")
-    node.write()
-    assert not node.handed()
-
-
-def test_what_an_undone_commit_acknowledged_is_there_for_others_also_after_its_session_closed(node: OneNode) -> None:
-    session = node.session()
-    node.credit(node.consume(session, "t"))
-    node.publish("t")
-    node.write()
-    (handed,) = node.handed()
-    node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
-    node.collect()
-    node.host.messaging.execute(CloseSession(session), node.now)
-    meanwhile = node.consumer("t")
-    node.lose_one()
-    node.write()
-    later = node.consumer("t")
-    node.write()
-    assert [(each.consumer, each.count) for each in node.handed()] == [(meanwhile, 2), (later, 2)]
-
-
-@pytest.mark.parametrize("committed", [False, True])
-def test_what_a_session_still_has_of_a_subscription_that_is_gone_comes_flagged_to_the_next(
-    node: OneNode, *, committed: bool
-) -> None:
-    """Check it also if its commit is undone after the other subscription began."""
-    session = node.session()
-    consumer = node.consume(session, "t")
-    node.credit(consumer)
-    node.publish("t")
-    node.write()
-    (handed,) = node.handed()
-    if committed:
-        node.work(Draft("u", b"x"), acks=[Ack(session, (handed.number,))])
-    node.host.messaging.execute(CloseConsumer(consumer), node.now)
-    node.consumer("t")
-    node.lose()
-    node.pass_time(2)
-    assert counts(node.handed()) == [2]
-    node.acknowledge(session, handed)  # It may still do so.
-    node.write()
-    node.consumer("t")
-    node.write()
-    assert not node.handed()
 
 
 def test_what_a_session_has_of_a_durable_subscription_comes_flagged_to_the_one_that_replaces_it(node: OneNode) -> None:
@@ -1160,72 +912,6 @@ def test_what_a_session_has_of_a_durable_subscription_comes_flagged_to_the_one_t
     node.credit(node.consume(session, "t", "n = 1", name="mail", durable=True))
     node.write()
     assert counts(node.handed()) == [2]
-
-
-def test_a_commit_that_is_undone_after_what_it_acknowledged_was_evicted_tells_of_the_loss() -> None:
-    node = OneNode(cache_messages_max=2, limits={"unconfirmed_max": 1})
-    session = node.session()
-    node.credit(node.consume(session, "t"))
-    sent = [node.publish("t", b"1"), node.publish("t", b"2")]
-    node.write()
-    _, unpinned = node.handed()
-    node.now += 1
-    number = node.work(Draft("u", b"x"), acks=[Ack(session, (unpinned.number,))])
-    node.lose()
-    assert [each.number for each in node.answers() if isinstance(each, Undone)] == [number]
-    assert [each.descriptor.id for each in node.events if isinstance(each, ClaimLost)] == sent[1:]
-
-
-def test_what_failed_or_was_undone_is_told_when_the_disk_has_nothing_of_it(node: OneNode) -> None:
-    node.write()
-    node.publish("t", b"1", ordering=Ordering.CAUSAL)
-    node.collect()
-    sent = node.publish("t", b"2", ordering=Ordering.CAUSAL)
-    node.work(Draft("t", b"3", ordering=Ordering.CAUSAL))
-    node.collect()
-    node.lose_one()  # Those that follow depend on it.
-    node.write_one()
-    node.lose()
-    told = [each for each in node.events if isinstance(each, Failed | Undone)]
-    assert [each.message for each in told if isinstance(each, Failed)] == [b"n:1:1"]
-    assert not [each for each in told if isinstance(each, Undone)]
-    node.pass_time(2)
-    assert [each for each in node.events if isinstance(each, Failed)][1:] == [Failed(sent, "the disk is full")]
-    assert node.answers() == [Undone(1, "the disk is full")]
-    node.crash()
-    assert node.host.copies == 0
-
-
-def test_a_delivery_that_could_not_be_noted_twice_is_told_once(node: OneNode) -> None:
-    message = node.publish("t")
-    node.write()
-    node.consumer("t")
-    node.lose()
-    node.consumer("t")
-    node.lose()
-    node.pass_time(2)
-    told = [each for event in node.events if isinstance(event, Delivered) for each in event.deliveries]
-    assert [each.message for each in told] == [message]
-    assert ids(node.handed()) == [message, message]
-
-
-def test_a_subscription_that_could_not_replace_another_leaves_it_as_it_was(node: OneNode) -> None:
-    session = node.session("me")
-    consumer = node.consume(session, "t", name="mail", durable=True)
-    message = node.publish("t")
-    node.write()
-    node.host.messaging.execute(CloseConsumer(consumer), node.now)
-    node.consume(session, "u", name="mail", durable=True)
-    node.lose()
-    node.pass_time(2)
-    assert [type(each) for each in node.answers()] == [Done, Undone]
-    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
-    node.pass_time(1)
-    later = node.publish("t", b"2")
-    node.write()
-    node.credit(node.consume(session, "t", name="mail", durable=True))
-    node.write()
-    assert ids(node.handed()) == [message, later]
 
 
 def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscription_back() -> None:
@@ -1243,84 +929,6 @@ def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscriptio
     assert not [key for key in node.disk if key[0] == "mom"]
     node.crash()
     assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
-
-
-def test_a_subscription_whose_lease_ended_while_another_was_to_replace_it_is_not_brought_back() -> None:
-    node = OneNode(messaging={"subscription_lease_s": 10.0})
-    session = node.session("me")
-    node.host.messaging.execute(CloseConsumer(node.consume(session, "t", name="mail", durable=True)), node.now)
-    node.pass_time(9)
-    node.consume(session, "u", name="mail", durable=True)
-    node.collect()
-    node.now += 2 * S
-    node.host.tick(node.now)
-    node.lose()
-    node.pass_time(2)
-    assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
-    with pytest.raises(InvalidDestinationException, match="no durable subscription 'mail'"):
-        node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
-
-
-def test_a_commit_that_is_undone_with_what_it_stood_on_leaves_nothing_acknowledged(node: OneNode) -> None:
-    session = node.session()
-    node.credit(node.consume(session, "t"))
-    message = node.publish("t")
-    node.write()
-    (handed,) = node.handed()
-    node.publish("u", ordering=Ordering.CAUSAL)
-    node.collect()
-    node.work(Draft("u", b"x", ordering=Ordering.CAUSAL), acks=[Ack(session, (handed.number,))])
-    node.collect()
-    assert len(node.batches) == 2  # The first of them takes the commit with it, which is in the second.
-    for batch in node.batches:
-        node.host.lost(batch.serial, "the disk is full", node.now)
-    node.batches = []
-    node.pass_time(3)
-    assert isinstance(node.answers()[-1], Undone)
-    node.crash()
-    node.consumer("t")
-    node.write()
-    assert ids(node.handed()) == [message]
-
-
-def test_an_acknowledgement_is_durable_also_where_the_one_before_it_was_lost(node: OneNode) -> None:
-    first, second = node.session(), node.session()
-    for session in (first, second):
-        node.credit(node.consume(session, "t"))
-    node.publish("t")
-    node.write()
-    handed = node.handed()
-    node.answers()
-    node.acknowledge(first, handed[0])
-    node.collect()
-    number = node.acknowledge(second, handed[1])
-    node.collect()
-    node.lose_one()
-    node.write()
-    assert Done(number) in node.answers()
-    node.crash()
-    node.consumer("t")
-    node.write()
-    assert not node.handed()
-
-
-def test_a_subscription_whose_end_could_not_be_written_does_not_come_back_beside_its_successor(node: OneNode) -> None:
-    session = node.session("me")
-    consumer = node.consume(session, "t", name="mail", durable=True)
-    node.publish("t")
-    node.write()
-    node.host.messaging.execute(CloseConsumer(consumer), node.now)
-    node.host.messaging.execute(Unsubscribe("me", "mail"), node.now, node.next_number())
-    node.lose()
-    node.consume(session, "t", name="mail", durable=True)
-    node.write()
-    node.crash()
-    node.write()
-    assert node.host.messaging.overview().durable == 1  # type: ignore[union-attr]
-    assert len([key for key in node.disk if key[0] == "mom" and key[1][:1] == b"S"]) == 1
-    node.consumer("t", client="me", name="mail", durable=True)
-    node.write()
-    assert len(node.handed()) == 1
 
 
 # --- misuse that loses nothing -----------------------------------------------------------------------------
@@ -1432,6 +1040,34 @@ def test_what_a_session_has_of_a_durable_subscription_that_was_replaced_leaves_n
     node.pass_time(0)
     assert not [key for key in node.disk if key[0] == "mom" and key[1][:1] == b"C"]
     node.acknowledge(session, handed)
+    node.write()
+    node.consumer("t")
+    node.write()
+    assert not node.handed()
+
+
+def test_a_later_subscription_gets_what_is_here_in_the_order_of_sending(node: OneNode) -> None:
+    sent = [node.publish("t", b"%d" % number) for number in range(3)]
+    node.write()
+    for _ in range(2):
+        node.consumer("t")
+        node.write()
+        assert ids(node.handed()) == sent
+        node.crash()
+
+
+def test_what_a_session_still_has_of_a_subscription_that_is_gone_comes_flagged_to_the_next(node: OneNode) -> None:
+    session = node.session()
+    consumer = node.consume(session, "t")
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
+    node.consumer("t")
+    node.write()
+    assert counts(node.handed()) == [2]
+    node.acknowledge(session, handed)  # It may still do so.
     node.write()
     node.consumer("t")
     node.write()

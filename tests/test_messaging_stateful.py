@@ -385,16 +385,6 @@ class MessagingMachine(RuleBasedStateMachine):
         self.node.write()
         self.watch()
 
-    @precondition(lambda self: self.node.batches)
-    @rule()
-    def lose(self) -> None:
-        """A batch that is lost takes all with it that are not answered, and the host hears of all before it goes on."""
-        lost, self.node.batches = self.node.batches, []
-        for batch in lost:
-            self.node.host.lost(batch.serial, "the disk is full", self.node.now)
-        self.settled = False
-        self.watch()
-
     @rule(seconds=st.sampled_from([0.001, 0.6, 1, 2, 6]), late=st.booleans())
     def pass_time(self, seconds: float, late: bool) -> None:
         """`late`: something else comes before the tick that is due."""

@@ -13,7 +13,7 @@ from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.mom import receipts as rows
-from carrypost.mom.commands import Ack, Declare
+from carrypost.mom.commands import Declare
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER, Outcome, items_of
 from carrypost.mom.program_commands import DeclareQueue, Follow
 
@@ -223,15 +223,6 @@ def test_a_crash_before_the_row_is_written_takes_back_what_was_heard_and_not_tol
     assert node.states() == ["DELIVERED"]
 
 
-def test_a_send_that_could_not_be_written_is_not_followed(node: Author) -> None:
-    message = node.send(a_draft())
-    node.lose()
-    node.hear(message)
-    node.pass_time(2 * OUTLIVE_S)
-    assert node.told() == []
-    assert node.followed() == {}
-
-
 def test_the_drafts_of_a_commit_are_followed_from_the_commit_on(node: Author) -> None:
     session = node.session()
     numbers = [node.host.draft(session, a_draft(life_s=60, timeout_s=20), node.now)[0] for _ in range(2)]
@@ -244,44 +235,6 @@ def test_the_drafts_of_a_commit_are_followed_from_the_commit_on(node: Author) ->
     assert len(node.followed()) == 2
     node.pass_time(1)
     assert node.states() == ["FAILED", "FAILED"]
-
-
-def test_a_commit_that_is_lost_leaves_no_row(node: Author) -> None:
-    session = node.session()
-    number, _ = node.host.draft(session, a_draft(), node.now)
-    node.work(number)
-    node.lose()
-    node.pass_time(100)
-    assert (node.told(), node.followed()) == ([], {})
-
-
-def test_what_was_heard_is_told_once_the_disk_takes_it(node: Author) -> None:
-    message = node.send(a_draft())
-    node.write()
-    node.hear(message)
-    for _ in range(3):
-        node.lose()
-        assert node.told() == []
-        node.now += S
-        node.host.tick(node.now)
-        node.collect()
-    node.write()
-    assert node.told() == [Receipt(message, SendState.DELIVERED, handed_over=True, last=True)]
-    assert node.followed()[message].state is SendState.DELIVERED
-
-
-def test_a_lost_batch_does_not_tell_an_earlier_state_after_a_later_one(node: Author) -> None:
-    message = node.send(a_draft())
-    node.write()
-    node.hear(message, HANDED_OVER)
-    node.collect()
-    node.hear(message)
-    node.collect()
-    assert len(node.batches) == 2
-    node.lose_one()
-    node.write()
-    node.pass_time(5)
-    assert node.states() == ["DELIVERED"]
 
 
 # --- the end of rows ---------------------------------------------------------------------------------------
@@ -448,63 +401,6 @@ def test_a_crash_after_any_batch_says_what_was_acknowledged_and_nothing_else(wri
     node.pass_time(10)
     assert bool(said + node.said()) is acknowledged
     assert not node.owes()
-
-
-def test_a_receipt_that_could_not_be_written_is_said_again() -> None:
-    node = Subscriber()
-    session = node.session()
-    node.acknowledge(session, node.take(session))
-    node.collect()
-    node.write_one()
-    while not node.said():
-        node.now += S
-        node.host.tick(node.now)
-    node.lose()
-    assert node.owes()
-    node.pass_time(10)
-    assert node.said() == [("control/far", Outcome(node.letter.id, DELIVERED))]
-    assert not node.owes()
-
-
-def test_an_acknowledgement_that_could_not_be_written_is_said_when_it_is() -> None:
-    node = Subscriber()
-    session = node.session()
-    node.acknowledge(session, node.take(session))
-    node.lose()
-    assert node.said() == []
-    node.pass_time(10)
-    assert node.said() == [("control/far", Outcome(node.letter.id, DELIVERED))]
-
-
-def test_an_undone_commit_owes_nothing_unless_somebody_else_acknowledged() -> None:
-    for others in (False, True):
-        node = Subscriber()
-        sessions = [node.session(), node.session()]
-        handed = [node.take(session) for session in sessions]
-        node.work(Draft("topic/answer", b"x"), acks=[Ack(sessions[0], (handed[0].number,))])
-        node.collect()
-        if others:
-            node.acknowledge(sessions[1], handed[1])
-            node.collect()
-        node.lose_one()
-        node.pass_time(10)
-        assert len(node.said()) == others
-        assert not node.owes()
-
-
-def test_who_acknowledged_after_what_was_lost_owes_the_receipt_after_a_crash() -> None:
-    node = Subscriber()
-    sessions = [node.session(), node.session()]
-    handed = [node.take(session) for session in sessions]
-    node.acknowledge(sessions[0], handed[0])
-    node.collect()
-    node.acknowledge(sessions[1], handed[1])
-    node.collect()
-    node.lose_one()
-    node.write_one()
-    node.crash()
-    node.pass_time(10)
-    assert len(node.said()) == 1
 
 
 def test_a_receipt_of_no_use_any_more_is_not_said() -> None:

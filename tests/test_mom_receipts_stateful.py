@@ -14,7 +14,7 @@ from tests.authors import MAIL, NEWS, OUTLIVE_S, Author, a_draft
 from tests.examples import examples
 from tests.one_node import S
 
-from carrypost.events import Done, Receipt, SendState, Undone
+from carrypost.events import Done, Receipt, SendState
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import UnitOfWork
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
@@ -124,11 +124,6 @@ class ReceiptMachine(RuleBasedStateMachine):
     def write_one(self) -> None:
         self.node.write_one()
 
-    @precondition(lambda self: self.node.batches)
-    @rule()
-    def lose_one(self) -> None:
-        self.node.lose_one()
-
     @rule(written=st.booleans())
     def crash(self, *, written: bool) -> None:
         """Crash; perhaps the oldest batch was written without an answer."""
@@ -159,12 +154,9 @@ class ReceiptMachine(RuleBasedStateMachine):
         self.node.collect()
         events, self.node.events = self.node.events, []
         for event in events:
-            if isinstance(event, Done | Undone):
+            if isinstance(event, Done):
                 for message in self.works.pop(event.number, ()):
-                    if isinstance(event, Undone):
-                        del self.letters[message]
-                    else:
-                        self.letters[message].sent = True
+                    self.letters[message].sent = True
             elif isinstance(event, Receipt):
                 self.heard(event)
 

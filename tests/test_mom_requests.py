@@ -6,7 +6,7 @@ import pytest
 from tests.one_node import OneNode, S
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
-from carrypost.events import Done, Undone
+from carrypost.events import Done
 from carrypost.mom.commands import OpenRequest
 from carrypost.mom.program_commands import ForgetRequest, OpenRequests, RememberRequest
 from carrypost.mom.queues import open_requests
@@ -52,20 +52,6 @@ def test_a_request_ends_at_its_deadline_also_if_the_node_was_off_then() -> None:
     node.pass_time(0)
     assert node.host.messaging.execute(OpenRequests(), node.now) == ()
     assert not [name for _, name, _ in node.disk if name.startswith(b"P")]
-
-
-def test_a_request_whose_batch_is_lost_was_never_made() -> None:
-    node = OneNode()
-    number = remembered(node, "map-1")
-    node.lose()
-    assert node.answers() == [Undone(number, "the disk is full")]
-    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
-    node.pass_time(5)
-    node.crash()
-    assert node.host.messaging.execute(OpenRequests(), node.now) == ()
-    again = remembered(node, "map-1")
-    node.write()
-    assert node.answers() == [Done(again)]
 
 
 def test_a_correlation_id_is_of_one_open_request_at_a_time() -> None:

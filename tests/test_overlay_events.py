@@ -7,12 +7,10 @@ import random
 import pytest
 from tests.examples import soaked
 
-from carrypost.config import Settings
 from carrypost.errors import LocalError
-from carrypost.events import Event, Failed, Published, Stored
+from carrypost.events import Event, Published, Stored
 from carrypost.host import Host
 from carrypost.model.ids import MessageId
-from carrypost.security.identity import Identity
 from carrypost.testing import Network, network
 
 
@@ -23,7 +21,6 @@ class Counted:
         self.net = net
         self.given: dict[MessageId, tuple[str, int]] = {}
         self.stored: dict[MessageId, tuple[str, int]] = {}
-        self.failed: set[MessageId] = set()
         net.watch(self._watch)
 
     def _watch(self, _: float, __: str, event: Event) -> None:
@@ -31,8 +28,6 @@ class Counted:
             self.given[event.descriptor.id] = event.descriptor.destination, event.descriptor.headers.event
         elif isinstance(event, Stored) and event.message in self.given:
             self.stored[event.message] = self.given[event.message]
-        elif isinstance(event, Failed):
-            self.failed.add(event.message)
 
     def emit(self, channel: str = "x") -> None:
         self.net.publish("a", f"channel/{channel}", b"rain")
@@ -110,24 +105,3 @@ def test_events_that_a_full_disk_loses_fail_with_those_that_follow_and_leave_no_
 def settle(host: Host) -> None:
     while (batch := host.changes()) is not None:
         host.durable(batch.serial, 0)
-
-
-def test_an_event_that_waits_to_be_written_fails_with_the_one_before_it() -> None:
-    settings = Settings.emulated(island=True, overlay={"enabled": True})
-    host = Host(Identity.plain("a"), settings, random.Random(1))
-    host.start(0)
-    settle(host)
-    first = host.publish("channel/x", b"", now=0)
-    lost = host.changes()
-    assert lost is not None
-    second = host.publish("channel/x", b"", now=0)
-    host.lost(lost.serial, "disk full", 0)
-    rows = host.changes()
-    assert rows is not None
-    assert not any(name.startswith(b"P") for kind, name, _ in rows.puts if kind == "overlay")
-    host.durable(rows.serial, 0)
-    assert {event.message for event in host.events() if isinstance(event, Failed)} == {first, second}
-    host.publish("channel/x", b"", now=0)
-    (given,) = [event.descriptor.headers for event in host.events() if isinstance(event, Published)]
-    assert given is not None
-    assert given.event == 1

@@ -499,17 +499,6 @@ def test_an_acceptance_leaves_once_the_queue_and_its_name_are_on_disk() -> None:
     assert node.advertised() == {"jobs": "queue/n/jobs"}
 
 
-def test_a_queue_that_could_not_be_written_is_written_later_and_accepted_then() -> None:
-    node = Asked()
-    node.say("x", asked(node))
-    node.lose()
-    assert node.said("x", control.Placed) == []
-    node.pass_time(30)
-    assert [each.accepted for each in node.said("x", control.Placed) if isinstance(each, control.Placed)] == [True]
-    node.crash()
-    assert (node.queues(), node.meaning("jobs")) == (1, "queue/n/jobs")
-
-
 def test_a_crash_before_that_leaves_nothing() -> None:
     node = Asked()
     node.say("x", asked(node))

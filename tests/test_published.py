@@ -13,7 +13,7 @@ from tests.hostile import Attacker, message
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError, OrderError, PayloadError, StateError
-from carrypost.events import Confirmed, Delivered, Done, Dropped, Event, Failed, Published, Reason, Stored
+from carrypost.events import Confirmed, Delivered, Done, Dropped, Event, Published, Reason, Stored
 from carrypost.gossip.layer import Draft
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering
@@ -79,18 +79,6 @@ def test_what_gives_way_to_a_publication_is_told_after_it_and_what_had_expired_b
         if isinstance(event, Published | Dropped)
     ]
     assert told == [(Dropped, "short"), (Published, "first"), (Published, "second"), (Dropped, "long")]
-
-
-def test_a_publication_that_cannot_be_stored_was_told_nevertheless() -> None:
-    host = started()
-    message = host.publish("news", b"x", now=0)
-    batch = host.changes()
-    assert batch is not None
-    host.lost(batch.serial, "disk full", 0)
-    told = host.events()
-    assert set(kinds(told)) == {Published, Failed, Dropped}
-    assert kinds(told)[0] is Published
-    assert Failed(message, "disk full") in told
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from carrypost import events
 from carrypost.errors import LocalError
 from carrypost.events import Reason
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
-from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.ids import NodeId
 from carrypost.mom.messaging import Messaging
 from carrypost.record import SCHEMA, Kind, Record
 
@@ -93,7 +93,7 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
         ],
     ),
     (events.Stored(M1.id), []),
-    (events.Failed(MessageId(b"x"), "disk"), []),
+    (events.HostLost("the disk failed"), []),
     (events.Confirmed((M1.id,)), []),
     (events.Received(B, ()), []),
     (
@@ -110,7 +110,6 @@ EVENTS: list[tuple[events.Event, list[dict[str, object]]]] = [
     (events.GivenUp(1, M1, 6), []),
     (events.Unserved(1, "holder/h/news"), []),
     (events.Done(1), []),
-    (events.Undone(1, "disk"), []),
     (events.Advertised("news", "topic/news"), []),
     (events.Browsed(1, (M1,), 0, complete=True), []),
     (

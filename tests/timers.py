@@ -16,8 +16,7 @@ PROFILE_RETRY_US = 1_000_000
 
 def due_us(host: Host) -> int:
     """Return the earliest time at which something is due, independently of the host's own answer."""
-    ground, recovery = host._host_context, host._recovery  # noqa: SLF001 - what is due is nobody else's business
-    dues = [recovery.due_us]
+    ground, dues = host._host_context, [NEVER]  # noqa: SLF001 - what is due is nobody else's business
     deadlines = [copy.descriptor.deadline_us for copy in ground.holdings.cache.copies if copy is not None]
     dues += [ground.holdings.own_time(deadline_us) for deadline_us in deadlines if deadline_us is not None]
     if host._steps.ready:  # noqa: SLF001

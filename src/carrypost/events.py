@@ -146,13 +146,6 @@ class Stored(msgspec.Struct, frozen=True):
     message: MessageId
 
 
-class Failed(msgspec.Struct, frozen=True):
-    """A send failed: the message is not here."""
-
-    message: MessageId
-    reason: str
-
-
 class HostLost(msgspec.Struct, frozen=True):
     """The store could not write a batch: the host is over, and its driver restores another one from the store."""
 
@@ -269,13 +262,6 @@ class Done(msgspec.Struct, frozen=True):
     """A work, or a command of messaging, is durable."""
 
     number: int
-
-
-class Undone(msgspec.Struct, frozen=True):
-    """A work, or a command of messaging, could not be written: nothing of it happened."""
-
-    number: int
-    reason: str
 
 
 TIMEOUT = "timeout"
@@ -414,9 +400,9 @@ class PayloadWanted(LayerEvent, frozen=True):
 
 
 Event = (
-    Received | Passed | Delivered | Confirmed | Published | Stored | Failed | HostLost | Dropped | Expired | Refused
+    Received | Passed | Delivered | Confirmed | Published | Stored | HostLost | Dropped | Expired | Refused
     | Handed
-    | GivenUp | ClaimLost | Unserved | Done | Undone | Receipt | Acknowledged | Assigned | Browsed | Advertised
+    | GivenUp | ClaimLost | Unserved | Done | Receipt | Acknowledged | Assigned | Browsed | Advertised
     | NeighbourUp
     | NeighbourDown | OneWay | Reachable | Unreachable | LayerEvent
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 One batch is one transaction of the driver's store; batches are applied in the order of their serials and each key
 occurs once per batch. An event that depends on a change is held with the batch that carries the change, and released
-when the driver answers `durable`. A batch that is answered `lost` returns its keys and events to the host.
+when the driver answers `durable`. A batch that cannot be written ends the host, and its events with it.
 """
 
 # Why events are held. A program that was handed a message, or notified that its message is stored,
@@ -18,12 +18,11 @@ when the driver answers `durable`. A batch that is answered `lost` returns its k
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from carrypost.events import Delivered, Delivery, Done, Event, Handed, Stored
+from carrypost.events import Delivered, Delivery, Done, Event, Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
@@ -105,15 +104,6 @@ class Batch(msgspec.Struct, frozen=True):
     """True if any of the puts is a `PieceOf`. Its source may be among the deletes."""
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """The contents of a lost batch."""
-
-    puts: tuple[Key, ...]
-    held: tuple[Event, ...]
-    again: frozenset[Key]
-    """Puts of something that an earlier batch had, and that remains as it was."""
-
-
 class Send(msgspec.Struct, frozen=True):
     """An own message that may leave the host only once everything held with it is released."""
 
@@ -149,15 +139,11 @@ class Journal:
         self.puts: dict[Key, Value] = {}
         """Puts of the next batch so far, beside `deletes`; written here only."""
         self.deletes: dict[Key, None] = {}
-        self._again: set[Key] = set()
-        self._undeleted: dict[Key, None] = {}
-        """Keys that lost batches should have deleted, and that were neither put nor deleted since."""
-        self._unseen: set[Key] = set()
-        """Confirmations in lost batches that were neither put nor deleted since."""
         self._durability = _NORMAL
         self._refers = False
         self._held: list[Event | Retractable | Send] = []
-        self._open: dict[int, tuple[Batch, list[Event | Retractable | Send], set[Key]]] = {}
+        self._open: dict[int, list[Event | Retractable | Send]] = {}
+        """Events that wait for each batch without an answer."""
         self._retractable: dict[bytes | int, tuple[Retractable, ...]] = {}
         """Waiting deliveries of each message and hand-over of each number. Thousands of them wait for a slow disk, and
         each copy that leaves withholds its own without a search."""
@@ -172,10 +158,6 @@ class Journal:
         """Store `value` under `key`."""
         if self.deletes:
             self.deletes.pop(key, None)
-        if self._undeleted:
-            self._undeleted.pop(key, None)
-        if self._unseen:
-            self._unseen.discard(key)
         self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
@@ -186,34 +168,18 @@ class Journal:
         self._refers = self._refers or isinstance(value, PieceOf)
         self.put(key, value, durability)
 
-    def put_all(
-        self, puts: Mapping[Key, Value], durability: Durability = Durability.NORMAL, *, again: bool = False
-    ) -> None:
-        """Store each of these values under its key; `again`: keys that have a value already."""
-        if again:
-            self._again.update([key for key in puts if key not in self.puts])
+    def put_all(self, puts: Mapping[Key, Value], durability: Durability = Durability.NORMAL) -> None:
+        """Store each of these values under its key."""
         if durability > self._durability:
             self._durability = durability
-        for key in puts if self.deletes or self._undeleted else ():
+        for key in puts if self.deletes else ():
             self.deletes.pop(key, None)
-            self._undeleted.pop(key, None)
-        if self._unseen:
-            self._unseen.difference_update(puts)
         self.puts.update(puts)
 
     def delete(self, key: Key) -> None:
         """Delete `key`."""
         self.puts.pop(key, None)
-        self._again.discard(key)
-        if self._unseen:
-            self._unseen.discard(key)
         self.deletes[key] = None
-
-    def delete_again(self) -> None:
-        """Delete what lost batches should have deleted, unless it was put again since: then the row is another one."""
-        undeleted, self._undeleted = self._undeleted, {}
-        for key in undeleted:
-            self.delete(key)
 
     def hold(self, event: Event | Send) -> int:
         """Release `event` once all changes so far are durable; return the serial of the batch that it waits for."""
@@ -227,7 +193,7 @@ class Journal:
             return self.serial
         if self._open:
             latest = next(reversed(self._open))
-            self._open[latest][1].append(waiting)
+            self._open[latest].append(waiting)
             return latest
         self._release([waiting])
         return 0
@@ -287,65 +253,30 @@ class Journal:
             return None
         serial = self.serial
         batch = Batch(serial, self._durability, self.puts, tuple(self.deletes), self._refers)
-        self._open[serial] = (batch, self._held, self._again)
+        self._open[serial] = self._held
         self.serial = serial + 1
-        self.puts, self.deletes, self._held, self._again = {}, {}, [], set()
+        self.puts, self.deletes, self._held = {}, {}, []
         self._durability, self._refers = _NORMAL, False
         return batch
 
     def durable(self, serial: int) -> None:
         """Release the events of a batch that is on disk; an unknown serial is ignored."""
-        answered = self._open.pop(serial, None)
-        if answered is None:
+        held = self._open.pop(serial, None)
+        if held is None:
             return
         if self._open and next(iter(self._open)) < serial:
             # An older batch is still open: what waits here may depend on it too.
             older = max(number for number in self._open if number < serial)
-            self._open[older][1].extend(answered[1])
+            self._open[older].extend(held)
         else:
-            self._release(answered[1])
-
-    def lost(self, serial: int) -> Answered | None:
-        """Return the contents of a batch that could not be written; the host decides what becomes of them.
-
-        Its deletes are left to `delete_again`; later batches may have put the keys again.
-        """
-        answered = self._open.pop(serial, None)
-        if answered is None:
-            return None
-        batch, held, again = answered
-        self._unseen.update([key for key in batch.puts if key[0] == SEEN and key not in self.puts])
-        since = [each for number, (each, _, _) in self._open.items() if number > serial]
-        for key in batch.deletes:
-            if key not in self.puts and not any(key in each.puts for each in since):
-                self._undeleted[key] = None
-        events = tuple(self._settle(held))
-        for event in held:
-            # Of a message of its own batch, which is on disk: it waited here because this one was older.
-            if isinstance(event, Send) and (MESSAGE, event.message, 0) not in batch.puts:
-                self.hold(event)
-        return Answered(tuple(batch.puts), events, frozenset(again))
-
-    def is_confirmation_durable(self, message: MessageId) -> bool:
-        """Return True unless the confirmation of a message has still to be written, or written again."""
-        key = (SEEN, message, 0)
-        return not (
-            key in self.puts or key in self._unseen or any(key in batch.puts for batch, _, _ in self._open.values())
-        )
-
-    def fail(self, message: MessageId) -> None:
-        """Withhold the events of a message that could not be stored: it is neither reported nor sent."""
-        for waiting in (self._held, *(held for _, held, _ in self._open.values())):
-            waiting[:] = [each for each in waiting if not isinstance(each, Stored | Send) or each.message != message]
+            self._release(held)
 
     def retract(self, message: MessageId) -> bool:
         """Withhold a delivery that was not handed over yet, because its copy is gone; return True if there was one."""
         return self._retract(message)
 
-    def retract_handed(self, numbers: Collection[int] | None = None) -> set[int]:
-        """Withhold hand-overs under these numbers (None: any) that were not reported yet; return their numbers."""
-        if numbers is None:
-            numbers = [key for key in self._retractable if isinstance(key, int)]
+    def retract_handed(self, numbers: Collection[int]) -> set[int]:
+        """Withhold hand-overs under these numbers that were not reported yet; return their numbers."""
         return {number for number in numbers if self._retract(number)}
 
     def _retract(self, key: bytes | int) -> bool:
@@ -354,18 +285,6 @@ class Journal:
             del each.parts[key]
         return bool(found)
 
-    def retract_done(self, number: int) -> None:
-        """Withhold the completion of a command that was not reported yet."""
-        for waiting in self._waiting():
-            waiting[:] = [each for each in waiting if not isinstance(each, Done) or each.number != number]
-
     def demand(self, durability: Durability) -> None:
         """Require at least this durability of the batch that is being made."""
         self._durability = max(self._durability, durability)
-
-    def _waiting(self) -> Iterator[list[Any]]:
-        """Yield all lists of events that were not taken yet."""
-        yield self.released
-        yield self._held
-        for _, held, _ in self._open.values():
-            yield held

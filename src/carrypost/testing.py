@@ -59,7 +59,6 @@ from carrypost.events import (
     NeighbourDown,
     NeighbourUp,
     Received,
-    Undone,
 )
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.jms.connection import Connection
@@ -91,7 +90,6 @@ __all__ = [
     "RunawayError",
     "TimeLimitError",
     "Traffic",
-    "Undone",
     "Watcher",
     "network",
     "run",
@@ -135,7 +133,7 @@ class Network(engine.Network):
             self.watch(self._route)
         found = self._providers.get(node)
         if found is None:
-            attach = partial(self._attach, node)
+            attach = partial(self._attach_again, node)
             found = self._providers[node] = ReconnectingProvider.of(self._begin_life(node), attach, node, math.inf)
         return found
 
@@ -143,7 +141,7 @@ class Network(engine.Network):
         made = self._lives[node] = LocalProvider(self._checked(node))
         return made
 
-    async def _attach(self, node: str) -> LocalProvider:
+    async def _attach_again(self, node: str) -> LocalProvider:
         return self._begin_life(node)
 
     def unhandled(self, error: JMSException) -> None:

@@ -38,7 +38,7 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.events import Event, Reason
+    from carrypost.events import Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
@@ -83,7 +83,7 @@ class Steps(Protocol):
         """The incarnation of the host; 0 before it began."""
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
-        """Return one step; with `number`, it is answered by `Done` or `Undone` of that number."""
+        """Return one step; with `number`, it is answered by `Done` of that number."""
 
     def publish(self, draft: Draft, now: int) -> MessageId:
         """Publish a message and return its id; raises if it is invalid."""
@@ -191,14 +191,6 @@ class Layer:
 
     def durable(self, serial: int) -> None:
         """Handle a batch that is on disk."""
-
-    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """Handle a batch that could not be written; unknown events that waited for it are not reported.
-
-        The layer that held an event decides what to report instead. Returns the messages that this layer had let pass
-        or published by that batch, or since, and takes back.
-        """
-        return ()
 
 
 # Cached by the classes: thousands of hosts of an emulation have the same few combinations.

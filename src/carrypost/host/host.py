@@ -215,7 +215,7 @@ class Host:
         headers: Headers | None = None,
         recipients: Collection[str] | None = None,
     ) -> MessageId:
-        """Store a message and offer it to all that want it; `Stored` or `Failed` follows.
+        """Store a message and offer it to all that want it; `Stored` follows.
 
         `recipients`: ids of the other nodes that it is for; it is delivered there alone, to subscriptions that match.
         """
@@ -242,7 +242,7 @@ class Host:
         return self._units.draft(session, draft, now)
 
     def perform(self, work: UnitOfWork, now: int) -> tuple[Descriptor, ...]:
-        """Perform a unit of work atomically; `Done` or `Undone` follows. If this raises, nothing has changed.
+        """Perform a unit of work atomically; `Done` follows. If this raises, nothing has changed.
 
         Returns the descriptors of its messages, without drafts that expired meanwhile.
         """
@@ -458,12 +458,6 @@ class Host:
             self._begin(now)
             self._finish(now)
 
-    def lost(self, serial: int, reason: str, now: int) -> None:
-        """Note that a batch could not be written."""
-        with self.step(now):
-            self._recovery.lost(serial, reason, now)
-            self._steps.permit(now)
-
     def clock_stepped(self, delta_us: int) -> None:
         """Note that the clock was set forward or, by a negative amount, back.
 
@@ -492,7 +486,7 @@ class Host:
         return outputs.pop_events() if outputs.events or outputs.refusals else []
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> AbstractContextManager[None]:
-        """Return one step as a context; `number`: it is a command, which `Done` or `Undone` answers."""
+        """Return one step as a context; `number`: it is a command, which `Done` answers."""
         return self._steps.step(now, links=links, number=number)
 
     def _require_start(self) -> None:

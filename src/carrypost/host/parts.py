@@ -81,8 +81,8 @@ class Parts:
         self.neighbours = Neighbours(context, strategy, self.layers, rng)
         publisher = Publisher(context)
         self.units = UnitsOfWork(context, publisher, self.order, self.layers, strategy)
-        self.recovery = Recovery(context, self.layers, departures, self.deliveries, publisher)
+        self.recovery = Recovery(context, self.deliveries)
         self.steps = Steps(
-            context, self.deliveries, self.units, self.recovery, departures=departures, receptions=receptions,
-            strategy=strategy, neighbours=self.neighbours,
+            context, self.deliveries, self.units, departures=departures, receptions=receptions, strategy=strategy,
+            neighbours=self.neighbours,
         )  # fmt: skip

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.removals import Removals
-    from carrypost.host.recovery import Recovery
     from carrypost.host.units_of_work import UnitsOfWork
     from carrypost.journal import Batch
     from carrypost.local.deliveries import Deliveries
@@ -57,12 +56,12 @@ class _Step:
 
     def __enter__(self) -> None:
         if self._number is not None:
-            self._steps.undo.begin(self._number)
+            self._steps.answers.begin(self._number)
         self._steps.begin(self._now)
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if self._number is not None:
-            self._steps.undo.end(done=error is None)
+            self._steps.answers.end(done=error is None)
         self._steps.finish(self._now, links=self._links)
 
 
@@ -74,7 +73,6 @@ class Steps:
         host_context: HostContext,
         deliveries: Deliveries,
         units: UnitsOfWork,
-        recovery: Recovery,
         *,
         departures: Removals,
         receptions: Arrivals,
@@ -82,12 +80,12 @@ class Steps:
         neighbours: Neighbours,
     ) -> None:
         self._holdings, self._outputs, self._links = host_context.holdings, host_context.outputs, host_context.links
-        self._journal, self.undo = host_context.outputs.journal, host_context.outputs.undo
+        self._journal, self.answers = host_context.outputs.journal, host_context.outputs.answers
         self._cache, self._deadlines = host_context.holdings.cache, host_context.holdings.cache.deadlines
         self._deliveries, self._interest_changes = deliveries, deliveries.interest_changes
         self._units, self._layers, self._timed = units, units.layers, units.layers.timed
         self._publisher = units.publisher
-        self._recovery, self._removals, self._arrivals = recovery, departures, receptions
+        self._removals, self._arrivals = departures, receptions
         self._strategy, self._transfers = strategy, strategy.transfers
         self._neighbours, self._schedule = neighbours, host_context.links.schedule
         self.incarnation = 0
@@ -110,7 +108,7 @@ class Steps:
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> _Step:
         """Return one step as a context; without `links` no neighbour was involved.
 
-        `number`: it is a command, answered by `Done` or `Undone` of that number.
+        `number`: it is a command, answered by `Done` of that number.
         """
         return _Step(self, now, links=links, number=number)
 
@@ -185,7 +183,7 @@ class Steps:
     def _finish_layers(self, now: int) -> None:
         """Commit what is durable, apply changed interests, and publish drafts of layers."""
         if self._journal.answered:
-            self.undo.commit()
+            self.answers.commit()
         if self._interest_changes:
             self.apply_interest_changes(now)
         drafts = [draft for layer in self._layers.having(Layer.finish) for draft in layer.finish(now)]
@@ -212,7 +210,7 @@ class Steps:
 
     def _hand_on(self, copies: Sequence[Copy]) -> None:
         """Pass stored copies to the layers; the store learns which were delivered."""
-        self._holdings.keep(self._layers.receive(copies), again=True)
+        self._holdings.keep(self._layers.receive(copies))
 
     # --- the store -----------------------------------------------------------------------------------------
 
@@ -268,11 +266,8 @@ class Steps:
 
     def tick(self, now: int) -> None:
         """Do what is due, except an announcement."""
-        schedule, recovery = self._schedule, self._recovery
+        schedule = self._schedule
         if self.begin(now):
-            self.finish(now)
-        if recovery.due_us <= now:
-            recovery.tick()
             self.finish(now)
         if self.ready and (schedule.bound_us <= now or (schedule.marked and schedule.next_due_us() <= now)):
             schedule.refresh()  # What was due may have come to pass meanwhile.
@@ -323,6 +318,4 @@ class Steps:
                 due = schedule.bound_us
             if self._neighbours.beacon.due_us < due:
                 due = self._neighbours.beacon.due_us
-        if self._recovery.due_us < due:
-            due = self._recovery.due_us
         return None if due >= NEVER else due

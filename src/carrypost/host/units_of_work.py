@@ -1,9 +1,8 @@
 """Publishing, alone and in atomic units of work.
 
 A unit has sends and acknowledgements. All of it is checked before anything is done, so a unit that raises has changed
-nothing; its changes are in one batch. When that is durable the unit is `Done`. When it is lost the unit is `Undone`:
-its messages are gone, and its sessions have the acknowledged messages again; but a unit that only acknowledges is
-written again, since its sessions went on.
+nothing; its changes are in one batch. When that is durable the unit is `Done`. If it cannot be written, nothing of the
+unit happened: the host ends, and another one is restored from the store.
 
 A draft is a message that has its number, date, id and signature, and waits here for a unit of work that sends it. A
 message with an order gets all of that from the unit.
@@ -51,7 +50,7 @@ class UnitsOfWork:
         self, context: HostContext, publisher: Publisher, order: Order, layers: Layers, strategy: Strategy[Any]
     ) -> None:
         self._holdings, self._outputs, self._settings = context.holdings, context.outputs, context.settings.messaging
-        self._journal, self._undo = context.outputs.journal, context.outputs.undo
+        self._journal = context.outputs.journal
         self.publisher, self._order, self.layers, self._strategy = publisher, order, layers, strategy
         self._drafts: dict[int, Drafted] = {}
         self._draft_number = 0
@@ -100,7 +99,7 @@ class UnitsOfWork:
         for copy, packed in admitted:
             self.publisher.journal(copy, packed, alone=alone)
         if others := [each for each in delivered if each not in copies]:
-            self._holdings.keep(others, again=True)
+            self._holdings.keep(others)
         self._strategy.published(copies, now)
 
     def _send(self, drafted: Drafted, descriptor: Descriptor, now: int, *, withheld: bool) -> Descriptor:
@@ -240,8 +239,6 @@ class UnitsOfWork:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
         descriptors = tuple([descriptor for _, descriptor in sent])
-        if sends:
-            self._undo.note_sent([descriptor.id for _, descriptor in everything])
         for layer in self.layers.having(Layer.performed):
             layer.performed(sent, unit.acks, undoable=bool(sends))
         self._journal.demand(unit.durability)

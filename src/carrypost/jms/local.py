@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
-from carrypost.errors import IllegalStateException, JMSException, NameNotFoundException, ResourceAllocationException
+from carrypost.errors import IllegalStateException, JMSException, NameNotFoundException
 from carrypost.events import (
     Advertised,
     Browsed,
@@ -25,7 +25,6 @@ from carrypost.events import (
     HostLost,
     OverlayTold,
     Receipt,
-    Undone,
     Unserved,
 )
 from carrypost.host import Host
@@ -108,7 +107,7 @@ class LocalProvider(Provider):
     def handlers(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """The events that are for programs, and what passes each of them on."""
         return {
-            HostLost: self._on_host_lost, Done: self._on_done, Undone: self._on_undone, Handed: self._on_handed,
+            HostLost: self._on_host_lost, Done: self._on_done, Handed: self._on_handed,
             Receipt: self._on_receipt,
             GivenUp: partial(self._on_consumer_event, "gave_up"), ClaimLost: self._on_lost,
             Unserved: partial(self._on_consumer_event, "unserved"),
@@ -125,10 +124,6 @@ class LocalProvider(Provider):
         answer = self._unanswered.pop(event.number, None)
         if answer is not None and not answer.done():
             answer.set_result(event)
-
-    def _on_undone(self, undone: Undone) -> None:
-        error = f"the call had no effect, because it could not be stored: {undone.reason}"
-        self._fail(undone.number, ResourceAllocationException(error))
 
     def _on_handed(self, handed: Handed) -> None:
         session = self._consumers.get(handed.consumer)

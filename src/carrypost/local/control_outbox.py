@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from carrypost.events import Reason
 from carrypost.local.agenda import Agenda
 from carrypost.local.control import ROOM_BYTES
 from carrypost.model.times import NEVER
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.control import ItemKinds
-    from carrypost.model.ids import MessageId, NodeId
+    from carrypost.model.ids import NodeId
 
 _SHORTEST = 32
 """The shortest moment, as a fraction of the longest."""
 _MANY = 4
 """Number of notes at once after which the next moment is twice as long."""
 _AGAIN_US = 5_000_000
-"""Delay before a control message for which there was no room, on the disk or in the cache, is sent again."""
+"""Delay before a control message for which there was no room in the cache is sent again."""
 
 
 class Subject:
@@ -51,9 +50,6 @@ class Subject:
 
     def mark_sent(self) -> None:
         """Note that the item was sent."""
-
-    def mark_unsent(self) -> None:
-        """Note that the item could not be written after all: it is sent again."""
 
 
 class UnstoredItem(Subject):
@@ -77,9 +73,6 @@ class Note(NamedTuple):
     """Time before which it is not sent alone, though it may go with others."""
     until_us: int
     """Time from which it is of no use any more."""
-    again: bool = False
-    """True if it was sent before and could not be written. It then leaves only once it is durable, else a full disk
-    would flood all others with repetitions."""
 
 
 class _Target(msgspec.Struct, eq=False):
@@ -141,14 +134,8 @@ class ControlOutbox:
         """Notes by the batch that has to be durable first."""
         self._serials: list[int] = []
         """Heap of those batches."""
-        self._lost: list[tuple[NodeId, Note]] = []
-        """Notes whose batch was lost, and is not made again yet."""
         self._leaving: dict[tuple[str, bytes], tuple[NodeId, list[Note]]] = {}
         """Notes passed to the host to publish, by destination and content."""
-        self._sent: dict[MessageId, tuple[NodeId, list[Note]]] = {}
-        """Notes that were published and are not durable yet."""
-        self._unwritten: dict[int, list[MessageId]] = {}
-        """The same, by batch."""
         self.due_us = NEVER
 
     def add(self, to: NodeId, subject: Subject, *, after_us: int = 0, until_us: int | None = None) -> None:
@@ -179,8 +166,7 @@ class ControlOutbox:
 
     def _release_durable(self) -> None:
         """Release notes that waited for batches that are durable by now."""
-        # Notes of batch n may leave once every batch up to n is durable: serials are answered in
-        # order, but a lost one is made again under a higher serial.
+        # Notes of batch n may leave once every batch up to n is durable.
         first = next(iter(self._open), self._journal.serial)
         while self._serials and self._serials[0] < first:
             for to, note in self._waiting.pop(heappop(self._serials), ()):
@@ -210,23 +196,8 @@ class ControlOutbox:
     def durable(self, serial: int) -> None:
         """Release notes that waited for a batch, which is on disk."""
         self._open.pop(serial, None)
-        for message in self._unwritten.pop(serial, ()):
-            self._sent.pop(message, None)
         if self._targets:
             self.due_us = 0
-
-    def lost(self, serial: int) -> None:
-        """Make notes of a batch that could not be written wait until it is written again."""
-        self._open.pop(serial, None)
-        self._unwritten.pop(serial, None)
-        self._lost += self._waiting.pop(serial, ())
-
-    def rewritten(self) -> None:
-        """Note that the batch in the making contains what was lost."""
-        lost, self._lost = self._lost, []
-        for to, note in lost:
-            self._wait(to, note)
-        self.due_us = 0
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -301,8 +272,7 @@ class ControlOutbox:
         for items, notes in pages:
             until_us = max(note.until_us for note in notes)
             lifetime_us = None if until_us == NEVER else max(until_us - now, 1)
-            again, lead_us = any(note.again for note in notes), self._holdings.lead_us
-            draft = self._kinds.draft(to, items, lifetime_us, withheld=again, lead_us=lead_us)
+            draft = self._kinds.draft(to, items, lifetime_us, lead_us=self._holdings.lead_us)
             assert draft.headers is not None  # Made by `ItemKinds.draft`.
             self._leaving[draft.destination, draft.headers.control] = to, notes
             drafts.append(draft)
@@ -314,20 +284,8 @@ class ControlOutbox:
             destination, headers = copy.descriptor.destination, copy.descriptor.headers
             found = None if headers is None else self._leaving.pop((destination, headers.control), None)
             if found is not None:
-                to, notes = found
-                for note in notes:
+                for note in found[1]:
                     note.subject.mark_sent()
-                self._sent[copy.id] = to, notes
-                self._unwritten.setdefault(self._journal.serial, []).append(copy.id)
-
-    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Send control messages again that could not be written."""
-        for copy in copies if self._sent and reason is Reason.STORE else ():
-            if (found := self._sent.pop(copy.id, None)) is not None:
-                to, notes = found
-                for note in notes:
-                    note.subject.mark_unsent()
-                self._return(to, [note._replace(again=True) for note in notes], self._holdings.now_us + _AGAIN_US)
 
     def _return(self, to: NodeId, notes: Iterable[Note], after_us: int) -> None:
         for note in notes:

@@ -239,8 +239,6 @@ class Deliveries(Layer):
     def is_open(self, copy: Copy) -> bool:
         """Return True if its order let it pass and neither it nor anything of its group was wanted so far."""
         descriptor = copy.descriptor
-        if copy.slot in self._undone:
-            return True
         if copy.slot not in self._passed_over or len(self._given) >= _GIVEN_MAX:
             return False
         return (descriptor.destination, descriptor.ordering) not in self._given
@@ -253,7 +251,7 @@ class Deliveries(Layer):
         """Hand over what was delivered since the last call, once it is durable; record claims in the store."""
         if self.waiting:
             claimed = [copy for copy in self.waiting.values() if copy.here]
-            self._holdings.keep(self.receive(claimed), again=True)
+            self._holdings.keep(self.receive(claimed))
             self.waiting = {}
         if self.burst:
             if self.subscriptions.confirmed:
@@ -261,24 +259,12 @@ class Deliveries(Layer):
             self._journal.hold(Delivered(tuple(self.burst.values())))
             self.burst = {}
 
-    def undo(self, copy: Copy) -> None:
-        """Undo a delivery that could not be recorded. Confirmed deliveries stay."""
-        if self._holdings.is_confirmed(copy):
-            return
-        if copy.slot in self._passed_over:
-            self._undone.add(copy.slot)
-        self._forget(copy)
-        self._cache.unpin((copy,), DELIVERIES)
-        self._holdings.unmark_delivered(copy)
-        self._cache.mark_undone(copy)
-
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Handle copies that are gone: they cannot be confirmed any more, and pending deliveries are withdrawn."""
         if reason is not None:
             for copy in copies:
                 self._forget(copy)
                 self._passed_over.discard(copy.slot)
-                self._undone.discard(copy.slot)
 
     def _forget(self, copy: Copy) -> None:
         if self._unconfirmed.pop(copy.id, None) is not None:
@@ -301,20 +287,6 @@ class Deliveries(Layer):
         if messages:
             self._journal.hold(Confirmed(messages))
 
-    def undo_confirmation(self, event: Delivered) -> None:
-        """Undo deliveries that confirmed themselves, because the batch with both was lost."""
-        for copy in self._confirmed(event):
-            self._holdings.unconfirm(copy)
-
-    def redo_confirmation(self, event: Delivered) -> None:
-        """Confirm these deliveries once more, because their copies are on disk."""
-        self._holdings.confirm(self._confirmed(event))
-
-    def _confirmed(self, event: Delivered) -> list[Copy]:
-        """Return the copies of deliveries that confirm themselves."""
-        messages = [delivery.message for delivery in event.deliveries if delivery.confirmed]
-        return [copy for message in messages if (copy := self._cache.get(message)) is not None]
-
     def _confirm(self, messages: Sequence[MessageId]) -> None:
         get, pop = self._cache.get, self._unconfirmed.pop
         known = [copy for message in messages if (copy := get(message)) is not None]
@@ -322,12 +294,6 @@ class Deliveries(Layer):
         self._unconfirmed_bytes -= sum(map(_LENGTH, pinned))
         self._cache.unpin(pinned, DELIVERIES)
         self._holdings.confirm(known)
-
-    def confirm_again(self, messages: Sequence[MessageId]) -> None:
-        """Write confirmations once more, because their batch was lost."""
-        copies = [copy for message in messages if (copy := self._cache.get(message)) is not None]
-        self._holdings.keep_confirmations([copy for copy in copies if self._holdings.is_confirmed(copy)])
-        self._journal.hold(Confirmed(tuple(messages)))
 
     def _pin(self, copies: Iterable[Copy]) -> None:
         """Pin copies until they are confirmed, as far as the bounds allow."""

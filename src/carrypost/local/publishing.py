@@ -200,10 +200,6 @@ class Publisher:
         if copy.pins & PUBLISHING:
             journal.hold(Send(descriptor.id))
 
-    def write_incarnation(self) -> None:
-        """Write the incarnation once more, because its batch was lost."""
-        self._journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
-
     def permit(self) -> list[Copy]:
         """Release messages whose batches are durable, and return them."""
         found: list[Copy] = []

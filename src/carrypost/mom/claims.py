@@ -319,11 +319,6 @@ class Claims:
         self._remove_from_session(claim)
         self._delays.add(claim, until_us)
 
-    def return_unreported(self, claims: Sequence[Claim]) -> None:
-        """Return claims whose hand-over was not reported yet."""
-        numbers = {claim.number for claim in claims}
-        self._return(claims, numbers, numbers)
-
     def _return(self, claims: Iterable[Claim], unseen: Collection[int], unreported: Collection[int]) -> None:
         by_claimant: dict[Claimant, list[Claim]] = {}
         for claim in claims:
@@ -358,7 +353,7 @@ class Claims:
     # --- the end -------------------------------------------------------------------------------------------
 
     def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Claim]:
-        """End claims that their consumers acknowledged; `undoable` ones stay pinned until `keep` or `undo`."""
+        """End claims that their consumers acknowledged; `undoable` ones stay pinned until `keep`."""
         done: list[Claim] = []
         for claim in claims:
             claim.move(ClaimInput.ACKNOWLEDGE)
@@ -370,7 +365,7 @@ class Claims:
                 claim.tenure.done()
             elif claim.claimant.durable:
                 self._table.delete(_row_name(claim))
-            self.confirmations.add(claim.copy, undoable=undoable, consumed=True)
+            self.confirmations.add(claim.copy, consumed=True)
             self._unlist(claim)
             if undoable:
                 done.append(claim)
@@ -381,7 +376,6 @@ class Claims:
     def keep(self, done: Iterable[Claim]) -> None:
         """Release the claims of a commit that is durable."""
         for claim in done:
-            self.confirmations.keep(claim.copy.id)
             self._release(claim)
 
     def _release(self, claim: Claim) -> None:
@@ -392,32 +386,11 @@ class Claims:
         elif claim.claimant.is_only and claim.copy.here:
             self._holdings.discard(claim.copy, Reason.PURGED, done=True)
 
-    def undo(self, done: Iterable[Claim]) -> None:
-        """Restore the claims of a lost commit: their consumers have them again, unacknowledged."""
-        for claim in done:
-            assert claim.consumer is not None  # Sessions acknowledge what their consumers were handed.
-            copy, session = claim.copy, claim.consumer.session
-            if not copy.here:
-                self._pins.unpin(claim)
-                if copy.descriptor.alive(self._holdings.date_us):
-                    self.lose(claim, Reason.EVICTED)
-                continue
-            claim.move(ClaimInput.UNDO)
-            self._by_message.setdefault(copy.id, []).append(claim)
-            session.handed[claim.number] = claim
-            self.confirmations.undo(copy)
-            if claim.tenure is not None:
-                claim.tenure.undone(claim.count)
-            elif claim.claimant.durable and not claim.claimant.ended:
-                self._write(claim)
-            if session.closed:
-                self.give_back((claim,))
-
     def give_up(self, claim: Claim, error: str) -> None:
         """Make a message that no program here can consume a dead letter; its author does not hear of a delivery."""
         tenure, unserved = claim.tenure, not claim.number and not claim.doubtful
         if tenure is None:
-            self.confirmations.add(claim.copy, undoable=False, consumed=False)
+            self.confirmations.add(claim.copy, consumed=False)
         self._drop(claim, ClaimInput.END)
         if tenure is not None:
             if unserved:
@@ -489,7 +462,7 @@ class Claims:
             del self._by_message[claim.copy.id]
 
 
-_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.STORE, Reason.PURGED})
+_FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.PURGED})
 """Reasons for which a copy may leave without a report to its claimants. What the store could not write was never
 reported; what was purged had reached a program."""
 

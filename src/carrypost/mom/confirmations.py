@@ -1,7 +1,6 @@
 """The first acknowledgement of a message on this node, which confirms it: later subscribers do not get it.
 
-If the application has still to confirm the message as well, a row records that it was acknowledged. An acknowledgement
-by a commit may be undone; the message stays confirmed as long as there is any other one.
+If the application has still to confirm the message as well, a row records that it was acknowledged.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ class Confirmations:
         self._deliveries, self._ledger, self._owed = context.deliveries, context.ledger, owed
         self._acknowledged: set[MessageId] = set()
         """Acknowledged messages that the application has still to confirm as well. Each has a row."""
-        self._tentative: dict[MessageId, int] = {}
-        """Number of acknowledgements of messages first acknowledged by a commit that may be undone."""
 
     def has(self, copy: Copy) -> bool:
         """Return True if a program on this node acknowledged it."""
@@ -46,20 +43,13 @@ class Confirmations:
             else:
                 self._ledger.delete(FAMILY + name)
 
-    def add(self, copy: Copy, *, undoable: bool, consumed: bool) -> None:
-        """Record an acknowledgement: the first one counts, and the others do if that is undone, or lost.
+    def add(self, copy: Copy, *, consumed: bool) -> None:
+        """Record an acknowledgement, of which the first one counts.
 
         The author of a message that was given up, and not `consumed`, gets no receipt.
         """
         if self.has(copy):
-            if copy.id in self._tentative:
-                self._tentative[copy.id] += 1
-            if self._holdings.is_confirmed(copy):
-                self._ledger.confirmed_again(copy)
-            self._owed.acknowledged_again(copy)
             return
-        if undoable:
-            self._tentative[copy.id] = 1
         if consumed:
             self._owed.acknowledged(copy)
         # A consumed message of a queue is dropped at once, and cannot be confirmed any more.
@@ -69,24 +59,6 @@ class Confirmations:
         else:
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
-
-    def keep(self, message: MessageId) -> None:
-        """Note that a commit that acknowledged it is durable."""
-        self._tentative.pop(message, None)
-
-    def undo(self, copy: Copy) -> None:
-        """Undo an acknowledgement. If there is no other, the message is available to all claimants."""
-        if copy.id not in self._tentative:
-            return  # Another one is durable.
-        self._tentative[copy.id] -= 1
-        if self._tentative[copy.id]:
-            return
-        del self._tentative[copy.id]
-        self._owed.undone(copy)
-        self.forget((copy.id,))
-        self._ledger.unconfirmed(copy)
-        self._holdings.unconfirm(copy)
-        self._deliveries.interest_changes.found.append(copy)  # Later subscriptions did not get it.
 
     def forget(self, messages: Iterable[MessageId]) -> None:
         """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""
@@ -98,6 +70,5 @@ class Confirmations:
     def left(self, copy: Copy) -> None:
         """Drop the records of a copy that is gone."""
         self.forget((copy.id,))
-        self._tentative.pop(copy.id, None)
         if self._holdings.cache.get(copy.id) is not copy:  # Else it is remembered, and so is that it was acknowledged.
             self._ledger.unconfirmed(copy)

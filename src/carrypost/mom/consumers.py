@@ -6,7 +6,6 @@ durable the old one stays, so that nothing is lost if the new one cannot be writ
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -28,16 +27,6 @@ if TYPE_CHECKING:
     from carrypost.mom.topic import Topics
 
 
-class NewSubscription(msgspec.Struct, eq=False):
-    """A durable subscription that is not durable yet."""
-
-    number: int
-    """The number of the command that made it."""
-    subscription: Subscription
-    replaced: Subscription | None
-    """The subscription of the same name that ends when this one is durable."""
-
-
 class Consumers:
     """The consumers of one host, with their sessions and subscriptions."""
 
@@ -45,7 +34,6 @@ class Consumers:
         self, context: MessagingContext, sessions: Sessions, topics: Topics, claims: Claims,
         *, queues: Queues, directory: Directory,
     ) -> None:  # fmt: skip
-        self._holdings, self._undo = context.holdings, context.undo
         self._non_durable, self._channels = context.settings.messaging.non_durable, context.channels
         self._sessions, self._topics, self._claims = sessions, topics, claims
         self._queues, self._directory = queues, directory
@@ -84,19 +72,15 @@ class Consumers:
             return self._subscribe(found, asked, known, now).number
         known.connection = found.connection.number
         self._topics.renew(known, now)
-        consumer, new = self._join(found, known), self._new(known)
-        if new is not None:
-            self._undo.note(partial(self._leave, consumer), needs=new.number)
-        return consumer.number
+        return self._join(found, known).number
 
     def _subscribe(self, session: Session, asked: Subscribe, known: Subscription | None, now: int) -> Consumer:
         subscription = self._topics.add(asked, session.connection.number, session.connection.client, now)
         if known is not None:
             self._claims.note_handed([*self._claims.unhanded(known), *self._sessions.handed_for(known)])
         consumer = self._join(session, subscription)
-        if asked.durable:
-            new = NewSubscription(self._undo.number, subscription, known)
-            self._undo.note(partial(self._abort, consumer, new), partial(self._commit, new), subject=new)
+        if known is not None and asked.durable:
+            self.end(known, now)
         return consumer
 
     def _join(self, session: Session, claimant: Claimant) -> Consumer:
@@ -121,13 +105,7 @@ class Consumers:
         self._change(subscription, modulator, now)
 
     def _change(self, subscription: Subscription, modulator: bytes, now: int) -> None:
-        before = subscription.asked.modulator
         self._topics.modulate(subscription, modulator, now)
-        self._undo.note(partial(self._change_back, subscription, before))
-
-    def _change_back(self, subscription: Subscription, modulator: bytes) -> None:
-        if not subscription.ended:
-            self._topics.modulate(subscription, modulator, self._holdings.now_us)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:
         """Raise the credit of a consumer."""
@@ -140,33 +118,6 @@ class Consumers:
         if (receiving := self._queues.receiver.of(found.claimant)) is not None:
             self._queues.receiver.grant(receiving, messages, now)
             self._queues.follow_up(now)
-
-    # --- a command that is durable, or was lost ------------------------------------------------------------
-
-    def _new(self, subscription: Subscription) -> NewSubscription | None:
-        return next((new for new in self._undo.pending(NewSubscription) if new.subscription is subscription), None)
-
-    def _commit(self, new: NewSubscription) -> None:
-        if new.replaced is not None:
-            self.end(new.replaced, self._holdings.now_us)
-
-    def _abort(self, consumer: Consumer, new: NewSubscription) -> None:
-        self._leave(consumer)
-        self.end(new.subscription, self._holdings.now_us)
-        if new.replaced is not None and not new.replaced.ended:
-            self._bring_back(new.replaced, new.subscription)
-
-    def _leave(self, consumer: Consumer) -> None:
-        if consumer in consumer.claimant.consumers:
-            self.close_consumer(consumer.number, self._holdings.now_us)
-
-    def _bring_back(self, replaced: Subscription, successor: Subscription) -> None:
-        """Restore a subscription whose successor could not be written; a later successor may replace it again."""
-        for later in self._undo.pending(NewSubscription):
-            if later.replaced is successor:
-                later.replaced = replaced
-                return
-        self._topics.rename(replaced)
 
     # --- going ---------------------------------------------------------------------------------------------
 
@@ -215,13 +166,9 @@ class Consumers:
         self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: int) -> None:
-        """End a subscription, and the one that it was to replace. Idempotent."""
+        """End a subscription. Idempotent."""
         if subscription.ended:
             return
-        new = self._new(subscription)
-        if new is not None and new.replaced is not None:
-            replaced, new.replaced = new.replaced, None
-            self.end(replaced, now)
         self._topics.remove(subscription, now)
         self._claims.end(subscription, self._sessions.handed_for(subscription) if subscription.durable else ())
 

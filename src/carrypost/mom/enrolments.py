@@ -67,10 +67,6 @@ class _Notice(Subject):
         """Forget an enrolment whose end was sent."""
         self._enrolling.mark_sent(self._destination, self._row)
 
-    def mark_unsent(self) -> None:
-        """Remember the enrolment again."""
-        self._enrolling.mark_unsent(self._destination, self._row)
-
 
 class Enrolments:
     """The enrolments of one node."""
@@ -189,12 +185,6 @@ class Enrolments:
         if row.left and self._rows.get(destination) is row:
             del self._rows[destination]
             self._table.delete(destination.encode())
-
-    def mark_unsent(self, destination: str, row: EnrolmentRow) -> None:
-        """Remember that the end of an enrolment has to be sent, unless there is a new one."""
-        if row.left and destination not in self._rows:
-            self._rows[destination] = row
-            self._table.put(destination.encode(), row)
 
     # --- notifications -------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ Programs of this node that subscribe have claims to the publication itself.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -81,7 +80,7 @@ class Holder:
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
         self._holdings, self._journal, self._ledger = context.holdings, context.journal, context.ledger
-        self._outbox, self._undo = context.outbox, context.undo
+        self._outbox = context.outbox
         self._table = Table(context.ledger, b"T", TopicRow)
         self.enrolled = HeldTopics(context)
         self._open: dict[MessageId, Publication] = {}
@@ -109,7 +108,6 @@ class Holder:
             raise JMSException(f"this node holds {_TOPICS_MAX} topics already: end some of them first")
         topic = self.enrolled.add(name)
         self._table.put(name.encode(), TopicRow(name))
-        self._undo.note(partial(self._end, topic))
         return topic
 
     def end(self, destination: str) -> None:
@@ -222,22 +220,12 @@ class Holder:
             if (publication := self._open.get(message)) is not None:
                 publication.unwritten.discard(notification)
 
-    def lost(self, serial: int) -> None:
-        """Handle a lost batch; `left` reports the notifications in it."""
-        self._serials.pop(serial, None)
-
-    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Publish notifications again that could not be written; forget publications that are gone."""
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Forget publications that are gone."""
         for copy in copies:
             if copy.id in self._notified:
                 self._notified.discard(copy.id)
                 self._ledger.delete(NOTIFIED + copy.id)
-            publication = self._open.get(copy.descriptor.original.id) if copy.own else None
-            if publication is not None and copy.id in publication.unwritten and reason is Reason.STORE:
-                publication.unwritten.discard(copy.id)
-                headers = copy.descriptor.headers
-                publication.pages.append(Page(copy.descriptor.listed, headers is not None and headers.connected))
-                publication.after_us = self._holdings.now_us + _AGAIN_US
 
     def _acknowledge(self, publication: Publication) -> None:
         """Acknowledge a publication: its carriers may forget it, and this node never accepts it again."""

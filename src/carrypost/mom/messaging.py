@@ -11,12 +11,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from carrypost import record
-from carrypost.events import Handed, Reason, Unserved
+from carrypost.events import Reason, Unserved
 from carrypost.gossip.layer import Layer
 from carrypost.journal import MOM
-from carrypost.local.ledger import RETRY_US
 from carrypost.model.ids import MessageId
-from carrypost.model.times import NEVER
 from carrypost.mom import leases, log_rows
 from carrypost.mom.claims import Claims
 from carrypost.mom.commands import Late
@@ -37,7 +35,6 @@ from carrypost.mom.topic import Topics
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft, Steps
     from carrypost.gossip.transfers.host_context import HostContext
@@ -63,12 +60,8 @@ class Messaging(Layer):
         self, host_context: HostContext, deliveries: Deliveries, steps: Steps, overlay: Overlay | None = None
     ) -> None:
         self.forget_drafts, self.holdings = steps.forget_drafts, host_context.holdings
-        self._cache = host_context.holdings.cache
-        self._journal, self._undo, self._emit = (
-            host_context.outputs.journal,
-            host_context.outputs.undo,
-            host_context.outputs.emit,
-        )
+        self._cache, outputs = host_context.holdings.cache, host_context.outputs
+        self._journal, self._answers, self._emit = outputs.journal, outputs.answers, outputs.emit
         self._deliveries = deliveries
         context = MessagingContext(host_context, deliveries, steps.incarnation, overlay)
         self._ledger, self._channels = context.ledger, context.channels
@@ -86,8 +79,6 @@ class Messaging(Layer):
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
         self._kept = CommittedAcks(context, self.claims)
-        self._resume_us = NEVER
-        """Time before which nothing is handed over, because the disk failed and hand-overs are counted there."""
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
@@ -171,8 +162,6 @@ class Messaging(Layer):
             for copy in copies:
                 self.claims.left(copy, reason)
             self.queues.left(copies, reason)
-        if reason is Reason.STORE:
-            self.directory.left(copies, self.holdings.now_us)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Drop records of acknowledgements that the application confirmed as well."""
@@ -192,12 +181,9 @@ class Messaging(Layer):
         self.discoveries.expire(now)
         if self._ledger.due_us <= now:
             self._ledger.write_again()
-            self.queues.outbox.rewritten()
         self.receipts.expire(now)
         self._topics.renew_consumed(self.queues.enrolling.due(now), now)
         self.queues.expire(now)
-        if self._resume_us <= now:
-            self._resume_us = NEVER
         self._look_ahead()
 
     def _is_consumed(self, destination: str) -> bool:
@@ -207,8 +193,7 @@ class Messaging(Layer):
         """Hand out what the step brought, and return messages for other nodes."""
         if self._kept.is_ripe(now) and (self._journal.puts or self._journal.deletes):
             self._kept.release()
-        if self._resume_us == NEVER:
-            self.handing.hand_out(now)
+        self.handing.hand_out(now)
         for copy in self.holdings.pop_carried():
             self.receipts.carried(copy)
             self.queues.manager.carried(copy)
@@ -227,7 +212,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self.claims.due_us, self._topics.due_us, self._ledger.due_us, self._resume_us, self._kept.due_us,
+            self.claims.due_us, self._topics.due_us, self._ledger.due_us, self._kept.due_us,
             self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
             self.discoveries.due_us, self._channels.due_us,
         )  # fmt: skip
@@ -242,23 +227,6 @@ class Messaging(Layer):
         """Handle a batch that is on disk."""
         self._ledger.durable(serial)
         self.queues.durable(serial)
-
-    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """Handle a batch that could not be written: its rows are written again.
-
-        Hand-overs that were not reported yet, also of later batches, are repeated later, so that nothing overtakes
-        them.
-        """
-        now = self.holdings.now_us
-        self._ledger.lost(serial, now)
-        self.queues.lost(serial)
-        self.receipts.lost(held)
-        unreported = {event.number for event in held if isinstance(event, Handed)} | self._journal.retract_handed()
-        if unreported:
-            self.claims.return_unreported(self.sessions.handed(unreported))
-            self._resume_us = now + RETRY_US
-        self._look_ahead()
-        return ()
 
     # --- units of work -------------------------------------------------------------------------------------
 
@@ -289,7 +257,7 @@ class Messaging(Layer):
                     self._topics.renew(subscription, self.holdings.now_us)
             done += self.claims.acknowledge(claims, undoable=undoable)
         if done:
-            self._undo.note(partial(self.claims.undo, done), partial(self._kept.add, done))
+            self._answers.when_durable(partial(self._kept.add, done))
 
     def _standing(self, ack: Ack) -> list[Claim]:
         """Return the claims that an acknowledgement ends; return those to their queues for which it is too late."""
@@ -337,10 +305,7 @@ class Messaging(Layer):
         self.directory.unbind_all(destination, now)
 
     def unbind(self, name: str, now: int) -> None:
-        """Unbind a name, and end a queue of this node with its last name.
-
-        The end of a queue is not undone if it is lost: it is written again.
-        """
+        """Unbind a name, and end a queue of this node with its last name."""
         destination = self.directory.names.unbindable(name)[0].destination
         if self.queues.manager.declared.get(destination) is None or len(self.directory.names.bound_to(destination)) > 1:
             self.directory.unbind(name, now)

@@ -48,10 +48,6 @@ class _OwedReceipt(Subject):
         """Note that it was sent."""
         self._owed.clear(self)
 
-    def mark_unsent(self) -> None:
-        """Note that it was not sent, after all."""
-        self._owed.write(self)
-
 
 class OwedReceipts:
     """The receipts that one node owes."""
@@ -78,16 +74,6 @@ class OwedReceipts:
         receipt = _OwedReceipt(self, descriptor.id, OwedRow(descriptor.node, until_us))
         self.write(receipt)
         self._send(receipt)
-
-    def acknowledged_again(self, copy: Copy) -> None:
-        """Write the receipt again: the batch with the first acknowledgement may be lost, and this one be written."""
-        if (receipt := self._receipts.get(copy.descriptor.original.id)) is not None:
-            self.write(receipt)
-
-    def undone(self, copy: Copy) -> None:
-        """Cancel the receipt of a message that was not delivered, after all."""
-        if (receipt := self._receipts.get(copy.descriptor.original.id)) is not None:
-            self.clear(receipt)
 
     def restore(self, stored: Stored, now: int) -> None:
         """Restore the receipts after a restart; forget those that are of no use any more."""

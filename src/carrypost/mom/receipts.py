@@ -22,7 +22,6 @@ import msgspec
 
 from carrypost.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.local.agenda import Agenda
-from carrypost.local.ledger import RETRY_US
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
@@ -31,9 +30,8 @@ from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.model.descriptor import Descriptor
@@ -74,7 +72,7 @@ class Receipts:
 
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
-        self._journal, self._undo = context.journal, context.undo
+        self._journal, self._answers = context.journal, context.answers
         self._holdings.follows = True
         self._table = Table(context.ledger, b"W", Send)
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
@@ -86,10 +84,6 @@ class Receipts:
         """Messages whose receipts are not durable yet, and True if their states rose since; None: nothing changed."""
         self._agenda = Agenda(self._is_due)
         """Times at which something changes without a report."""
-        self._unreported: dict[MessageId, Receipt] = {}
-        """Receipts that were not emitted, because their batch was lost."""
-        self._emit_us = NEVER
-        """Time at which these are emitted again."""
 
     def __len__(self) -> int:
         return len(self._sends)
@@ -113,7 +107,7 @@ class Receipts:
         self._table.put(descriptor.id, send)
         self._schedule(descriptor.id, send)
         self._unborn[descriptor.id] = None
-        self._undo.note(partial(self._forget, descriptor.id), partial(self._born, descriptor.id))
+        self._answers.when_durable(partial(self._born, descriptor.id))
 
     def restore(self, stored: Stored) -> None:
         """Restore the sends after a restart; `expire` handles what fell due since."""
@@ -230,7 +224,7 @@ class Receipts:
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
-        return min(self._agenda.due_us, self._emit_us)
+        return self._agenda.due_us
 
     def _is_due(self, message: MessageId, due_us: int) -> bool:
         return message in self._sends and self._due_us(self._sends[message]) == due_us
@@ -251,8 +245,6 @@ class Receipts:
 
         Lost rows must be in the journal again already: their receipts are emitted again with them.
         """
-        if self._emit_us <= now:
-            self._emit_again()
         for message in self._agenda.pop_due(now):
             send = self._sends[message]
             if send.state >= SendState.EXPIRED:
@@ -286,14 +278,12 @@ class Receipts:
         return send
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Handle copies that are gone; a message that depends on something unwritten was not sent, either."""
+        """Handle copies that are gone."""
         watched = self._holdings.watched
         for copy in copies if watched or self._sends else ():
             if not copy.own or copy.descriptor.original is not copy.descriptor:
                 continue
-            if reason is Reason.STORE:
-                self._forget(copy.id)
-            elif copy.id not in self._sends and watched >> copy.slot & 1:  # A program may wait for a carrier.
+            if copy.id not in self._sends and watched >> copy.slot & 1:  # A program may wait for a carrier.
                 state = SendState.EXPIRED if reason is Reason.EXPIRED else SendState.FAILED
                 self._outputs.emit(Receipt(copy.id, state, reason=reason, rose=False, last=True))
 
@@ -302,23 +292,6 @@ class Receipts:
         rose, send = self._unborn.pop(message, None), self._sends.get(message)
         if rose is not None and send is not None:
             self._emit(message, send, rose=rose)
-
-    def lost(self, held: Iterable[Event]) -> None:
-        """Emit the events of a batch that could not be written when its rows are written."""
-        for event in held:
-            if isinstance(event, Receipt):
-                self._unreported[event.message] = max(event, self._unreported.get(event.message, event), key=_news)
-                self._emit_us = self._holdings.now_us + RETRY_US
-
-    def _emit_again(self) -> None:
-        unreported, self._unreported, self._emit_us = self._unreported, {}, NEVER
-        for message, event in unreported.items():
-            send = self._sends.get(message)
-            if send is None:
-                if event.last:
-                    self._journal.hold(event)
-            elif send.state == event.state:  # Else the later one is reported.
-                self._journal.hold(_receipt(message, send, rose=event.rose))
 
 
 def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) -> Receipt:
@@ -332,8 +305,3 @@ def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) 
 def _manager(destination: str) -> NodeId | None:
     """Return the node that manages the queue of a destination; None if it is no queue."""
     return None if address.is_held(destination) else address.addressee(destination)
-
-
-def _news(event: Receipt) -> tuple[SendState, bool, int, bool]:
-    """Return a measure of the news in a receipt, to compare several of one message."""
-    return event.state, event.last, len(event.acknowledged), event.rose

@@ -59,7 +59,6 @@ class ClaimInput(enum.Enum):
     """The consumer returned the message, and no consumer gets it for a while."""
     ACKNOWLEDGE = "acknowledge"
     """The consumer acknowledged the message."""
-    UNDO = "undo"
     """The commit with its acknowledgement was lost."""
     LEAVE = "leave"
     """The copy expired or was dropped."""
@@ -82,7 +81,6 @@ MOVES: dict[tuple[ClaimState, ClaimInput], ClaimState] = {
     (_S.HANDED, _M.ACKNOWLEDGE): _S.ENDED,
     (_S.HANDED, _M.LEAVE): _S.ENDED,
     (_S.HANDED, _M.END): _S.ENDED,
-    (_S.ENDED, _M.UNDO): _S.HANDED,
 }
 """State after each move from each state; other moves are impossible."""
 
@@ -144,9 +142,6 @@ class Tenure(Protocol):
 
     def done(self) -> None:
         """Note that it was acknowledged, unless that is undone."""
-
-    def undone(self, count: int) -> None:
-        """Undo `done`, because the commit was lost: it was handed over `count` times, and is not acknowledged."""
 
     def finish(self) -> None:
         """Note that it was acknowledged for good."""

@@ -106,14 +106,6 @@ class Barrier:
         """Return the entries for the next message, in their wire form."""
         return tuple(predecessor(*each, signed=signed) for each in self)
 
-    def copy(self) -> dict[NodeId, BarrierEntries]:
-        """Return a copy for `restore`."""
-        return self._sources.copy()
-
-    def restore(self, sources: dict[NodeId, BarrierEntries]) -> None:
-        """Reset the barrier to a copy of it."""
-        self._sources = sources
-
     def load(self, entries: Entries) -> None:
         """Restore the barrier after a restart."""
         for source, tag, deadline_us in reversed(entries):

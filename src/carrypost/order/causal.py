@@ -33,8 +33,6 @@
 #    dead by then.
 # 3. A message waits for exactly one predecessor at a time, or for its date, and is in `pending` if
 #    and only if it is filed.
-# 4. Every change can be undone until it is durable (`Undo`): a delivery that was handed over, lost
-#    in a crash and then made in another order would be seen by the program.
 #
 # The literal algorithm is kept in the tests (`literal_causal`), and random histories are run
 # through both.
@@ -45,7 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model.descriptor import Ordering
 from carrypost.model.times import NEVER
-from carrypost.order.barrier import Barrier, BarrierEntries
+from carrypost.order.barrier import Barrier
 from carrypost.order.watch import WaitingMessage, Watch
 
 if TYPE_CHECKING:
@@ -78,25 +76,13 @@ class Last(NamedTuple):
     """The latest deadline of those delivered: after it none of them can come again."""
 
 
-class Undo:
-    """The state of the registries before changes that are not durable yet."""
-
-    __slots__ = ("barrier", "co_delivered", "delivered")
-
-    def __init__(self, barrier: dict[NodeId, BarrierEntries]) -> None:
-        self.barrier = barrier
-        self.co_delivered: dict[NodeId, Last | None] = {}
-        """The entries before the change, by source."""
-        self.delivered: list[Descriptor] = []
-
-
 class Group:
     """One order group on one host."""
 
     __slots__ = (
         "_ahead_us_max", "_at", "_barrier", "_early", "_ends_us", "_expired", "_forgets", "_lost", "_newest_us",
         "_now_us", "_out", "_shortest_until_us", "_shortest_us", "_sweep_at", "_tags", "_watch", "clock_us",
-        "destination", "me", "opener", "ordering", "pending", "undo",
+        "_changes", "_delivered", "destination", "me", "opener", "ordering", "pending",
     )  # fmt: skip
 
     def __init__(
@@ -147,8 +133,10 @@ class Group:
         self._at = 0
         """Number of these that were examined."""
         self._sweep_at = _SLACK
-        self.undo: Undo | None = None
-        """Changes since the last `mark`; None: nothing changed."""
+        self._changes: dict[NodeId, None] | None = None
+        """Sources that changed since the last `mark`; None: nothing changed."""
+        self._delivered = False
+        """True if anything was delivered since."""
 
     @property
     def due_us(self) -> int:
@@ -286,12 +274,10 @@ class Group:
 
     def _deliver(self, descriptor: Descriptor, predecessors: Entries) -> None:
         source, tag, deadline_us = descriptor.source, descriptor.tag, descriptor.ends_us
-        undo = self.undo
-        if undo is None:
-            undo = self.undo = Undo(self._barrier.copy())
-        if source not in undo.co_delivered:
-            undo.co_delivered[source] = self.last(source)
-        undo.delivered.append(descriptor)
+        if self._changes is None:
+            self._changes = {}
+        self._changes[source] = None
+        self._delivered = True
         if not self._forgets and source != self.me:
             last = self._tags.get
             if lost := sum(last(named, -1) < named_tag for named, named_tag, _ in predecessors):
@@ -354,21 +340,26 @@ class Group:
             del pending[descriptor.id]
             self._deliver(descriptor, predecessors)
 
-    # --- what is durable, and what is not ------------------------------------------------------------------
+    # --- the store -----------------------------------------------------------------------------------------
 
-    def mark(self) -> Undo | None:
-        """Return the changes since the last call, to be stored together; the dead are forgotten before."""
-        if self.undo is not None:
+    @property
+    def changed(self) -> bool:
+        """True if anything has changed since the last `mark`."""
+        return self._changes is not None
+
+    def mark(self) -> Iterable[NodeId] | None:
+        """Return the sources that changed since the last call; None: nothing changed. The dead are forgotten before."""
+        if self._changes is not None:
             self._barrier.expunge(self.clock_us)  # A host that never publishes would keep them all.
             if len(self._tags) > self._sweep_at:
-                self._sweep(self.undo)
-        undo, self.undo = self.undo, None
-        return undo
+                self._sweep(self._changes)
+        changes, self._changes, self._delivered = self._changes, None, False
+        return changes
 
-    def _sweep(self, undo: Undo) -> None:
+    def _sweep(self, changes: dict[NodeId, None]) -> None:
         if self._forgets or len(self._tags) > _SOURCES_MAX:
             for source in [source for source, ends_us in self._ends_us.items() if ends_us <= self.clock_us]:
-                undo.co_delivered.setdefault(source, self.last(source))
+                changes[source] = None
                 del self._tags[source], self._ends_us[source]
         self._sweep_at = 2 * len(self._tags) + _SLACK
 
@@ -377,43 +368,10 @@ class Group:
         self._look_at_clock(now)
         if not self._forgets or all(ends_us > self.clock_us for ends_us in self._ends_us.values()):
             return
-        if self.undo is None:
-            self.undo = Undo(self._barrier.copy())
+        if self._changes is None:
+            self._changes = {}
         self._barrier.expunge(self.clock_us)
-        self._sweep(self.undo)
-
-    def roll_back(self, undos: Iterable[Undo]) -> list[Descriptor]:
-        """Undo changes that could not be stored, latest first; return the messages that they delivered.
-
-        The clock is not set back, and the remaining state is written again later.
-        """
-        touched: dict[NodeId, None] = {}
-        rolled_back: list[Descriptor] = []
-        for undo in undos:
-            self._barrier.restore(undo.barrier)
-            for source, last in undo.co_delivered.items():
-                touched[source] = None
-                self._tags.pop(source, None)
-                self._ends_us.pop(source, None)
-                if last is not None:
-                    self.load_last(source, last)
-            rolled_back[:0] = undo.delivered
-        self.undo = Undo(self._barrier.copy())
-        self.undo.co_delivered = {source: self.last(source) for source in touched}
-        self._refile()
-        return rolled_back
-
-    def _refile(self) -> None:
-        """File all waiting messages anew, because a predecessor may have been taken back."""
-        waiting = [each for each in self.pending.values() if not each.early]
-        found = [self._missing(each.predecessors, 0) for each in waiting]
-        for each, at in zip(waiting, found, strict=True):
-            each.at = max(0, at)
-        self._watch.refile(waiting)
-        for each, at in zip(waiting, found, strict=True):
-            if at < 0:  # What it waits for died meanwhile: it is looked at again as soon as may be.
-                source, tag, _ = each.predecessors[0]
-                self._watch.remind(0, source, tag)
+        self._sweep(self._changes)
 
     def last(self, source: NodeId) -> Last | None:
         """Return the state of a source, which is its row in the store."""
@@ -445,7 +403,7 @@ class Group:
     @property
     def sources(self) -> set[NodeId]:
         """All sources that may have a row in the store."""
-        return {*self._tags, *(self.undo.co_delivered if self.undo else ())}
+        return {*self._tags, *(self._changes or ())}
 
     def is_over(self, now: int, *, margin_us: int = 0) -> bool:
         """Return True if a new group in its place breaks no order: nothing waits, and all that it knows is dead.
@@ -453,5 +411,4 @@ class Group:
         Predecessors of a delivered message are dead as well: they were named by it, or were dead already. `margin_us`:
         the time for which everything has to be dead.
         """
-        unstored = self.undo is not None and self.undo.delivered
-        return not (self.pending or unstored) and self.clock_us <= now and self.ends_us <= now - margin_us
+        return not (self.pending or self._delivered) and self.clock_us <= now and self.ends_us <= now - margin_us

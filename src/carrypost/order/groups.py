@@ -25,13 +25,12 @@ from carrypost.journal import ORDER as ORDER_ROWS
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.order import rows
-from carrypost.order.causal import Group, Undo
+from carrypost.order.causal import Group
 from carrypost.order.stamping import Stamping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Key, Value
@@ -96,11 +95,8 @@ class Order(Layer):
         """Groups of the messages stamped last. They are kept, because the messages may not be published yet."""
         self._touched: dict[Group, None] = {}
         """Groups with changes that are in no batch yet."""
-        self._open: dict[int, list[tuple[Group, Undo]]] = {}
-        """Changes in batches that are not durable, by serial."""
         self._reopen_us, self._reopened_us = NEVER, -_REOPEN_US
         self._forgot_us = -_FORGET_US
-        self._retry_us = NEVER
         self.due_us = NEVER
         """Not after the next death of a missing predecessor."""
 
@@ -185,12 +181,8 @@ class Order(Layer):
             self._reopen_us, self._reopened_us = NEVER, now
             # That the turn of something has come is a guess: asked for at once, all of it would come every few seconds.
             self._cache.reopen(ORDER, at_once=False)
-        if self._retry_us <= now:
-            self._retry_us = NEVER
-            for group in self._touched:  # Be there a batch for something else or not.
-                self._outputs.journal.put(rows.head_key(group), rows.head_row(group))
         dues_us = min([group.due_us for group in self._groups.values()], default=NEVER)
-        self.due_us = min(self._reopen_us, self._retry_us, self._holdings.own_time(dues_us))
+        self.due_us = min(self._reopen_us, self._holdings.own_time(dues_us))
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
         """Drop waiting copies that left the cache, or are not wanted any more."""
@@ -226,24 +218,21 @@ class Order(Layer):
         return within and len(self._groups) < self._limits.groups_max
 
     def _forget_dead(self, opener: NodeId) -> None:
-        """Forget groups of which nothing is alive, and nothing may be taken back, to make room for one of this author.
+        """Forget groups of which nothing is alive, to make room for one of this author.
 
         A Δ-causal group needs nothing that it knew of the dead. In causal order a message that names one of them is
         delivered as if that one were missing. So causal groups with a subscriber here are forgotten only as far as
         necessary, the one that ended first before others, and none before it is over by every node's clock.
         """
         self._forgot_us, date_us = self._holdings.now_us, self._holdings.date_us
-        # A group with changes in an open batch may have to be reset to its state before (`lost`);
-        # stamped ones get a message yet.
-        busy = {group for changes in self._open.values() for group, _ in changes} | self._stamped
         full = len(self._groups) >= self._limits.groups_max
         spare: list[Group] = []
         for group in list(self._groups.values()):
             group.forget_dead(date_us)
-            if group.undo is not None:
+            if group.changed:
                 self._touched[group] = None
             causal = group.ordering is Ordering.CAUSAL
-            if group in busy or not group.is_over(date_us, margin_us=self._skew_us if causal else 0):
+            if group in self._stamped or not group.is_over(date_us, margin_us=self._skew_us if causal else 0):
                 continue
             # A causal group that no program here subscribes to is not missed; one that is
             # subscribed to is forgotten last.
@@ -290,7 +279,7 @@ class Order(Layer):
     def _deliver(self, group: Group, delivered: list[Descriptor]) -> None:
         """Pass on the messages that a group delivers, in this order, and report those that died while they waited."""
         self.due_us = min(self.due_us, self._holdings.own_time(group.due_us))
-        if group.undo is not None:
+        if group.changed:
             self._touched[group] = None
         expired, lost = group.pop_expired(), group.pop_lost()
         if not delivered and not expired:
@@ -330,48 +319,21 @@ class Order(Layer):
         if not self._touched:
             return {}
         changed: dict[Key, Value | None] = {}
-        found: list[tuple[Group, Undo]] = []
         for group in self._touched:
-            undo = group.mark()
-            if undo is None:
+            sources = group.mark()
+            if sources is None:
                 continue
-            found.append((group, undo))
             changed[rows.head_key(group)] = rows.head_row(group)
-            for source in undo.co_delivered:
+            for source in sources:
                 last = group.last(source)
                 changed[rows.source_key(group, source)] = None if last is None else rows.source_row(source, last)
         self._touched = {}
-        if found:
-            self._open[serial] = found
         return changed
 
     def durable(self, serial: int) -> None:
-        """Drop the means to undo a batch, which is on disk."""
-        if self._open:
-            self._open.pop(serial, None)
+        """Let copies give way whose deliveries are reported with a batch, which is on disk."""
         if self._undurable:
-            self._unpin(serial)
-
-    def _unpin(self, serial: int) -> None:
-        """Let copies give way whose deliveries are reported with a batch, or were taken back with it."""
-        self._cache.unpin(self._undurable.pop(serial, ()), DELIVERED_IN_ORDER)
-
-    def lost(self, serial: int, held: Sequence[Event]) -> list[Descriptor]:  # noqa: ARG002 - none is held here
-        """Take back everything delivered or published by a batch that could not be written, or later."""
-        undos: dict[Group, list[Undo]] = {}
-        self._unpin(serial)
-        for each in sorted((each for each in self._open if each >= serial), reverse=True):
-            for group, undo in self._open.pop(each):
-                undos.setdefault(group, []).append(undo)
-        rolled_back: list[Descriptor] = []
-        for group, found in undos.items():
-            latest = group.mark()
-            rolled_back += group.roll_back(found if latest is None else [latest, *found])
-            self._touched[group] = None
-            self.due_us = min(self.due_us, self._holdings.own_time(group.due_us))
-        self._retry_us = self._holdings.now_us + _RETRY_US
-        self.due_us = min(self.due_us, self._retry_us)
-        return rolled_back
+            self._cache.unpin(self._undurable.pop(serial, ()), DELIVERED_IN_ORDER)
 
     def restore(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Restore the groups after a restart."""

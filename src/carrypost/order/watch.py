@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from carrypost.model.descriptor import Barrier, Descriptor
     from carrypost.model.ids import NodeId
 
@@ -137,10 +135,3 @@ class Watch:
         for source, tag in sorted(self._filed):
             self.tags.setdefault(source, []).append(tag)
         self._tagged = len(self._filed)
-
-    def refile(self, everybody: Sequence[WaitingMessage]) -> None:
-        """File all messages anew."""
-        self._filed, self.tags, self._due, self._new = {}, {}, [], []
-        self._size, self._tagged, self.due_us = 0, 0, NEVER
-        for waiting in everybody:
-            self.file(waiting)

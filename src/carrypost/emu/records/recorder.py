@@ -12,12 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from carrypost.emu.engine.driver import EmulatedDriver
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Failed, Received, Refused, Stored
+from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Received, Refused, Stored
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
 
-_UNTOLD = frozenset({Stored, Failed, Confirmed})
+_UNTOLD = frozenset({Stored, Confirmed})
 """Between a host and its application."""
 _NODES = ("recipients", "path", "producers", "consumer")
 """Attributes that name nodes."""

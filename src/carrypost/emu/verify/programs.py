@@ -18,7 +18,7 @@ from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.verify.account import Account
 from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException
-from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published, Reason, Undone
+from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.pieces import Blank
@@ -36,7 +36,6 @@ _SENDS_MAX = 8
 """Largest number of units of work with sends of one node: consumers may send again for each message."""
 _ACT, _SELDOM, _HALF = 0.15, 0.1, 0.5
 _DELAY_US = 3_000_000
-_RETRY_US = 5_000_000
 _GONE = (CopyState.UNKNOWN, CopyState.DONE, CopyState.DECLINED)
 
 
@@ -100,8 +99,6 @@ class NodePrograms:
     acknowledged: set[MessageId] = field(default_factory=set)
     number: int = 0
     sends: int = 0
-    failed_us: int = -_RETRY_US
-    """Time of the last write that failed."""
 
 
 class Programs:
@@ -210,7 +207,7 @@ class Programs:
         self._observe(driver, event)
         if isinstance(event, Handed):
             self._handed(place, event)
-        elif isinstance(event, Done | Undone):
+        elif isinstance(event, Done):
             self._answered(place, event)
         elif isinstance(event, Dropped | Expired):
             self._forget(place, {each.id for each in event.descriptors})
@@ -218,8 +215,6 @@ class Programs:
             for work in place.open.values():
                 if event.descriptor.label in work.labels:
                     work.messages.add(event.descriptor.id)
-        if isinstance(event, Undone) or (isinstance(event, Dropped) and event.reason is Reason.STORE):
-            place.failed_us = driver.t_us
         self._go_on(place)
 
     def _go_on(self, place: NodePrograms) -> None:
@@ -260,35 +255,14 @@ class Programs:
         if self._calm or place.chance.random() < _HALF:
             self._acknowledge(place, event.consumer, [event.number])
 
-    def _answered(self, place: NodePrograms, event: Done | Undone) -> None:
+    def _answered(self, place: NodePrograms, event: Done) -> None:
         work = place.open.pop(event.number, None)
         if work is None:
             self._complain(place, f"{type(event).__name__} of {event.number}, which was answered, or never asked for")
-        elif isinstance(event, Done):
+        else:
             for seat, _, message in work.acks:
                 seat.account.acknowledged.add(message)
                 place.acknowledged.add(message)
-        else:
-            self._undone(place, work)
-
-    def _undone(self, place: NodePrograms, work: OpenWork) -> None:
-        host = place.driver.host
-        here = [shown(each) for each in sorted(work.messages) if host.state_of(each) not in _GONE]
-        if here:
-            self._complain(place, f"a unit of work was undone, and its messages are here: {here}")
-        for seat, number, message in work.acks:
-            if seat in place.seats.values():
-                seat.inbox[number] = message
-        seat_undone = place.seats.get(work.seat)
-        if seat_undone is None:
-            if work.wish in place.accounts:  # Its consumer was closed meanwhile.
-                place.accounts[work.wish].start_anew()
-            return
-        # A new durable subscription could not be written: it is not there, nor are its consumers.
-        place.accounts.pop(seat_undone.wish, None)
-        for consumer, each in list(place.seats.items()):
-            if each.wish is seat_undone.wish:
-                self._hang_up(place, consumer)
 
     def _complain(self, place: NodePrograms, text: str) -> None:
         if len(self.problems) < _SENDS_MAX:
@@ -421,8 +395,6 @@ class Programs:
             driver = place.driver
             if driver.state is not NodeState.RUNNING or driver.store.unanswered or driver.disk.full:
                 continue
-            if driver.t_us < place.failed_us + _RETRY_US:
-                continue  # What could not be written is about to be.
             for seat in place.seats.values():
                 if seat.credit > 0 and seat.alone not in seat.inbox:
                     for problem in seat.account.overdue(driver.now):

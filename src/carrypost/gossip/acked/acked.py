@@ -30,8 +30,8 @@ from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.events import Acknowledged, Reason
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.comparison import Comparison
-from carrypost.gossip.acked.known_acks import ALL_PARTS, UNKNOWN, KnownAcks
-from carrypost.gossip.acked.pending import RETRY_US, ROW, Pending
+from carrypost.gossip.acked.known_acks import UNKNOWN, KnownAcks
+from carrypost.gossip.acked.pending import ROW, Pending
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
@@ -46,7 +46,6 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from carrypost.events import Event
     from carrypost.gossip.acked.comparison import Contact
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler, Rows
@@ -107,10 +106,6 @@ class Acked(Layer):
         self._straight_us, self._straight_after_us = NEVER, 0
         """Time of the next straight sends, and the time before which there are none."""
         self._restored: list[AckRecord] = []
-        self._again_us = NEVER
-        """Time at which rows of lost batches are written again."""
-        self._unreported: list[Acknowledged] = []
-        """Events of lost batches, which are emitted then."""
         self._linger_us = 0
         """Time before which no lingering copy is dropped: claims to it may have been made in an earlier incarnation."""
 
@@ -150,25 +145,6 @@ class Acked(Layer):
         if self._holdings.lingering and self._linger_us <= self._holdings.now_us:
             self.due_us = 0
 
-    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """Write records and pending acknowledgements again later, and emit the withheld events then."""
-        self._unreported += [event for event in held if isinstance(event, Acknowledged)]
-        self._pending.lost(serial)
-        self._again_us = self._holdings.now_us + RETRY_US
-        self._look_ahead()
-        return ()
-
-    def _write_again(self) -> None:
-        self._again_us = NEVER
-        self._pending.write_again()
-        for fingerprint in self.known.in_parts(ALL_PARTS):
-            if (record := self.known.get(fingerprint)) is not None:
-                self._journal.put(_row_key(fingerprint), records.to_row(record))
-        unreported, self._unreported = self._unreported, []
-        self._holdings.recipients.keep_again([event.message for event in unreported])
-        for event in unreported:
-            self._journal.hold(event)
-
     def met(self, link: Link, now: int) -> None:
         """Sign what may be signed, and compare lists with the neighbour."""
         self._sign(now)
@@ -185,8 +161,6 @@ class Acked(Layer):
         """Do what is due: write, sign, broadcast, send, compare, forget."""
         if self._restored:
             self._count_restored(now)
-        if self._again_us <= now:
-            self._write_again()
         if self._holdings.lingering and self._linger_us <= now:
             self._cache.throw_out(self._holdings.pop_lingering(), Reason.PURGED)
         if self._straight_us <= now:
@@ -199,7 +173,7 @@ class Acked(Layer):
 
     def _look_ahead(self) -> None:
         ends_us = self._holdings.own_time(self.known.ends_us)
-        self.due_us = min(self._again_us, self._send_us, self._straight_us, self._comparison.due_us, ends_us)
+        self.due_us = min(self._send_us, self._straight_us, self._comparison.due_us, ends_us)
 
     def _hasten(self) -> None:
         """Sign and broadcast new acknowledgements as soon as possible."""

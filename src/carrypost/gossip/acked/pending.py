@@ -1,8 +1,7 @@
 """Acknowledgements that this host owes, from the step in which that is decided until they are signed.
 
 A row records it in the same batch as its cause: a confirmed message, or a closed entry of a queue. After a crash either
-both are there or neither is. It is signed once the row is durable, and never if the confirmation was undone, lost, or
-has still to be written.
+both are there or neither is. It is signed once the row is durable, and never if the confirmation was undone.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 ROW = b"P"
 """First bytes of the names of these rows; the id of the message follows."""
-RETRY_US = 1_000_000
-"""Time after which lost rows are written again, as confirmations are (`host.recovery`, `local.ledger`)."""
 
 
 class _Due(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -50,8 +47,6 @@ class Pending:
         """Acknowledgements that are durable."""
         self._givers: dict[MessageId, str] = {}
         """The address of the neighbour that brought each message of either, in this incarnation."""
-        self._lost: dict[MessageId, _Due] = {}
-        """Acknowledgements to write again."""
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """Return the rows of acknowledgements since the last call, for the batch of this number."""
@@ -72,21 +67,6 @@ class Pending:
         self.ready.update(self._open.pop(serial, {}))
         return bool(self.ready)
 
-    def lost(self, serial: int) -> None:
-        """Handle a batch that could not be written."""
-        if lost := self._open.pop(serial, None):
-            self._lost.update(lost)
-
-    def write_again(self) -> None:
-        """Put what was lost into the batch that is being made."""
-        lost, self._lost = self._lost, {}
-        for message, due in lost.items():
-            if self._holdings.cache.get(message) is None:
-                continue  # It was lost with the batch, and has to come again.
-            if not due.confirmed or self._is_confirmed(message):
-                self._holdings.acknowledge(message, due.until_us)
-                self._journal.put((ACKED, ROW + message, 0), _encode(due))
-
     def restore(self, message: MessageId, row: bytes) -> None:
         """Restore a row after a restart."""
         self.ready[message] = _decode(row)
@@ -98,14 +78,12 @@ class Pending:
     def pop_sound(self, date_us: int, most: int | None = None) -> dict[MessageId, int]:
         """Remove and return what may be signed, with the times until which it counts; delete finished rows.
 
-        Acknowledgements whose confirmation has still to be written stay. `most`: the largest number to return.
+        `most`: the largest number to return.
         """
         sound: dict[MessageId, int] = {}
         done: list[MessageId] = []
         for message, due in islice(self.ready.items(), most):
             if due.until_us > date_us and (not due.confirmed or self._is_confirmed(message)):
-                if due.confirmed and not self._journal.is_confirmation_durable(message):
-                    continue
                 sound[message] = due.until_us
             done.append(message)
         self._forget(done)

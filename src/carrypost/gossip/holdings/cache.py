@@ -269,10 +269,6 @@ class Cache:
         self._removed.append((copy, reason))
         self.changed = True
 
-    def mark_undone(self, copy: Copy) -> None:
-        """Want a copy that is here again once it leaves, unless it is the host's own."""
-        copy.finished = copy.own
-
     def mark_done(self, copies: Iterable[Copy]) -> None:
         """Never want these again: they are `done` once they leave, or at once if they are not here."""
         for copy in copies:

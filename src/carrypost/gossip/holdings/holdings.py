@@ -394,7 +394,7 @@ class Holdings(HostTime):
         return taken
 
     def unconfirm(self, copy: Copy) -> None:
-        """Undo a confirmation that could not be written and will not be written again."""
+        """Undo the confirmation of a delivery that no program has."""
         if self._seen.pop(copy.slot, None) is not None:
             self._journal.delete((keys.SEEN, copy.id, 0))
 
@@ -406,15 +406,15 @@ class Holdings(HostTime):
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def keep(self, copies: Iterable[Copy], durability: Durability = Durability.NORMAL, *, again: bool = False) -> None:
-        """Journal the state of copies; `again`: the store has them already."""
+    def keep(self, copies: Iterable[Copy], durability: Durability = Durability.NORMAL) -> None:
+        """Journal the state of copies."""
         self._journal.put_all({
             (MESSAGE, copy.id, 0): StoredMessage(
                 copy.descriptor, copy.held, copy.hops, copy.age_ms, copy.received_us, copy.giver, copy.own,
                 copy.interesting, bool(copy.given & DELIVERED), bool(copy.given & CLAIMED), copy.predecessors_lost,
             )
             for copy in copies if not copy.descriptor.service.momentary
-        }, durability, again=again)  # fmt: skip
+        }, durability)  # fmt: skip
 
     def keep_pieces(self, pieces: Iterable[tuple[Descriptor, bytes]], number: int = 0) -> None:
         """Journal pieces of this number, one for each payload, unless they are blank."""
@@ -453,11 +453,11 @@ class Holdings(HostTime):
     # --- out -----------------------------------------------------------------------------------------------
 
     def discard(self, copy: Copy, reason: Reason, *, done: bool = False, owner: int = QUEUES) -> None:
-        """Remove a copy; the next sweep reports it. A copy that the store lost is forgotten, so that it may come again.
+        """Remove a copy; the next sweep reports it. A copy without a payload is forgotten, so that it may come again.
 
         A copy that its `owner` has no room for (`PENDING`) may come again when that owner allows it (`Cache.reopen`).
         """
-        forgotten = reason in (Reason.STORE, Reason.PAYLOAD_GONE)
+        forgotten = reason is Reason.PAYLOAD_GONE
         self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done, owner=owner)
         self.cache.note_removed(copy, reason)
 

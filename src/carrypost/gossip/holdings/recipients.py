@@ -20,7 +20,7 @@ from carrypost.journal import STRUCK
 from carrypost.model.recipients import recipients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.purged import Purged
@@ -140,12 +140,6 @@ class Recipients:
     def _keep(self, message: MessageId) -> None:
         places, ends_us = self.struck[message]
         self._journal.put((STRUCK, message, 0), _encode(_Row(to_bitmap(places), ends_us)))
-
-    def keep_again(self, messages: Iterable[MessageId]) -> None:
-        """Journal these again, because the batches that contained them were lost."""
-        for message in messages:
-            if message in self.struck:
-                self._keep(message)
 
     def restore(self, message: MessageId, row: bytes, now: int) -> None:
         """Restore the struck-off recipients of a message after a restart."""

@@ -109,4 +109,4 @@ class Arrivals:
         if delivered is not copies:
             arrived = {copy.slot for copy in copies}
             held_back = [copy for copy in delivered if copy.slot not in arrived]
-            self._holdings.keep(held_back, again=True)
+            self._holdings.keep(held_back)

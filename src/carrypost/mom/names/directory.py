@@ -23,7 +23,6 @@ The one invariant: every entry has a row, written in the batch of the message th
 from __future__ import annotations
 
 import zlib
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -49,7 +48,7 @@ from carrypost.mom.rows import Table
 from carrypost.mom.tally import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
@@ -103,22 +102,13 @@ def encode_advert(advert: Advert) -> bytes:
     return _encode(fields[:-1])
 
 
-class Change:
-    """Change that a command made to a name of this node, until it is durable."""
-
-    __slots__ = ("after", "before", "name")
-
-    def __init__(self, name: str, before: Entry | None, after: Entry | None) -> None:
-        self.name, self.before, self.after = name, before, after
-
-
 class Directory:
     """The names of one node."""
 
     def __init__(self, context: MessagingContext) -> None:
         settings = context.settings
         self._here, self._limits = context.node, context.limits
-        self._holdings, self._outputs, self._undo = context.holdings, context.outputs, context.undo
+        self._holdings, self._outputs = context.holdings, context.outputs
         self._deliveries, self._table = context.deliveries, Table(context.ledger, b"D", Entry)
         self.names: Namespace = Namespace(context.node)
         asked = settings.messaging
@@ -298,17 +288,6 @@ class Directory:
         while len(self._idle) + len(self._used) + more > self._names_max:
             self._drop(next(iter(self._idle or self._used)))
 
-    def left(self, copies: Sequence[Copy], now: int) -> None:
-        """Publish own advertisements again that the disk could not take."""
-        for copy in copies:
-            found = address.address(copy.descriptor.destination) if copy.own else None
-            own = self.names.bound.get(found.name) if found is not None and found.kind is Kind.DIRECTORY else None
-            if own is not None and own.message == copy.id:
-                own.message = b""
-                self._write(own)
-                self._renewals[own.name] = now + _RETRY_US
-                self._plan()
-
     # --- use -----------------------------------------------------------------------------------------------
 
     def used(self, destination: str, now: int) -> None:
@@ -351,10 +330,10 @@ class Directory:
     def bind(self, asked: Bind, now: int) -> None:
         """Bind a name to a destination, or make a context."""
         self.check(asked)
-        self._change(Change(asked.name, self.names.bound.get(asked.name), self._made(asked)), now)
+        self.enter(asked, now)
 
     def enter(self, asked: Bind, now: int) -> None:
-        """Bind a name that was checked, for another node: what is lost of it is written again."""
+        """Bind a name that was checked."""
         self._exchange(self.names.bound.get(asked.name), self._made(asked), now)
 
     def _made(self, asked: Bind) -> Entry:
@@ -380,16 +359,11 @@ class Directory:
         """Unbind a name; another node's only on this device, and until it is advertised anew."""
         found = self.names.unbindable(name)
         if found[0].owner == self._here:
-            self._change(Change(found[0].name, found[0], None), now)
+            self._exchange(found[0], None, now)
             return
-        self._hide(found, hidden=True)
-        self._undo.note(partial(self._hide, found, hidden=False))
-
-    def _hide(self, names: Sequence[Entry], *, hidden: bool) -> None:
-        for each in names:
-            if self.names.entry(each.owner, each.name) is each:
-                self.names.hide(each, hidden=hidden)
-                self._write(each)
+        for each in found:
+            self.names.hide(each, hidden=True)
+            self._write(each)
 
     def unbind_all(self, destination: str, now: int) -> None:
         """Unbind all names of this node for a destination that does not exist any more."""
@@ -398,20 +372,7 @@ class Directory:
 
     def destroy(self, name: str, now: int) -> None:
         """Remove an empty context."""
-        self._change(Change(name, self.names.destructible(name), None), now)
-
-    def _change(self, change: Change, now: int) -> None:
-        self._exchange(change.before, change.after, now)
-        self._undo.note(partial(self._abort, change), subject=change)
-
-    def _abort(self, change: Change) -> None:
-        """Restore a name to its state before a change; if it changed since, only in case that change is lost, too."""
-        for later in self._undo.pending(Change):
-            if later.name == change.name and later.before is change.after:
-                later.before = change.before
-                return
-        if self.names.bound.get(change.name) is change.after:
-            self._exchange(change.after, change.before, self._holdings.now_us)
+        self._exchange(self.names.destructible(name), None, now)
 
     def _exchange(self, before: Entry | None, after: Entry | None, now: int) -> None:
         """Replace one own name by another."""

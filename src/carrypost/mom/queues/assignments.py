@@ -144,13 +144,6 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         if self.stands:
             self.everything.answer(self, Held.ACKNOWLEDGED)
 
-    def undone(self, count: int) -> None:
-        """Undo `done`, because the commit that acknowledged it was lost."""
-        # Only a commit can be lost. What was released or dead in between is decided, and stays so.
-        if self.state is Held.ACKNOWLEDGED:
-            self.state, self.owed = Held.HELD, 0
-            self.keep(count, self.place, 0)
-
     def finish(self) -> None:
         """Note that it was acknowledged for good."""
         if self.state is Held.ACKNOWLEDGED:
@@ -176,12 +169,6 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
         """Note that the answer was sent."""
         self.owed = 0
         self.everything.write(self)
-
-    def mark_unsent(self) -> None:
-        """Note that the answer has to be sent again, if it still holds."""
-        if self.state is not Held.HELD:
-            self.owed = 1
-            self.everything.keep(self)
 
 
 class Assignments:
@@ -280,11 +267,6 @@ class Assignments:
         if copy.descriptor.deadline_us is not None:
             assignment.until_us = self._holdings.own_time(copy.descriptor.deadline_us)
         self._cache.pin((copy,), QUEUES)
-
-    def detach(self, assignment: Assignment) -> None:
-        """Note that its message is not here any more, and may come again."""
-        assignment.copy = None
-        self._note_need(assignment)
 
     def _note_need(self, assignment: Assignment) -> None:
         """Let its message come, as long as it is this node's and not here, even if this node sent it."""

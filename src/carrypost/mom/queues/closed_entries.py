@@ -68,7 +68,7 @@ class ClosedEntries:
             self.seal(entry)
 
     def seal(self, entry: QueueEntry) -> None:
-        """Note that it stays closed: nothing can undo that."""
+        """Note that it stays closed."""
         if entry.owed & OUTCOME and entry.author == self._node:
             self.sealed.append(EntryNotice(entry, OUTCOME, self._node))
 
@@ -80,18 +80,12 @@ class ClosedEntries:
             word.mark_sent()
         return items
 
-    def discard(self, entry: QueueEntry) -> None:
-        """Remove an entry that is reopened."""
-        self._entries.pop(entry.message, None)
-
     def drop(self, copy: Copy, reason: Reason) -> None:
         """Drop a copy that no queue needs any more, and never accept its message again."""
         self._holdings.cache.unpin((copy,), QUEUES)
         if not copy.here:
             return
-        if self._holdings.is_confirmed(copy):  # Its consumer is on this node.
-            self._ledger.confirmed_again(copy)
-        else:
+        if not self._holdings.is_confirmed(copy):  # Else its consumer is on this node.
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
         self._drop(copy, reason)

@@ -191,10 +191,3 @@ class EntryNotice(Subject):
         """Note that it was sent."""
         self._entry.owed &= ~self._matter
         self._entry.write()
-
-    def mark_unsent(self) -> None:
-        """Note that it has to be sent again, if it still applies."""
-        self._entry.owed |= self._matter
-        if self.item() is None:
-            self._entry.owed &= ~self._matter
-        self._entry.write()

@@ -278,23 +278,6 @@ class Manager:
         if entry.owed:
             self.closed.add(entry, self._holdings.now_us)
 
-    def reopen(self, entry: QueueEntry, state: EntryState) -> None:
-        """Restore an entry whose consumption could not be written."""
-        queue = self.declared.numbered(entry.queue_number)
-        self.closed.discard(entry)
-        if queue is None or entry.copy is None or not entry.copy.here:
-            entry.owed = 0
-            entry.delete()
-            return
-        entry.owed = 0
-        entry.state = state
-        self._stock.enter(queue, entry)
-        entry.write()
-        if state is EntryState.WAITING:
-            self._enqueue(entry, self._holdings.now_us)
-        elif entry.lease_us:
-            self._stock.leases.add(entry, entry.lease_us)
-
     def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
         """Drop the copy of a closed entry."""
         copy = entry.copy
@@ -307,11 +290,11 @@ class Manager:
             self.closed.drop(copy, reason)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Remove entries whose copies are gone before they were consumed: they expired, or the store lost them."""
+        """Remove entries whose copies are gone before they were consumed: they expired, or gave way."""
         for copy in copies:
             for entry in self._stock.of(copy.id):
                 self._spare(entry)
-                if reason is Reason.EXPIRED or reason is Reason.STORE:
+                if reason is Reason.EXPIRED:
                     self._remove(entry)
                 else:
                     self.close(entry, control.FAILED, f"the manager lost it ({reason})")

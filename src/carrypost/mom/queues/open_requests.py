@@ -7,7 +7,6 @@ node, which accepts only replies that a program waits for: others would fill it.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
@@ -30,7 +29,7 @@ class OpenRequests(Deadlines):
 
     def __init__(self, context: MessagingContext) -> None:
         super().__init__(context.ledger, b"P")
-        self._replies, self._undo = address.queue(REPLIES, context.node), context.undo
+        self._replies = address.queue(REPLIES, context.node)
 
     def all_open(self) -> tuple[OpenRequest, ...]:
         """Return the calls without a reply whose time is not over."""
@@ -54,4 +53,3 @@ class OpenRequests(Deadlines):
                 f"{len(self._until_us):,} requests are open on this node: receive their replies first"
             )
         self._put(correlation, deadline_us)
-        self._undo.note(partial(self.forget, correlation))

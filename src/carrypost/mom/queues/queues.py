@@ -8,7 +8,6 @@ consumer, are handled by `follow_up`, before the step ends.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -231,9 +230,8 @@ class Queues:
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Handle copies that are gone."""
         self.manager.left(copies, reason)
-        self.receiver.left(copies, reason)
-        self.outbox.left(copies, reason)
-        self.holder.left(copies, reason)
+        self.receiver.left(copies)
+        self.holder.left(copies)
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note messages of this node that were admitted."""
@@ -245,22 +243,11 @@ class Queues:
         self.outbox.durable(serial)
         self.holder.durable(serial)
 
-    def lost(self, serial: int) -> None:
-        """Note that a batch could not be written."""
-        self.outbox.lost(serial)
-        self.holder.lost(serial)
-
     # --- commands ------------------------------------------------------------------------------------------
 
     def declare(self, asked: Declare) -> Queue:
         """Return a queue of this node, declared now unless it is here already."""
-        queue, new = self.manager.declared.declare(asked)
-        self._outputs.undo.note(partial(self._abort, queue) if new and not asked.connection else None)
-        return queue
-
-    def _abort(self, queue: Queue) -> None:
-        if self.manager.declared.get(queue.destination) is queue:
-            self.manager.end(queue, "its queue could not be kept")
+        return self.manager.declared.declare(asked)[0]
 
     def counts(self, destination: str) -> tuple[tuple[NodeId, int], ...]:
         """Return the nodes that consumed most from a queue of this node, and how much; empty for anything else."""

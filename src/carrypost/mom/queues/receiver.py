@@ -350,17 +350,14 @@ class Receiver:
             return
         self._deliveries.unsubscribe(self._interests.pop(destination))
 
-    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Handle copies that are gone. What the store could not write comes again; the others are over."""
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Handle copies that are gone before they were consumed."""
         for copy in copies if len(self._assignments) or self._idle else ():
             assignment = self._assignments.of(copy)
             if assignment is not None and assignment.copy is copy and assignment.stands:
-                if reason is reason.STORE:
-                    self._assignments.detach(assignment)
-                else:
-                    self._assignments.forget(assignment)
-                    if not assignment.handed:
-                        self._ask_instead(assignment.demand, self._holdings.now_us)
+                self._assignments.forget(assignment)
+                if not assignment.handed:
+                    self._ask_instead(assignment.demand, self._holdings.now_us)
             for idle in self._idle.values():
                 for tenure in [each for each, other in idle.items() if other is copy]:
                     del idle[tenure]

@@ -96,13 +96,6 @@ class LocalTenure:
             self._was = self.entry.state
             self._manager.close(self.entry)
 
-    def undone(self, count: int) -> None:
-        """Undo `done`, because the commit that acknowledged it was lost."""
-        if self._was is not None:
-            self._manager.reopen(self.entry, self._was)
-            self._was = None
-            self.keep(count, self.place, 0)
-
     def finish(self) -> None:
         """Note that it was acknowledged for good."""
         if self._was is not None:

@@ -275,7 +275,7 @@ class Store:
 
     @property
     def room_bytes(self) -> int:
-        """How many bytes of new messages the disk takes; less than 0 if it does not even take other rows for long."""
+        """Bytes of new messages that the disk takes; less than 0 if it does not even take other rows for long."""
         return self._writer.room.messages_bytes(self.unanswered_bytes)
 
     @property
