@@ -76,7 +76,7 @@ def drawn_limits(chance: random.Random) -> dict[str, float]:
     tight = chance.sample(candidates, min(count, len(candidates)))
     found: dict[str, float] = {}
     for each in fields:
-        low, default = each.metadata["rule"].bounds[0], each.default
+        low, default = each.metadata["rule"].kind.__metadata__[0].ge, each.default
         if each in tight and (count == len(fields) or chance.random() < 0.7):
             found[each.name] = low
         elif each in tight and isinstance(default, int):

@@ -18,7 +18,7 @@ def test_nothing_raises_where_little_is_allowed(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_raises_with_every_limit_at_its_smallest(seed: int) -> None:
     fields = dataclasses.fields(Limits)
-    smallest = {each.name: each.metadata["rule"].bounds[0] for each in fields}
+    smallest = {each.name: each.metadata["rule"].kind.__metadata__[0].ge for each in fields}
     # It has to hold the largest profile and the largest descriptor.
     smallest["descriptor_buffer_bytes_max"] = 1_024
     Scrambled(seed, limits=smallest).play(40)
