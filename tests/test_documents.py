@@ -13,6 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import get_args
 
@@ -26,6 +27,7 @@ from tools.document_programs import BLOCK, DOCUMENTS, programs
 import carrypost
 from carrypost import journal, naming
 from carrypost.config import Limits, Settings
+from carrypost.config.rules import written
 from carrypost.emu.scenario.scenario import MODELS, Scenario
 from carrypost.events import Event, Reason
 from carrypost.gossip.holdings.cache import Cache
@@ -199,6 +201,22 @@ def test_the_parts_made_from_the_code_are_up_to_date() -> None:
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own tool
     assert outcome.stderr == ""
     assert outcome.returncode == 0
+
+
+def test_every_setting_is_used_or_has_somebody_who_needs_it() -> None:
+    folders = (ROOT / "scenarios", ROOT / "examples", ROOT / "benchmarks")
+    files = [file for folder in folders for file in folder.rglob("*") if file.suffix in {".py", ".toml"}]
+    used = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
+    section = text_of("settings.md").split("\n## Who changes which setting\n")[1].split("\n## ")[0]
+    told = re.findall(r"`([\w.*]*\w[\w.*]*)`", section)
+    names = [
+        f"{key}.{each}" if isinstance(value, dict) else key
+        for key, value in written(Settings()).items()
+        for each in (value if isinstance(value, dict) else [key])
+    ]
+    unused = [name for name in names if name.rpartition(".")[2] not in used]
+    assert [name for name in unused if not any(fnmatch(name, each) for each in told)] == []
+    assert [each for each in told if not any(fnmatch(name, each) for name in names)] == []
 
 
 def test_the_threat_model_names_every_limit_with_its_default() -> None:

@@ -20,6 +20,7 @@ from carrypost.gossip.wire.pieces import Blank
 from carrypost.overlay.modulators import programs, registry
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.modulators.registry import Event, Result
+from carrypost.overlay.modulators.wasm import RESULTS_MAX
 
 pytest.importorskip("wasmtime", reason="WebAssembly modulators need the extra: pip install '.[wasm]'")
 
@@ -203,7 +204,7 @@ def test_all_results_of_an_event_are_kept_or_not_within_the_fuel_of_one() -> Non
     slow = f'(func (export "keep") (param i32 i32 i32) (result i32) {rounds} (i32.const 40000)))) (i32.const 0))'
     at_work = instance(Modulator.wat(module(slow)))
     assert at_work.process(A) is not None
-    kept = [at_work.keep(Result(b"r"), 1) for _ in range(Limits().results_max)]
+    kept = [at_work.keep(Result(b"r"), 1) for _ in range(RESULTS_MAX)]
     assert not kept[0]
     assert kept[-1]
     assert at_work.spent <= Limits().fuel_per_event

@@ -46,8 +46,6 @@ class Limits:
     """A message's label."""
     message_bytes_max: int = size(16 * MIB, 1, UNBOUNDED)
     """Payload as sent, and after decompression."""
-    inflate_ratio_max: int = whole(100, 1, 100_000)
-    """Ratio of the declared size of a payload to its length as sent."""
     offer_entries_max: int = whole(512, 1, 65_536)
     """Entries of one offer frame."""
     request_handles_max: int = whole(512, 1, 65_536)
@@ -158,10 +156,6 @@ class Limits:
     fuel_per_s: int = whole(100_000_000, 1_000, UNBOUNDED)
     """Fuel per second of the WebAssembly modulators of one node where time is not measured: 1,000 count as a
     microsecond."""
-    results_max: int = whole(16, 1, 65_536)
-    """Results that a WebAssembly modulator may make of one event."""
-    result_ratio_max: int = whole(4, 1, 65_536)
-    """Bytes of the results of one event divided by the bytes of the event; 64 KiB are always allowed."""
     replay_events_max: int = whole(64, 1, 65_536)
     """Events that a producer sends again to one broker at the same time."""
     runs_max: int = whole(1_024, 1, 65_536)

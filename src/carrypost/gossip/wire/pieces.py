@@ -21,6 +21,8 @@ from carrypost.model.ids import MessageId
 HASH_BYTES = 32
 COMPRESS_BYTES_MIN = 128
 """Below this a zstd frame gains nothing."""
+INFLATE_RATIO_MAX = 100
+"""Largest ratio of the size of a payload to its length as sent."""
 _GAIN_MIN = 0.95
 _WINDOW_BYTES_MAX = 32 * 1024 * 1024
 
@@ -87,7 +89,7 @@ def check_ratio(descriptor: Descriptor, limits: Limits) -> None:
 
 
 def _inflated_max(length: int, limits: Limits) -> int:
-    return min(limits.message_bytes_max, length * limits.inflate_ratio_max)
+    return min(limits.message_bytes_max, length * INFLATE_RATIO_MAX)
 
 
 def root_of(hashes: bytes) -> bytes:

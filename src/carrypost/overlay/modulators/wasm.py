@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.model.properties import AttributeValue
 
+RESULTS_MAX = 16
+"""Results that a module may make of one event."""
+RESULT_RATIO_MAX = 4
+"""Bytes of the results of one event divided by the bytes of the event."""
 RESULT_BYTES = 64 * 1024
 """Bytes of results that an event may have, however small it is."""
 _MAGIC = b"\0asm\1\0\0\0"
@@ -150,9 +154,7 @@ class Program:
         """Return an instance that has opened these parameters; raises `WasmFault`."""
         store = wasmtime.Store(self._engine)
         store.set_limits(self._memory_bytes_max, _TABLE_ELEMENTS_MAX, 1, 1, 1)
-        bounds = _Bounds(
-            limits.fuel_per_event, state_bytes_max, limits.results_max, limits.result_ratio_max, limits.attributes_max
-        )
+        bounds = _Bounds(limits.fuel_per_event, state_bytes_max, limits.attributes_max)
         return WasmFunction(self, self._module, store, parameters, bounds)
 
 
@@ -161,8 +163,6 @@ class _Bounds(NamedTuple):
 
     fuel: int
     state_bytes_max: int
-    results_max: int
-    ratio_max: int
     attributes_max: int
 
 
@@ -219,7 +219,7 @@ class WasmFunction:
     def keep(self, result: Event | Result, age_us: int) -> bool:
         """Return False if a result need not wait for its consumer any longer; for programs that export `keep`.
 
-        It has the fuel that the event has left. With fuel of its own for each of `results_max` results, one event could
+        It has the fuel that the event has left. With fuel of its own for each of `RESULTS_MAX` results, one event could
         keep the broker busy for that many times as long.
         """
         place = self._written(*_packed(result.attributes or {}, result.payload))
@@ -292,14 +292,14 @@ class WasmFunction:
         bounds = self._bounds
         try:
             (count,) = _U32.unpack_from(found)
-            if count > bounds.results_max:
-                raise WasmFault(f"process() returned {count:,} results, more than {bounds.results_max} (results_max)")
+            if count > RESULTS_MAX:
+                raise WasmFault(f"process() returned {count:,} results, more than {RESULTS_MAX}")
             parts, nbytes = _cut(found, count)
         except struct.error:
             raise WasmFault("process() returned results that are cut short") from None
         nbytes += sum(size for _, payload in parts if payload is None)
-        if nbytes > max(RESULT_BYTES, bounds.ratio_max * size):
-            most = f"{bounds.ratio_max} times the event (result_ratio_max), or {RESULT_BYTES:,}"
+        if nbytes > max(RESULT_BYTES, RESULT_RATIO_MAX * size):
+            most = f"{RESULT_RATIO_MAX} times the event, or {RESULT_BYTES:,}"
             raise WasmFault(f"process() returned {nbytes:,} bytes, more than {most}")
         return [
             event if attributes is payload is None
