@@ -181,7 +181,7 @@ def show_states(show: Callable[[str, Sequence[Row]], None], *, quick: bool) -> N
 def main(argv: Sequence[str]) -> int:
     """Print the tables."""
     parser = _report.parser("hostile", str(__doc__).split("\n\n", maxsplit=1)[0], '--attack "Digest: runs without end"')
-    parser.add_argument("--quick", action="store_true", help="all kinds in turn for a second, in a few seconds")
+    parser.add_argument("--quick", action="store_true", help="all kinds in turn for a second at most, in a few seconds")
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="how long each flood lasts")
     parser.add_argument("--attack", choices=list(ATTACKS), help="this kind of datagram alone")
     parser.add_argument("--states", action="store_true", help="only strangers that use what a host has gathered")
@@ -206,7 +206,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         with scratch() as folder, scene(folder) as found:
             found.talk(0.5)
-            rows = flood_rows(found, attacks, 1.0 if given.quick else given.seconds)
+            rows = flood_rows(found, attacks, min(1.0, given.seconds) if given.quick else given.seconds)
     except BenchmarkError as error:
         say(f"carrypost bench hostile: {error}")
         return 1

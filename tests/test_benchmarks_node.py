@@ -79,7 +79,7 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(("--seconds", "0.5", "--attack", "Request: unknown handles"), id="one kind"),
+        pytest.param(("--quick", "--seconds", "0.3", "--attack", "Request: unknown handles"), id="one kind"),
         pytest.param(("--quick",), id="all kinds", marks=pytest.mark.soak),
     ],
 )

@@ -86,10 +86,10 @@ def test_many_random_scenarios_with_messaging_break_no_rule() -> None:
     assert not failed, "\n".join(f"{search.replay(each.seed, family=MESSAGING)}: {each.problems[0]}" for each in failed)
 
 
-def test_the_scenarios_are_those_of_the_other_searches() -> None:
+def test_the_scenarios_are_those_of_the_other_searches_and_can_be_repeated(searched: Search) -> None:
     assert draw_messaging(5).files == draw(5).files
     assert draw_messaging(6).files == draw_ordered(6).files
-    assert attempt(4, MESSAGING) == attempt(4, MESSAGING)
+    assert attempt(4, MESSAGING) in searched.outcomes
 
 
 @pytest.mark.soak
