@@ -158,8 +158,8 @@ class Layer:
     def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
         """Raise if a unit of work that sends and acknowledges these is invalid; nothing was done yet."""
 
-    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any], *, undoable: bool) -> None:
-        """Acknowledge for a unit of work whose messages were sent. Not `undoable`: written again if it is lost."""
+    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Any]) -> None:
+        """Acknowledge for a unit of work whose messages were sent."""
 
     def last_event(self, destination: str) -> int | None:
         """Return the number of this node's last event to a channel, 0 if none; None: events are not numbered."""

@@ -240,7 +240,7 @@ class UnitsOfWork:
             self._draft_bytes[drafted.session] -= drafted.packed.length
         descriptors = tuple([descriptor for _, descriptor in sent])
         for layer in self.layers.having(Layer.performed):
-            layer.performed(sent, unit.acks, undoable=bool(sends))
+            layer.performed(sent, unit.acks)
         self._journal.demand(unit.durability)
         return descriptors
 

@@ -352,9 +352,8 @@ class Claims:
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def acknowledge(self, claims: Iterable[Claim], *, undoable: bool) -> list[Claim]:
-        """End claims that their consumers acknowledged; `undoable` ones stay pinned until `keep`."""
-        done: list[Claim] = []
+    def acknowledge(self, claims: Iterable[Claim]) -> None:
+        """End claims that their consumers acknowledged, and release their copies."""
         for claim in claims:
             claim.move(ClaimInput.ACKNOWLEDGE)
             self._remove_from_session(claim)
@@ -367,15 +366,6 @@ class Claims:
                 self._table.delete(_row_name(claim))
             self.confirmations.add(claim.copy, consumed=True)
             self._unlist(claim)
-            if undoable:
-                done.append(claim)
-            else:
-                self._release(claim)
-        return done
-
-    def keep(self, done: Iterable[Claim]) -> None:
-        """Release the claims of a commit that is durable."""
-        for claim in done:
             self._release(claim)
 
     def _release(self, claim: Claim) -> None:

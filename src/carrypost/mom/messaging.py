@@ -6,7 +6,6 @@ Everything that passes order comes by `receive`, gets its claims, and goes on. T
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from carrypost.model.ids import MessageId
 from carrypost.mom import leases, log_rows
 from carrypost.mom.claims import Claims
 from carrypost.mom.commands import Late
-from carrypost.mom.committed_acks import CommittedAcks
 from carrypost.mom.consumers import Consumers
 from carrypost.mom.context import MessagingContext
 from carrypost.mom.discovery import Discoveries
@@ -60,8 +58,7 @@ class Messaging(Layer):
         self, host_context: HostContext, deliveries: Deliveries, steps: Steps, overlay: Overlay | None = None
     ) -> None:
         self.forget_drafts, self.holdings = steps.forget_drafts, host_context.holdings
-        self._cache, outputs = host_context.holdings.cache, host_context.outputs
-        self._journal, self._answers, self._emit = outputs.journal, outputs.answers, outputs.emit
+        self._cache, self._emit = host_context.holdings.cache, host_context.outputs.emit
         self._deliveries = deliveries
         context = MessagingContext(host_context, deliveries, steps.incarnation, overlay)
         self._ledger, self._channels = context.ledger, context.channels
@@ -78,7 +75,6 @@ class Messaging(Layer):
         self.consuming = Consumers(
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
-        self._kept = CommittedAcks(context, self.claims)
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
@@ -170,8 +166,6 @@ class Messaging(Layer):
     def expire(self, now: int) -> None:
         """Do what is due: delivery times, leases, interests without subscriptions, rows that were not written."""
         self.claims.expire(now)
-        if self._kept.due_us <= now:
-            self._kept.release()
         for subscription in self._topics.lapsed(now):
             self.consuming.end(subscription, now)
         self._topics.expire(now)
@@ -191,8 +185,6 @@ class Messaging(Layer):
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and return messages for other nodes."""
-        if self._kept.is_ripe(now) and (self._journal.puts or self._journal.deletes):
-            self._kept.release()
         self.handing.hand_out(now)
         for copy in self.holdings.pop_carried():
             self.receipts.carried(copy)
@@ -212,7 +204,7 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self.claims.due_us, self._topics.due_us, self._ledger.due_us, self._kept.due_us,
+            self.claims.due_us, self._topics.due_us, self._ledger.due_us,
             self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
             self.discoveries.due_us, self._channels.due_us,
         )  # fmt: skip
@@ -245,19 +237,16 @@ class Messaging(Layer):
             self.sessions.check(ack, self.claims.number)
         leases.check(((self.sessions.session(ack.session), ack) for ack in acks), self.holdings.now_us)
 
-    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack], *, undoable: bool) -> None:
+    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack]) -> None:
         """Track messages whose programs want receipts, and acknowledge what sessions are done with."""
         for draft, descriptor in sent:
             self.receipts.sent(draft, descriptor)
-        done: list[Claim] = []
         for ack in acks:
             claims = self._standing(ack)
             for each in dict.fromkeys(claim.claimant.number for claim in claims if claim.claimant.durable):
                 if (subscription := self._topics[each]) is not None:
                     self._topics.renew(subscription, self.holdings.now_us)
-            done += self.claims.acknowledge(claims, undoable=undoable)
-        if done:
-            self._answers.when_durable(partial(self._kept.add, done))
+            self.claims.acknowledge(claims)
 
     def _standing(self, ack: Ack) -> list[Claim]:
         """Return the claims that an acknowledgement ends; return those to their queues for which it is too late."""

@@ -91,7 +91,7 @@ class ClosedEntries:
         self._drop(copy, reason)
 
     def drop_consumed(self, alive: Container[MessageId]) -> None:
-        """Drop copies that were consumed before a restart, and not dropped then (`mom.committed_acks`)."""
+        """Drop copies that were consumed before a restart, and not dropped then."""
         for copy in [each for each in self._holdings.cache.copies if each is not None and each.here]:
             if self._holdings.is_confirmed(copy) and copy.id not in alive:
                 self._drop(copy, Reason.PURGED)
