@@ -32,6 +32,19 @@ class Wanted(OptionGroup, frozen=True):
     limit_s: Annotated[float | None, _given.duration_option("--for", "Wait no longer than this.")] = None
 
 
+class Modulation(OptionGroup, frozen=True):
+    """The modulator of a subscription to a channel."""
+
+    modulator: Annotated[
+        str | None,
+        option(
+            "--modulator", "Run this modulator on every event of the --channel, at the home broker.",
+            "NAME[:VERSION]|FILE",
+        ),
+    ] = None  # fmt: skip
+    param: Annotated[list[str], option("--param", "A parameter of the --modulator; write lists as JSON.", "K=V")] = []  # noqa: RUF012 - msgspec makes a new list
+
+
 class Message(OptionGroup, frozen=True):
     """Options of messages that are sent."""
 

@@ -101,15 +101,7 @@ def sub(
     durable: Annotated[str | None, option("--durable", "Name of a durable subscription.", "NAME")] = None,
     end: Annotated[bool, option("--end", "Delete the --durable subscription and its messages.")] = False,
     channel: options.Channel = False,
-    modulator: Annotated[
-        str | None,
-        option(
-            "--modulator",
-            "Run this modulator on every event of the --channel, at the home broker.",
-            "NAME[:VERSION]|FILE",
-        ),
-    ] = None,
-    param: Annotated[list[str], option("--param", "A parameter of the --modulator; write lists as JSON.", "K=V")] = [],  # noqa: B006 - typer makes a new list
+    modulation: options.Modulation,
     wanted: options.Wanted,
     count: options.Count = None,
     at: NewNode,
@@ -148,11 +140,12 @@ def sub(
         options.run(here, functools.partial(_receiving.unsubscribe, name=durable), json=json)
         return
     destination = _place(topic, queue, "receive", channel=channel)
-    if not destination.startswith(_given.CHANNEL) and (modulator is not None or param):
+    if not destination.startswith(_given.CHANNEL) and (modulation.modulator is not None or modulation.param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
     if wanted.limit_s == 0:
         raise LocalError("--for must be greater than 0, since messages need time to arrive: try --for 1")
-    wish = _receiving.SubscribeOptions(destination, wanted.select, durable, _given.modulator(modulator, param))
+    modulator = _given.modulator(modulation.modulator, modulation.param)
+    wish = _receiving.SubscribeOptions(destination, wanted.select, durable, modulator)
     body = functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=wanted.limit_s)
     options.run(at, body, json=json, reconnect=True)
 
