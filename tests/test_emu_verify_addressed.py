@@ -23,7 +23,7 @@ from carrypost.emu.verify.soak import SeedOutcome, attempt, soak
 from carrypost.record import Kind, Record
 
 S = 1_000_000
-SEEDS = (1, 2, 5, 7, 8, 9, 11, 15, 20, 22, 23, 30, 31, 34, 40, 44, 48, 49, 1573, 1850)
+SEEDS = (1, 2, 7, 8, 9, 15, 23, 34, 44, 1573, 1850)
 """Tried in every run of the tests: the last two failed once, and `carrypost emu soak --addressed` tries more."""
 _DEFAULTS = "[settings]\nshares = false\n"
 
@@ -147,9 +147,9 @@ def test_many_random_scenarios_with_recipients_break_no_rule() -> None:
 
 
 def test_a_seed_draws_the_same_scenario_and_can_be_repeated(searched: Search) -> None:
-    assert draw_addressed(5) == draw_addressed(5)
-    assert search.replay(5, ADDRESSED) == "carrypost emu soak --first 5 --seeds 1 --addressed"
-    assert attempt(5, ADDRESSED) in searched.outcomes
+    assert draw_addressed(7) == draw_addressed(7)
+    assert search.replay(7, ADDRESSED) == "carrypost emu soak --first 7 --seeds 1 --addressed"
+    assert attempt(7, ADDRESSED) in searched.outcomes
 
 
 def relayed(path: str, *, t: float = 8, contacts: tuple[tuple[str, str, float, str], ...]) -> list[str]:
