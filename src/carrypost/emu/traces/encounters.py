@@ -61,15 +61,12 @@ class Encounters:
 
     def contacts(self) -> list[Contact]:
         """Return the contacts with the names of nodes, sorted by start and names."""
-        nodes = self.nodes
-        rows = zip(self.a.tolist(), self.b.tolist(), self.start_us.tolist(), self.end_us.tolist(), strict=True)
-        found = [
-            Contact(nodes[a], nodes[b], start_us, end_us)
-            if nodes[a] < nodes[b]
-            else Contact(nodes[b], nodes[a], start_us, end_us)
-            for a, b, start_us, end_us in rows
+        found = self.ordered()
+        columns = (each.tolist() for each in (found.a, found.b, found.start_us, found.end_us))
+        return [
+            Contact(found.nodes[a], found.nodes[b], start_us, end_us)
+            for a, b, start_us, end_us in zip(*columns, strict=True)
         ]
-        return sorted(found, key=lambda contact: (contact.start_us, contact.a, contact.b))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
