@@ -9,7 +9,8 @@ of the kind "what happened last to this copy before row 17" are answered for all
 # Where checkers stand alone. With summaries and metrics they share how a record is read, and with
 # the emulator only the names of rows, reasons and settings. No rule uses code that moves messages:
 # neither that of engine and hosts nor the sweep of population mode. The reach of a flood (`bound`),
-# orders (`happens_before`, `waiting`) and the lives of copies are reckoned here on their own.
+# orders (`happens_before`, `waiting`) and the lives of copies are reckoned here on their own. A
+# contract of the imports (pyproject.toml) holds that line.
 
 from __future__ import annotations
 
