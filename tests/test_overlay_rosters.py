@@ -126,6 +126,17 @@ def test_clients_attach_to_the_nearest_broker_and_all_brokers_know_soon(topology
             assert play.serving(name) == {"D": (0, 1)}
 
 
+def test_rosters_that_wait_are_sent_with_the_entries_of_a_look() -> None:
+    with scene("AB") as play:
+        overlay = play.net.host("A").overlay._overlay  # noqa: SLF001 - the message is of interest, not its effect
+        overlay.topology.serve({"flood": Served(1, 0)}, play.now)
+        overlay.topology.look(play.now)
+        overlay.topology.propagate()
+        (item,) = [item for _, item in overlay._outbox._drafts]  # noqa: SLF001
+        assert isinstance(item, Entries)
+        assert len(tables.unpack_rosters(item.rosters)) == 1
+
+
 def test_leases_are_renewed_and_end_with_the_node() -> None:
     with scene("AB xB") as play:
         play.attach("x", PRODUCER)

@@ -455,7 +455,7 @@ class Topology:
         return sorted({*self.neighbours, *listing} & self._island.reach().keys())
 
     def propagate(self, *, asking: bool = False, only_news: bool = False) -> None:
-        """Send all neighbours the changed entries, and a digest of all; `asking`: and ask for what is lacking.
+        """Send all neighbours changed entries and rosters, and a digest of all; `asking`: and ask for what is lacking.
 
         `only_news`: send nothing to neighbours that have all of them.
         """
@@ -467,9 +467,11 @@ class Topology:
                 # The author of an entry sends it to all brokers that it lists.
                 if entry.prefix == self.prefix or prefix not in dict(entry.neighbours)
             ]  # fmt: skip
-            if fresh or not only_news:
-                self._send(node, fresh, asking=asking)
+            changed = self._rosters_for(node)
+            if fresh or changed or not only_news:
+                self._send(node, fresh, changed, asking=asking)
         self.table.mark_sent()
+        self._mark_rosters_sent()
 
     def serve(self, channels: Mapping[str, Served], now: int) -> None:
         """Write this broker's roster; if its contents changed, inform others at once."""
@@ -489,32 +491,35 @@ class Topology:
             self._announce_us = max(again_us, now)
 
     def _propagate_rosters(self) -> None:
-        """Send neighbours changed rosters, except those that they got from the same broker as this one."""
-        self._rosters_us = NEVER
+        """Send neighbours changed rosters."""
         for node in self._informed():
-            if changed := self.rosters.table.changed_for({node, *self._sources(node)}):
-                self._send(node, None, changed)
-        self.rosters.table.mark_sent()
-        self.rosters.has_new_seats = False
+            if changed := self._rosters_for(node):
+                self._send(node, (), changed)
+        self._mark_rosters_sent()
 
-    def _sources(self, node: NodeId) -> list[NodeId]:
-        """Return the brokers that list one as their neighbour, and so send it what they send to this one."""
+    def _mark_rosters_sent(self) -> None:
+        self._rosters_us, self.rosters.has_new_seats = NEVER, False
+        self.rosters.table.mark_sent()
+
+    def _rosters_for(self, node: NodeId) -> list[Roster]:
+        """Return changed rosters for a neighbour, except those that it got from the same broker as this one."""
         prefix = node_prefix(node)
+        # Brokers that list it as their neighbour send it what they send to this one.
         listing = [self.node_of(entry.prefix) for entry in self.table if prefix in dict(entry.neighbours)]
-        return [broker for broker in listing if broker is not None]
+        return self.rosters.table.changed_for({node, *(broker for broker in listing if broker is not None)})
 
     def _send(
-        self, node: NodeId, entries: Iterable[items.Entry] | None, changed: Iterable[Roster] = (),
-        *, asking: bool = False,
-    ) -> None:  # fmt: skip
-        """Send a broker entries, if these are not None, and rosters; `asking`: and ask it for what is lacking."""
+        self, node: NodeId, entries: Iterable[items.Entry], changed: Iterable[Roster] = (), *, asking: bool = False
+    ) -> None:
+        """Send a broker entries and rosters, in one item if they fit; `asking`: and ask it for what is lacking."""
         digest = self.digest.to_bytes(items.DIGEST_BYTES, "big")
-        parts = [] if entries is None else [items.Entries(digest, part) for part in items.pack(entries)]
-        parts += [items.Entries(digest, rosters=part) for part in pack_rosters(changed)]
+        parts, rosters = [items.Entries(digest, part) for part in items.pack(entries)], pack_rosters(changed)
         if asking:
             known, known_rosters = items.pack_stamps(self.table), items.pack_stamps(self.rosters.table)
             parts[0] = msgspec.structs.replace(parts[0], known=known, known_rosters=known_rosters)
-        for item in parts:
+        elif rosters and len(parts[-1].entries) + len(rosters[0]) <= items.ENTRIES_BYTES_MAX:
+            parts[-1] = msgspec.structs.replace(parts[-1], rosters=rosters.pop(0))
+        for item in (*parts, *(items.Entries(digest, rosters=part) for part in rosters)):
             self._outbox.add(node, item)
 
     def propagate_soon(self, now: int) -> None:
@@ -546,7 +551,7 @@ class Topology:
             later = self.table.later(asked)
             lacking = [] if asked_rosters is None else self.rosters.table.later(asked_rosters)
             if later or lacking:
-                self._send(author, later or None, lacking)
+                self._send(author, later, lacking)
             elif self._lacks(asked):
                 self._send(author, (), asking=True)
         else:
