@@ -312,8 +312,6 @@ class SocketProgram:
         else:
             value = calls.NOTHING if unreported is None else _descriptors(unreported)
             self._outbox.answer(calls.Answer(number, value), patient=patient)
-            if not self._unanswered and not patient:
-                self.line.flush()
         self.read_on()
 
     async def _answer(self, number: int, command: Command[Any]) -> None:

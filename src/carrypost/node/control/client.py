@@ -35,8 +35,6 @@ class Caller(Line):
         self._start = start
         self._number = 0
         self._open: dict[int, asyncio.Future[Any]] = {}
-        self._together = 0
-        """Calls that were open at one time, since none was."""
         self.ended: CarrypostError | None = None
         """Error that every call raises from now on, if the connection is over."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -72,11 +70,7 @@ class Caller(Line):
         if self.ended is not None:
             future.set_exception(self.ended)
             return future
-        alone = not self._open and self._together <= 1  # No other task says anything in this turn.
-        self.write(frame, soon=not alone)
-        if alone:
-            self.flush()
-        self._together = max(self._together, len(self._open) + 1) if self._open else 1
+        self.write(frame)
         self._open[number] = future
         return future
 
