@@ -99,3 +99,28 @@ def test_a_walk_names_what_is_called_in_order(trace: Trace, walk: str) -> None:
     left = iter(trace.calls[walk])
     missed = next((name for name in named if name not in left), None)
     assert missed is None, f"{missed} is not called, or before what is named before it"
+
+
+def test_one_send_and_its_receive_take_a_bounded_number_of_calls() -> None:
+    """Bound the length of the way from a program to another one on a neighbouring node; lower it with the code."""
+    found = Trace()
+
+    async def scene() -> None:
+        async with testing.network("anna", "carl", seed=1) as net:
+            net.link("anna", "carl")
+            async with net.context("anna") as anna, net.context("carl") as carl:
+                reader = await carl.create_consumer("topic/news")
+                await net.run(30)
+                for _ in range(3):
+                    await anna.send("topic/news", "warm")
+                    assert await reader.receive(timeout=60) is not None
+                    await net.run(1)
+                await net.run(5)
+                with found.walk("both"):
+                    await anna.send("topic/news", "hello")
+                    assert await reader.receive(timeout=60) is not None
+
+    testing.run(scene)
+    calls = found.calls["both"]
+    assert len(set(calls)) <= 490
+    assert len(calls) <= 870
