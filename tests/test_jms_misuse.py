@@ -30,6 +30,7 @@ from carrypost import (
     Topic,
     testing,
 )
+from carrypost.java_names import is_java_name
 
 CLIENT = SessionMode.CLIENT_ACKNOWLEDGE
 Wrong: Any = object()
@@ -446,7 +447,8 @@ HARMLESS = {"close", "given_up"}
 
 
 def test_all_uses_of_a_context_are_tried() -> None:
-    assert {name for name in dir(Context) if not name.startswith("_")} == {*USES, *EARLY, *HARMLESS}
+    names = {name for name in dir(Context) if not name.startswith("_") and not is_java_name(Context, name)}
+    assert names == {*USES, *EARLY, *HARMLESS}
 
 
 @pytest.mark.parametrize("use", EARLY)

@@ -28,21 +28,27 @@ from carrypost import (
     SendState,
     SessionMode,
     UnitWarning,
+    classic,
     here,
     most_receiving,
     naming,
     sync,
     testing,
 )
+from carrypost.java_names import is_java_name
 from carrypost.jms import caller, durations
 from carrypost.security.identity import Identity
+from carrypost.sync import classic as blocking_classic
 from carrypost.sync.call import reworded
 
 __all__ = ["context", "factory"]
 Make = Callable[..., sync.Context]
+SHARED = {"ConnectionMetaData", *(name for name in classic.__all__ if name.startswith("XA"))}
+"""Classes of the classic API without calls that wait."""
 PAIRS: list[tuple[type, type]] = [
     *((getattr(carrypost, name), getattr(sync, name)) for name in sync.__all__ if hasattr(carrypost, name)),
     *((getattr(naming, name), getattr(sync, name)) for name in ("InitialContext", "NamingContext")),
+    *((getattr(classic, name), getattr(blocking_classic, name)) for name in classic.__all__ if name not in SHARED),
 ]
 
 
@@ -50,7 +56,8 @@ PAIRS: list[tuple[type, type]] = [
 
 
 def public(kind: type) -> dict[str, object]:
-    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+    names = {name for name in dir(kind) if not name.startswith("_") and not is_java_name(kind, name)}
+    return {name: inspect.getattr_static(kind, name) for name in names}
 
 
 @pytest.mark.parametrize(("awaited", "blocking"), PAIRS, ids=[kind.__name__ for _, kind in PAIRS])
@@ -67,6 +74,12 @@ def test_a_class_has_the_methods_parameters_and_documentation_of_the_awaited_one
         if their.__doc__ and not inspect.ismemberdescriptor(their):
             assert our.__doc__ == reworded(their.__doc__), name
             assert "await " not in (our.__doc__ or ""), name
+
+
+def test_the_classic_api_has_the_same_classes_where_it_blocks() -> None:
+    assert blocking_classic.__all__ == classic.__all__
+    for name in SHARED:
+        assert getattr(blocking_classic, name) is getattr(classic, name)
 
 
 def test_all_classes_that_are_awaited_have_a_blocking_one() -> None:

@@ -47,7 +47,9 @@ from carrypost.overlay.items import AUTHORS, Who
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # As a script it knows its own folder only.
 
-from tools.copy_moves import COPY_TABLE  # noqa: E402 - needs the line above
+from tools.conformance import conformance_tables  # noqa: E402 - needs the line above
+from tools.copy_moves import COPY_TABLE  # noqa: E402 - likewise
+from tools.jms_names import names_table  # noqa: E402 - likewise
 
 DOCS = ROOT / "docs"
 MARKED = re.compile(
@@ -581,6 +583,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "lab tables": lab_tables,
     "metrics": family_tables,
     "node metrics": node_metrics_table,
+    "conformance": conformance_tables,
+    "names of JMS": names_table,
 }
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pdoc
 
-MODULES = ("carrypost", "carrypost.sync", "carrypost.naming", "carrypost.testing", "carrypost.config", "carrypost.host")
+MODULES = (
+    "carrypost", "carrypost.sync", "carrypost.classic", "carrypost.sync.classic", "carrypost.naming",
+    "carrypost.testing", "carrypost.config", "carrypost.host",
+)  # fmt: skip
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -21,7 +24,7 @@ def build(folder: Path) -> None:
     # Names that only type checkers import are shown as they are written, and pdoc warns of each.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Error parsing type annotation")
-        pdoc.pdoc(*MODULES, "!carrypost[.][a-z_]+[.]", output_directory=folder)
+        pdoc.pdoc(*MODULES, "!carrypost[.](?!sync[.]classic$)[a-z_]+[.]", output_directory=folder)
 
 
 if __name__ == "__main__":

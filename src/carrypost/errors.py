@@ -55,6 +55,8 @@ frames from a peer turns it into a counted refusal with `reason`.
 
 from __future__ import annotations
 
+from carrypost.java_names import add_java_names
+
 
 class CarrypostError(Exception):
     """Root of everything this package raises on purpose."""
@@ -143,6 +145,15 @@ class JMSException(CarrypostError):  # noqa: N818 - the name is that of the JMS 
         super().__init__(reason)
         self.error_code = error_code
         """A short word for programs, or None."""
+
+
+add_java_names(
+    JMSException,
+    {
+        "getErrorCode": "the attribute error_code", "getLinkedException": "the attribute __cause__",
+        "setLinkedException": "raise … from …", "getMessage": "str(…)",
+    },
+)  # fmt: skip
 
 
 class InvalidDestinationException(JMSException, LocalError):  # noqa: N818 - likewise

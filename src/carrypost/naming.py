@@ -19,6 +19,7 @@ from carrypost.errors import (
     NamingException,
     NotContextException,
 )
+from carrypost.java_names import JavaNamed
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import Destination, Topic, as_destination, destination_at
 from carrypost.jms.durations import Duration, microseconds, seconds
@@ -65,7 +66,7 @@ Bindings = list[Binding]
 """Below, `list` is a method."""
 
 
-class NamingContext:
+class NamingContext(JavaNamed):
     """The names below one name. Names are given, and listed, as they are called there."""
 
     def __init__(self, context: Context, name: str = "") -> None:

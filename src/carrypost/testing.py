@@ -31,7 +31,10 @@ import asyncio
 import math
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from carrypost.classic import connections as classic
+from carrypost.classic.connections import connection_of
 from carrypost.config import Settings
 from carrypost.emu.engine import network as engine
 from carrypost.emu.engine.application import DeliveredMessage as Delivery
@@ -115,6 +118,18 @@ class Network(engine.Network):
 
         It wakes messaging on every node of the network. `kill` ends it: after `restart`, make another.
         """
+        return Context(self._connection(node, client_id), mode)
+
+    def connection(
+        self, node: str, client_id: str | None = None, domain: Literal["queue", "topic"] | None = None
+    ) -> classic.Connection:
+        """Return a connection on a node, as `ConnectionFactory.create_connection` makes one on a real node.
+
+        `domain`: that of a `QueueConnection` or a `TopicConnection`. Else as `context`.
+        """
+        return connection_of(domain)(self._connection(node, client_id))
+
+    def _connection(self, node: str, client_id: str | None) -> Connection:
         self._check(node)
         try:
             loop: object = asyncio.get_running_loop()
@@ -122,8 +137,7 @@ class Network(engine.Network):
             loop = None
         if not isinstance(loop, VirtualLoop):
             raise StateError("contexts require virtual time: call this in an async function that testing.run runs")
-        client = "" if client_id is None else named(client_id, "a client id")
-        return Context(Connection(_Seat(self, node), client), mode)
+        return Connection(_Seat(self, node), "" if client_id is None else named(client_id, "a client id"))
 
     def provider(self, node: str) -> Provider:
         """Return the provider below the contexts of a node."""

@@ -1,6 +1,7 @@
 """A program's connection to its node: the client id, and what all its contexts share.
 
-It opens with its first context and closes with its last.
+It opens with its first context and closes with its last. A connection that is held, as that of `carrypost.classic`,
+opens and closes by itself, with or without sessions.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Connection:
         self._overlays: dict[int, OverlayState] = {}
         self._temporaries = Temporaries(self._intakes, callers.kinds)
         self._open: OpenConnection | None = None
-        self._started = False
+        self._started = self._held = False
         self._node_has_ended = False
         """True if the node has ended, and with it the connection."""
         self._sessions: dict[int, Session] = {}
@@ -60,18 +61,33 @@ class Connection:
     async def open_session(self, mode: SessionMode) -> Session:
         """Open one more session; the first one opens the connection."""
         async with self._opening:
-            if self._open is None:
-                provider = await self._source.acquire()
-                try:
-                    await self._connect(provider, self.client_id)
-                except BaseException:
-                    await self._source.release()
-                    raise
+            await self._ensure_open()
             try:
                 return await self._add_session(mode)
             except BaseException:
                 await self._leave()
                 raise
+
+    async def _ensure_open(self) -> None:
+        if self._open is None:
+            provider = await self._source.acquire()
+            try:
+                await self._connect(provider, self.client_id)
+            except BaseException:
+                await self._source.release()
+                raise
+
+    async def hold(self) -> None:
+        """Open the connection without a session, and keep it open until `let_go`."""
+        async with self._opening:
+            await self._ensure_open()
+            self._held = True
+
+    async def let_go(self) -> None:
+        """Close the connection as soon as it has no sessions. Idempotent."""
+        async with self._opening:
+            self._held = False
+            await self._leave()
 
     async def _connect(self, provider: Provider, client_id: str) -> None:
         number = await provider.connect(client_id, self)
@@ -100,7 +116,7 @@ class Connection:
 
     async def _leave(self) -> None:
         opened = self._open
-        if self._sessions or opened is None:
+        if self._sessions or self._held or opened is None:
             return
         self._open, self._started = None, False
         self._temporaries.end_all()
@@ -116,20 +132,32 @@ class Connection:
 
     async def rename(self, client_id: str, session: Session) -> Session:
         """Set the client id, before anything was done by the connection; return the session in its new form."""
-        if self.client_id:
-            raise IllegalStateException(f"this connection has the client id {self.client_id!r} already")
-        if self.used or len(self._sessions) > 1:
-            raise IllegalStateException(
-                "the client id must be set before any other call: set it first, or give it to the connection factory"
-            )
+        self._check_unnamed(unused=not self.used and len(self._sessions) <= 1)
         async with self._opening:
-            before = self.opened
-            await self._connect(before.provider, client_id)
-            self.client_id = client_id
-            await before.provider.execute(Disconnect(before.number))
+            await self._reconnect(client_id)
             made = await self._add_session(session.mode)
             self._sessions = {made.number: made}
             return made
+
+    async def identify(self, client_id: str) -> None:
+        """Set the client id of a connection that is held and has no session, before anything was done by it."""
+        async with self._opening:
+            self._check_unnamed(unused=not self.used and not self._sessions)
+            await self._reconnect(client_id)
+
+    def _check_unnamed(self, *, unused: bool) -> None:
+        if self.client_id:
+            raise IllegalStateException(f"this connection has the client id {self.client_id!r} already")
+        if not unused:
+            raise IllegalStateException(
+                "the client id must be set before any other call: set it first, or give it to the connection factory"
+            )
+
+    async def _reconnect(self, client_id: str) -> None:
+        before = self.opened
+        await self._connect(before.provider, client_id)
+        self.client_id = client_id
+        await before.provider.execute(Disconnect(before.number))
 
     # --- delivering ----------------------------------------------------------------------------------------
 

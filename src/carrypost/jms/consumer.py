@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException
+from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.jobs import Job
 from carrypost.jms.messages.message import check_individual
@@ -36,7 +37,7 @@ class SessionOwner(Protocol):
         """Close the session of a consumer that is closed."""
 
 
-class Consumer:
+class Consumer(JavaNamed):
     """One consumer; opened by the `create_…consumer` methods of a context, and closed by `close` or ``async with``."""
 
     def __init__(self, session: Session, intake: Intake, owner: SessionOwner | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from carrypost.errors import IllegalArgumentException, TransactionInProgressException
+from carrypost.errors import TransactionInProgressException
 from carrypost.jms import queue_declaration, requestor
 from carrypost.jms.consumer_creation import ConsumerCreation
 from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
@@ -110,11 +110,7 @@ class Context(ConsumerCreation):
         That no other node is near is no problem.
         """
         self._opened()
-        if listener is not None and not callable(listener := getattr(listener, "on_exception", listener)):
-            raise IllegalArgumentException(
-                f"an exception listener must be a function or have on_exception, not {listener!r}"
-            )
-        self._connection.reports.listener = listener
+        self._connection.reports.listen(listener)
 
     # --- sending -------------------------------------------------------------------------------------------
 

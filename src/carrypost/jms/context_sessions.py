@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
+from carrypost.java_names import JavaNamed
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.consumer_options import ConsumerOptions, asked
 from carrypost.jms.destinations import Queue, named
@@ -30,7 +31,7 @@ _OPEN = "open"
 _CLOSED = "closed: create another"
 
 
-class ContextSessions:
+class ContextSessions(JavaNamed):
     """A context as far as its sessions are concerned.
 
     These are its own, those of decorated functions and of consumers with a mode of their own, and that of its requests.
@@ -134,8 +135,8 @@ class ContextSessions:
         return [*([] if self._own is None else [self._own]), *self._others]
 
     def _check_not_closed(self) -> None:
-        """Raise `IllegalStateException` if the context is closed."""
-        if self._state == _CLOSED:
+        """Raise `IllegalStateException` if the context is closed; listeners use it while it is being closed."""
+        if self._state == _CLOSED and (self._closing is None or self._closing.done()):
             raise IllegalStateException(f"this context is {_CLOSED}")
 
     def _check_not_listening(self, what: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, LocalError, NamingException
+from carrypost.java_names import JavaNamed
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.mom.dead_letters import DEAD_LETTERS
@@ -52,7 +53,7 @@ def _check_plain(name: str, what: str) -> None:
         raise InvalidDestinationException(f"a {what} must be named without wildcards, not {name!r}")
 
 
-class Destination:
+class Destination(JavaNamed):
     """A destination of messages. One that is neither a topic nor a queue is a plain destination."""
 
     __slots__ = ("_text",)

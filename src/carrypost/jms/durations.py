@@ -37,6 +37,16 @@ def milliseconds(value: object, what: str) -> float:
     return seconds(value, what, "milliseconds") / 1_000
 
 
+def whole_milliseconds(value: object, what: str) -> float:
+    """Return a whole number of milliseconds, as Java counts, or a `timedelta`, in seconds."""
+    if not isinstance(value, timedelta) and (type(value) is not int or not 0 <= value <= LONGEST_S * 1_000):
+        raise IllegalArgumentException(
+            f"{what} must be a whole number of milliseconds, from 0 to {LONGEST_S * 1_000:g}, or a timedelta, not "
+            f"{value!r}"[:200]
+        )
+    return seconds(value, what) if isinstance(value, timedelta) else value / 1_000
+
+
 def microseconds(value: object, what: str) -> int:
     """Return a duration in microseconds."""
     return round(seconds(value, what) * MICROSECONDS)

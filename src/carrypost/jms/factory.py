@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
+from carrypost.classic import connections
 from carrypost.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -18,6 +19,7 @@ from carrypost.errors import (
     NoNodeError,
     RunningError,
 )
+from carrypost.java_names import JavaNamed
 from carrypost.jms.attached import AttachedNode
 from carrypost.jms.caller import Caller
 from carrypost.jms.connection import Connection
@@ -45,8 +47,8 @@ _NOTICE_S = 2.0
 _AGAIN_S = 0.05
 
 
-class ConnectionFactory:
-    """Makes contexts on the node of one folder.
+class ConnectionFactory(JavaNamed):
+    """Makes contexts, or connections of the classic API, on the node of one folder.
 
     Where a node runs in that folder they are attached to it. Else one runs in this program while any of them is open,
     and others may attach to that. `attach` True or False allows one of the two alone, and `mode` shows which one is in
@@ -130,8 +132,15 @@ class ConnectionFactory:
         password: str | None = None,
     ) -> Context:
         """Return a context on a connection of its own, to be opened by ``async with``, or by awaiting it."""
+        return Context(self._connection(user, password), mode)
+
+    def create_connection(self, user: str | None = None, password: str | None = None) -> connections.Connection:
+        """Return a connection of the classic API, to be opened by ``async with``, or by awaiting it."""
+        return connections.Connection(self._connection(user, password))
+
+    def _connection(self, user: str | None, password: str | None) -> Connection:
         _check_anonymous(user, password)
-        return Context(Connection(_Joined(self._joining), self._client_id, self._callers), mode)
+        return Connection(_Joined(self._joining), self._client_id, self._callers)
 
 
 class _Joining:

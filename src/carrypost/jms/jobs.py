@@ -8,12 +8,13 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 from carrypost.errors import IllegalStateException, JMSException
+from carrypost.java_names import JavaNamed
 from carrypost.jms.messages.message import Message
 
 _log = logging.getLogger("carrypost.jms")
 
 
-class Job:
+class Job(JavaNamed):
     """A message and the block that processes it, entered by ``async with``; made by `Consumer.processing`.
 
     It may be entered in another task, so that several jobs are processed at the same time.

@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Openable(Generic[T]):
     """Something that is opened when it is awaited, or entered by ``async with``; leaving that closes it."""
 
-    def __init__(self, open_: Callable[[], Awaitable[T]], what: str) -> None:
-        self._open, self._what = open_, what
+    def __init__(self, open_: Callable[[], Awaitable[T]], what: str, shown: str = "consumer = await ctx") -> None:
+        self._open, self._what, self._shown = open_, what, shown
         self._opened: Any = None
         self._asked = False
 
@@ -41,10 +41,11 @@ class Openable(Generic[T]):
 
     def _misused(self) -> IllegalStateException:
         self._asked = True  # Reported now, so `__del__` does not warn.
-        return IllegalStateException(f"{self._what} must be awaited first: `consumer = await ctx.{self._what}(…)`")
+        return IllegalStateException(f"{self._what} must be awaited first: `{self._shown}.{self._what}(…)`")
 
     def __del__(self) -> None:
         if not self._asked:
+            made = self._shown.partition(" ")[0]
             warnings.warn(
-                f"{self._what} was never awaited, so there is no consumer: await it", RuntimeWarning, 2, source=self
+                f"{self._what} was never awaited, so there is no {made}: await it", RuntimeWarning, 2, source=self
             )

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Self
 
 from carrypost.errors import IllegalArgumentException
+from carrypost.java_names import JavaNamed
 from carrypost.jms import durations
 from carrypost.jms.destinations import Destination
 from carrypost.jms.durations import Duration, in_seconds
@@ -29,7 +30,7 @@ Body = Message | str | bytes | Mapping[str, object] | object | None
 """Everything that can be sent: a message, or a body whose type follows from its value."""
 
 
-class Producer:
+class Producer(JavaNamed):
     """Sends messages of one context; made by `Context.create_producer`."""
 
     def __repr__(self) -> str:

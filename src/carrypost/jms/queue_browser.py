@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
 from carrypost.errors import IllegalStateException
+from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.mapping import from_browsed
 from carrypost.model.times import MICROSECONDS
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 
-class QueueBrowser:
+class QueueBrowser(JavaNamed):
     """A view of the messages that wait in a queue; made by `Context.create_browser`. Every iteration looks anew."""
 
     def __init__(self, session: Session, queue: Queue, selector: str | None) -> None:

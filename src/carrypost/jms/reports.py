@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from carrypost.errors import JMSException
+from carrypost.errors import IllegalArgumentException, JMSException
 from carrypost.jms.caller import Caller, is_called_by
 from carrypost.model.address import addressee, written
 
@@ -37,6 +37,15 @@ class Reports:
         self._source, self._caller = source, caller
         self._waiting: deque[tuple[JMSException, bool]] = deque()
         self._task: asyncio.Task[None] | None = None
+
+    def listen(self, listener: object) -> None:
+        """Set the function that is called with problems; None removes it. Raises `IllegalArgumentException`."""
+        found = getattr(listener, "on_exception", listener)
+        if found is not None and not callable(found):
+            raise IllegalArgumentException(
+                f"an exception listener must be a function or have on_exception, not {listener!r}"[:200]
+            )
+        self.listener = found
 
     def report(self, error: JMSException, *, seen: bool = False) -> None:
         """Report to the exception listener, or the log, once for all units of work that failed with this error.

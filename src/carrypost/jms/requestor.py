@@ -25,6 +25,7 @@ from carrypost.errors import (
     InvalidDestinationException,
     JMSException,
 )
+from carrypost.java_names import JavaNamed
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.destinations import Destination, Queue
@@ -52,7 +53,7 @@ _MILLISECOND_US = 1_000
 _CLOSED = "this context is closed: create another, and open the request there"
 
 
-class Request:
+class Request(JavaNamed):
     """A request that was sent, and whose reply is awaited; made by `Context.request` and `Context.open_request`."""
 
     def __init__(self, requestor: Requestor, correlation_id: str, deadline_us: int, sent: Sent | None = None) -> None:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JMSException
 from carrypost.events import TIMEOUT, Receipt, SendState
 from carrypost.gossip.layer import Draft
+from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, seconds
 from carrypost.model.address import addressee, is_held
 from carrypost.model.descriptor import Descriptor
@@ -30,7 +31,7 @@ _NON_PERSISTENT = "a NON_PERSISTENT message has no receipts: send it PERSISTENT"
 _UNASKED = "a message to a topic has receipts only if they are requested: send(…, request_receipt=True)"
 
 
-class Sent:
+class Sent(JavaNamed):
     """A message that was sent."""
 
     __slots__ = (

@@ -15,7 +15,6 @@ each context. What has no call that waits is the same for both: modes, destinati
 """
 
 from carrypost.sync.contexts import (
-    ConnectionFactory,
     Consumer,
     Context,
     JMSConsumer,
@@ -27,6 +26,7 @@ from carrypost.sync.contexts import (
     Request,
     Sent,
 )
+from carrypost.sync.factory import ConnectionFactory
 from carrypost.sync.messages import (
     BytesMessage,
     MapMessage,

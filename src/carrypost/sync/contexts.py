@@ -13,16 +13,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from carrypost.events import SendState
-from carrypost.jms import consumer, context, factory, jobs, producer, queue_browser, requestor, sent
+from carrypost.jms import consumer, context, jobs, producer, queue_browser, requestor, sent
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.messages.message import check_individual
-from carrypost.jms.modes import SessionMode
 from carrypost.model.ids import NodeId
 from carrypost.sync.messages import Message, as_message, as_queue, as_topic
 from carrypost.sync.methods import Blocking, Closing, blocking, documented, each, entered, hopping, passing, reading
 from carrypost.sync.process import loop, post, running
-from carrypost.sync.worker import Listener, MessageListener, Worker, plain, threaded
+from carrypost.sync.worker import Listener, MessageListener, plain, threaded
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -305,26 +304,6 @@ class Context(Blocking[context.Context]):
     create_map_message = passing(context.Context.create_map_message)
     create_stream_message = passing(context.Context.create_stream_message)
     create_object_message = passing(context.Context.create_object_message)
-
-
-@documented(factory.ConnectionFactory)
-class ConnectionFactory(factory.ConnectionFactory):
-    _callers = Worker
-
-    @documented(factory.ConnectionFactory.create_context)
-    def create_context(  # type: ignore[override]  # it blocks
-        self,
-        mode: SessionMode = SessionMode.AUTO_ACKNOWLEDGE,
-        *,
-        user: str | None = None,
-        password: str | None = None,
-    ) -> Context:
-        made = super().create_context(mode, user=user, password=password)
-
-        async def opened() -> Context:
-            return Context(await made)
-
-        return loop().run(opened, _close)
 
 
 JMSContext, JMSConsumer, JMSProducer = Context, Consumer, Producer

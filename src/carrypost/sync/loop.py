@@ -23,6 +23,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from carrypost.classic.connections import Connection
 from carrypost.errors import IllegalStateException
 from carrypost.jms.batches import Batch
 from carrypost.jms.context_sessions import ContextSessions
@@ -40,7 +41,7 @@ class Loop:
         self.pid = os.getpid()
         self.batches: list[Batch] = []
         """Messages that threads take on their own: their consumption is reported before anything else is done."""
-        self._contexts: list[ContextSessions] = []
+        self._contexts: list[ContextSessions | Connection] = []
         self._began = threading.Event()
         # A daemon thread: a program that ends by an exception must not hang, and `atexit` closes
         # what is open.
@@ -124,8 +125,8 @@ class Loop:
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    def add(self, context: ContextSessions) -> None:
-        """Close this context when the program ends, unless it is closed by then."""
+    def add(self, context: ContextSessions | Connection) -> None:
+        """Close this context, or connection, when the program ends, unless it is closed by then."""
         self._contexts = [*(each for each in self._contexts if each._is_open), context]  # noqa: SLF001 - a part of the same API
 
     def _end(self) -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from carrypost.java_names import JavaNamed
 from carrypost.jms.batches import BATCH_MAX
 from carrypost.sync.call import reworded
 from carrypost.sync.process import loop, post
@@ -111,7 +112,7 @@ def entered(block: AbstractAsyncContextManager[T]) -> Iterator[T]:
         loop().run(lambda: block.__aexit__(None, None, None))
 
 
-class Blocking(Generic[T]):
+class Blocking(JavaNamed, Generic[T]):
     """An object of the API for programs that block, which stands for one of the asyncio API."""
 
     def __init__(self, inner: T) -> None:

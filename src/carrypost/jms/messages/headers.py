@@ -9,7 +9,7 @@ a program gave them (JMS §3.4.11). They may be set nevertheless, as in JMS, on 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException
 from carrypost.jms.destinations import Destination, NamedQueue, as_destination
@@ -61,6 +61,15 @@ class Header(Generic[T]):
 
     def __set__(self, message: Headed, value: T) -> None:
         message._header_values[self._name] = self._check(self._name, value)
+
+    def setter(self, field: str) -> Callable[[Any, T], None]:
+        """Return the method that JMS has for setting the field, which it calls so."""
+
+        def set_header(message: Headed, value: T) -> None:
+            self.__set__(message, value)
+
+        set_header.__doc__ = f"Set {field}, as assigning to the attribute does."
+        return set_header
 
 
 class DestinationHeader(Header[Destination | None]):

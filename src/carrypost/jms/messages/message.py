@@ -22,6 +22,7 @@ from carrypost.errors import (
     MessageFormatException,
     MessageNotWriteableException,
 )
+from carrypost.java_names import JavaNamed, add_java_names
 from carrypost.jms.destinations import destination_at
 from carrypost.jms.durations import Duration, microseconds
 from carrypost.jms.messages import headers
@@ -80,7 +81,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     acknowledger: Acknowledger | None = None
 
 
-class Message:
+class Message(JavaNamed):
     """A message without a body, and what all messages are. An attribute that it has not cannot be set by mistake."""
 
     __slots__ = (
@@ -122,6 +123,18 @@ class Message:
     """JMSReplyTo: where its author waits for replies."""
     jms_type = Header[str | None](None, lambda sent: headers_of(sent).type, headers.text_or_none)
     """JMSType: what kind of message it is, to its application."""
+
+    set_jms_message_id = jms_message_id.setter("JMSMessageID")
+    set_jms_timestamp = jms_timestamp.setter("JMSTimestamp")
+    set_jms_destination = jms_destination.setter("JMSDestination")
+    set_jms_delivery_mode = jms_delivery_mode.setter("JMSDeliveryMode")
+    set_jms_priority = jms_priority.setter("JMSPriority")
+    set_jms_expiration = jms_expiration.setter("JMSExpiration")
+    set_jms_delivery_time = jms_delivery_time.setter("JMSDeliveryTime")
+    set_jms_redelivered = jms_redelivered.setter("JMSRedelivered")
+    set_jms_correlation_id = jms_correlation_id.setter("JMSCorrelationID")
+    set_jms_reply_to = jms_reply_to.setter("JMSReplyTo")
+    set_jms_type = jms_type.setter("JMSType")
 
     def __init__(self) -> None:
         self._header_values: dict[str, object] = {}
@@ -368,6 +381,15 @@ class Message:
     def _shown(self) -> object:
         """Return the representation of the body for people."""
         return self._whole()
+
+
+add_java_names(
+    Message,
+    {
+        "getJMSCorrelationIDAsBytes": "the attribute jms_correlation_id, which may be bytes",
+        "setJMSCorrelationIDAsBytes": "set_jms_correlation_id(…) with bytes",
+    },
+)
 
 
 class Bodied(Message, ABC, Generic[B]):

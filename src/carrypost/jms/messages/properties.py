@@ -24,6 +24,8 @@ _GIVEN_PREFIX = "JMS_carrypost_"
 _GIVEN_NAMES = ("JMSXDeliveryCount", "JMSXRcvTimestamp", "JMSXUserID")
 SETTABLE = {"JMSXGroupID": ValueType.STRING, "JMSXGroupSeq": ValueType.INT}
 """Properties that JMS defines and programs set, and their types."""
+JMSX_NAMES = tuple(sorted((*SETTABLE, *_GIVEN_NAMES)))
+"""Properties that JMS defines and messages may have."""
 _ABSENT = Property(ValueType.NULL, None)
 _NAME_SHOWN_MAX = 64
 

@@ -40,6 +40,10 @@ class TextMessage(Message):
         self._write()
         self._text = found
 
+    def set_text(self, text: str | None) -> None:
+        """Set the text, as assigning to `text` does."""
+        self.text = text
+
     def clear_body(self) -> None:
         """Make the text None, and let it be set. Properties and header fields stay."""
         super().clear_body()

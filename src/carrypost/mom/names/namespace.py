@@ -5,6 +5,7 @@ it is unbound, and wins over names of others: a stranger that chooses the same n
 this node. A bare name stands for all advertisements of it, and ``NAME@NODE`` for one of them. A full name,
 ``Alan@NODE``, ``queue/Alan@NODE`` or ``topic/news``, names its destination itself and needs no entry; so that strangers
 cannot interfere with these, no name contains an ``@``, or has ``topic`` or ``queue`` as its first component.
+``queue/Alan`` stands for ``Alan`` among queues alone.
 
 Nothing here depends on time, rows or messages: see `mom.names.directory`.
 """
@@ -226,6 +227,9 @@ class Namespace:
         if first in (Kind.TOPIC, Kind.CHANNEL) and slash and rest:
             to_address = address.topic if first == Kind.TOPIC else address.channel
             return self._addressed(name, to_address(rest), kind)
+        if first == Kind.QUEUE and rest and _AT not in rest and kind in (None, Kind.QUEUE):
+            found = self.lookup(rest, Kind.QUEUE)
+            return None if found is None else Binding(name, found.destination, found.ordering, found.deadline_us)
         text = rest if first == Kind.QUEUE else name
         try:
             destination = address.queue_named(text)

@@ -1,0 +1,180 @@
+"""`InitialContext`: JNDI for ported programs, with the factories and destinations that a properties file names.
+
+Everything else is in the directory of the device (`carrypost.naming`), which is asked over a connection of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, overload
+
+from carrypost.classic.factories import QueueConnectionFactory, TopicConnectionFactory
+from carrypost.classic.parts import Milliseconds
+from carrypost.classic.properties import read_properties
+from carrypost.config.rules import nearest
+from carrypost.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    JMSSecurityException,
+    NameNotFoundException,
+    NamingException,
+)
+from carrypost.jms.context import Context
+from carrypost.jms.destinations import Destination, Queue, destination_at, queue_of, topic_of
+from carrypost.jms.durations import whole_milliseconds
+from carrypost.jms.factory import ConnectionFactory
+from carrypost.jms.provider import Provider
+from carrypost.model import address
+from carrypost.model.descriptor import Ordering
+from carrypost.mom.program_commands import Lookup
+from carrypost.naming import NamingContext
+
+_URL = "java.naming.provider.url"
+_IGNORED = frozenset({"java.naming.factory.initial", "java.naming.factory.url.pkgs"})
+"""Keys that choose a provider in Java, and that ported files may keep."""
+_CREDENTIALS = frozenset({"java.naming.security.principal", "java.naming.security.credentials"})
+_KINDS = ("queue.", "topic.")
+
+
+class InitialContext(NamingContext):
+    """The names of a device, and those that a mapping or a properties file adds.
+
+    `environment` may have ``java.naming.provider.url``, a settings file, the folder of a node or ``unix:PATH``;
+    ``queue.NAME`` and ``topic.NAME``, the names of a queue and of a topic. A queue without a node in its name is that
+    of the directory, and declared on this node if there is none. Without an environment, the node is that of this user.
+    """
+
+    _factories: ClassVar[Mapping[str, type[ConnectionFactory]]] = {
+        "ConnectionFactory": ConnectionFactory,
+        "QueueConnectionFactory": QueueConnectionFactory,
+        "TopicConnectionFactory": TopicConnectionFactory,
+    }
+    """Classes of the factories that can be looked up; `carrypost.sync` has others."""
+
+    def __init__(self, environment: Mapping[str, str] | str | os.PathLike[str] | None = None) -> None:
+        self._name = ""
+        self._opened: Context | None = None
+        self._is_closed = False
+        self._environment = _environment(environment)
+        self._node = _node(self._environment.get(_URL))
+        self._administered = {
+            key.partition(".")[2]: _destination(key, value)
+            for key, value in self._environment.items()
+            if key.startswith(_KINDS)
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment, as a dict."""
+        return dict(self._environment)
+
+    @overload  # type: ignore[override]  # factories, too, and milliseconds
+    async def lookup(
+        self, name: Literal["QueueConnectionFactory"], timeout: Milliseconds | None = None
+    ) -> QueueConnectionFactory: ...
+    @overload
+    async def lookup(
+        self, name: Literal["TopicConnectionFactory"], timeout: Milliseconds | None = None
+    ) -> TopicConnectionFactory: ...
+    @overload
+    async def lookup(
+        self, name: Literal["ConnectionFactory"], timeout: Milliseconds | None = None
+    ) -> ConnectionFactory: ...
+    @overload
+    async def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any: ...  # noqa: ANN401 - as in Java
+    async def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any:
+        """Return the object of a name: a factory, a destination or a context.
+
+        ``ConnectionFactory``, ``QueueConnectionFactory`` and ``TopicConnectionFactory`` are factories; then come the
+        names of the environment; everything else is in the directory of the device. With a `timeout`, in milliseconds,
+        waits that long for a node to advertise the name. Raises `NameNotFoundException`, which has the nearest names.
+        """
+        self._check_open()
+        limit_s = None if timeout is None else whole_milliseconds(timeout, "a timeout")
+        if isinstance(name, str):
+            if name in self._factories:
+                return self._factories[name](**self._node)
+            if name in self._administered:
+                return await self._found(self._administered[name])
+        return await super().lookup(name, limit_s)
+
+    async def _found(self, destination: Destination) -> Destination:
+        """Return a destination of the environment; a queue that nobody has is declared here."""
+        if not isinstance(destination, Queue) or "@" in destination.queue_name:
+            return destination
+        name, provider = destination.queue_name, await self._provider()
+        try:
+            return destination_at((await provider.execute(Lookup(name, address.Kind.QUEUE))).destination)
+        except NameNotFoundException:
+            assert self._opened is not None  # By `_provider`.
+            return await self._opened.declare_queue(name)
+
+    async def close(self) -> None:
+        """End the connection to the directory. Idempotent."""
+        self._is_closed = True
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _provider(self) -> Provider:
+        self._check_open()
+        if self._opened is None:
+            self._opened = self._context = await self._open()
+        return await super()._provider()
+
+    async def _open(self) -> Context:
+        """Open the connection to the directory."""
+        return await ConnectionFactory(**self._node).create_context()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise IllegalStateException("this InitialContext is closed: create another")
+
+
+def _environment(given: object) -> dict[str, str]:
+    """Return the keys and values of an environment, checked."""
+    if isinstance(given, str | os.PathLike):
+        found: Mapping[Any, Any] = read_properties(Path(given))
+    elif given is None or isinstance(given, Mapping):
+        found = given or {}
+    else:
+        raise IllegalArgumentException(f"an environment must be a mapping or a properties file, not {given!r}"[:200])
+    for key, value in found.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise NamingException(f"keys and values of an environment must be text, not {key!r}: {value!r}"[:200])
+        if key in _CREDENTIALS:
+            raise JMSSecurityException(
+                f"nodes have no users and no passwords: access is governed by the permissions of the node's folder. "
+                f"Leave {key} out"
+            )
+        if key != _URL and key not in _IGNORED and not (key.startswith(_KINDS) and key.partition(".")[2]):
+            known = (_URL, *sorted(_IGNORED), *(f"{kind}NAME" for kind in _KINDS))
+            raise NamingException(f"unknown key {key!r}{nearest(key, known)}: the keys are {', '.join(known)}")
+    return dict(found)
+
+
+def _node(url: str | None) -> dict[str, Any]:
+    """Return the arguments of a factory for the node of a URL."""
+    if url is None:
+        return {}
+    if url.startswith("unix:") or "://" in url:
+        return {"config": url}
+    if Path(url).is_dir():
+        return {"data": url}
+    if not Path(url).exists():
+        raise NamingException(
+            f"{_URL} is {url!r}, and there is no such file or folder: name the settings file or the folder of a node, "
+            "or unix:PATH"
+        )
+    return {"config": url}
+
+
+def _destination(key: str, value: str) -> Destination:
+    return queue_of(value) if key.startswith("queue.") else topic_of(value, Ordering.NONE, "epidemic")

@@ -1,0 +1,364 @@
+"""`Session`: one thread of work of a connection. It holds a `Context`, which has all rules of messaging."""
+
+# ruff: noqa: SLF001 - parts of the same API
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar
+
+from carrypost.classic.parts import (
+    MessageConsumer,
+    MessageProducer,
+    QueueBrowser,
+    QueueReceiver,
+    QueueSender,
+    TopicPublisher,
+    TopicSubscriber,
+    destination_or_none,
+)
+from carrypost.classic.wording import reworded, wording
+from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.java_names import JavaNamed
+from carrypost.jms.destinations import Destination, Queue, Topic, as_destination
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
+from carrypost.jms.modes import SessionMode
+from carrypost.jms.openable import Openable
+
+if TYPE_CHECKING:
+    from carrypost.jms.consumer import Consumer
+    from carrypost.jms.context import Context
+    from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
+
+C = TypeVar("C", bound=MessageConsumer)
+Domain = Literal["queue", "topic"]
+
+
+class SessionOwner(Protocol):
+    """The connection that sessions belong to."""
+
+    def _forget(self, session: Session) -> None:
+        """Note that a session is closed."""
+
+
+def not_offered(what: str) -> JMSException:
+    """Return the error for a part of JMS that application servers alone use."""
+    return JMSException(
+        f"{what} not offered, as JMS permits: for work side by side, create several sessions, each with a listener; "
+        "for work that is done as a whole, create a transacted session"
+    )
+
+
+class Session(JavaNamed):
+    """A session of a connection; made by `Connection.create_session`, and used by one task at a time."""
+
+    SESSION_TRANSACTED: ClassVar[SessionMode] = SessionMode.SESSION_TRANSACTED
+    AUTO_ACKNOWLEDGE: ClassVar[SessionMode] = SessionMode.AUTO_ACKNOWLEDGE
+    CLIENT_ACKNOWLEDGE: ClassVar[SessionMode] = SessionMode.CLIENT_ACKNOWLEDGE
+    DUPS_OK_ACKNOWLEDGE: ClassVar[SessionMode] = SessionMode.DUPS_OK_ACKNOWLEDGE
+    INDIVIDUAL_ACKNOWLEDGE: ClassVar[SessionMode] = SessionMode.INDIVIDUAL_ACKNOWLEDGE
+
+    _domain: ClassVar[Domain | None] = None
+    """Kind of destinations that it is for; None: both."""
+
+    def __init__(self, connection: SessionOwner, context: Context) -> None:
+        self._connection, self._context = connection, context
+        self._loop: AbstractEventLoop = asyncio.get_running_loop()
+        self._is_closed = ""
+        self._mode = context.session_mode
+        self._receiving = threading.Lock()
+        """Held by the one call that receives in the session."""
+
+    def _use(self, domain: Domain | None = None) -> Context:
+        """Return the context of the session, for a call of this domain; raises `IllegalStateException`."""
+        self._check()
+        if self._domain is not None and domain not in (None, self._domain):
+            raise IllegalStateException(
+                f"a {type(self).__name__} is for {self._domain}s alone, and this call is about {domain}s: create a "
+                "session with ConnectionFactory.create_connection()"
+            )
+        return self._context
+
+    def _check(self) -> None:
+        """Raise `IllegalStateException` if the session is closed, or belongs to another event loop."""
+        if self._is_closed:
+            raise IllegalStateException(self._is_closed)
+        running = asyncio._get_running_loop()  # Called outside of any loop, the others say what is wrong.
+        if running is not self._loop and running is not None:
+            raise IllegalStateException(
+                "this session belongs to another event loop: use it in the loop that created it, or create a "
+                "connection in this one"
+            )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._mode.name}{', closed' if self._is_closed else ''}>"
+
+    # --- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def transacted(self) -> bool:
+        """True if it has transactions."""
+        return self.acknowledge_mode is SessionMode.SESSION_TRANSACTED
+
+    @property
+    def acknowledge_mode(self) -> SessionMode:
+        """The acknowledgement mode; SESSION_TRANSACTED if it has transactions."""
+        self._check()
+        return self._mode
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    def _check_not_listening(self, what: str) -> None:
+        """Raise `IllegalStateException` if one of its listeners calls, and would wait for itself."""
+        self._context._check_not_listening(what)
+
+    async def close(self) -> None:
+        """Close the session with all its parts, and roll its transaction back. Idempotent.
+
+        Listeners finish the message that they have, and may use the session meanwhile. A pending `receive` returns
+        None, and unacknowledged messages are returned.
+        """
+        await self._end("this session is closed: create another with connection.create_session()")
+
+    @wording
+    async def _end(self, reason: str) -> None:
+        """Close the session; later calls raise the `reason`."""
+        if not self._is_closed:
+            self._check_not_listening("close its own session")
+            await self._context.close()
+            self._is_closed = reason
+            self._connection._forget(self)
+
+    # --- transactions and acknowledging --------------------------------------------------------------------
+
+    @wording
+    async def commit(self) -> None:
+        """Commit the transaction: messages received in it are consumed, messages sent are sent; the next one begins.
+
+        All of it is on disk when this returns, or none of it happened: then `TransactionRolledBackException` is raised.
+        """
+        await self._use().commit()
+
+    @wording
+    async def rollback(self) -> None:
+        """Roll the transaction back: nothing was sent, and received messages come again, flagged."""
+        await self._use().rollback()
+
+    @wording
+    async def recover(self) -> None:
+        """Have every message redelivered that this session received and did not acknowledge, flagged as redelivered."""
+        await self._use().recover()
+
+    # --- sending and receiving -----------------------------------------------------------------------------
+
+    def create_producer(self, destination: Destination | str | None = None) -> MessageProducer:
+        """Return a producer for a topic or a queue, or for any if it is None."""
+        return MessageProducer(self, self._use().create_producer(), self._of_domain(destination_or_none(destination)))
+
+    def create_consumer(
+        self, destination: Destination | str, message_selector: str | None = None, no_local: bool = False
+    ) -> Openable[MessageConsumer]:
+        """Return a consumer of a topic or a queue, to be awaited or entered by ``async with``; it lasts while open."""
+        context, found = self._use(), self._of_domain(as_destination(destination))
+        return self._opening(
+            MessageConsumer,
+            "create_consumer",
+            lambda: context.create_consumer(found, message_selector, no_local=no_local),
+        )
+
+    def create_durable_subscriber(
+        self, topic: Topic | str, name: str, message_selector: str | None = None, no_local: bool = False
+    ) -> Openable[TopicSubscriber]:
+        """Return a consumer of a durable subscription, which collects messages while it has none, until `unsubscribe`.
+
+        It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
+        selector creates it anew.
+        """
+        context = self._use("topic")
+        return self._opening(
+            TopicSubscriber, "create_durable_subscriber",
+            lambda: context.create_durable_consumer(topic, name, message_selector, no_local=no_local),
+        )  # fmt: skip
+
+    def create_durable_consumer(
+        self, topic: Topic | str, name: str, message_selector: str | None = None, no_local: bool = False
+    ) -> Openable[MessageConsumer]:
+        """Return a consumer of a durable subscription, as `create_durable_subscriber` does."""
+        context = self._use("topic")
+        return self._opening(
+            MessageConsumer, "create_durable_consumer",
+            lambda: context.create_durable_consumer(topic, name, message_selector, no_local=no_local),
+        )  # fmt: skip
+
+    def create_shared_consumer(
+        self, topic: Topic | str, name: str, message_selector: str | None = None
+    ) -> Openable[MessageConsumer]:
+        """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
+        context = self._use("topic")
+        return self._opening(
+            MessageConsumer, "create_shared_consumer",
+            lambda: context.create_shared_consumer(topic, name, message_selector),
+        )  # fmt: skip
+
+    def create_shared_durable_consumer(
+        self, topic: Topic | str, name: str, message_selector: str | None = None
+    ) -> Openable[MessageConsumer]:
+        """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
+        context = self._use("topic")
+        return self._opening(
+            MessageConsumer, "create_shared_durable_consumer",
+            lambda: context.create_shared_durable_consumer(topic, name, message_selector),
+        )  # fmt: skip
+
+    def _opening(self, kind: type[C], call: str, make: Callable[[], Openable[Consumer]]) -> Openable[C]:
+        """Return a part that is opened later."""
+
+        @wording
+        async def opened() -> C:
+            self._check()
+            return kind(self, await make())
+
+        return Openable(opened, call, "consumer = await session")
+
+    def _of_domain(self, destination: Any) -> Any:  # noqa: ANN401 - callers are not all checked
+        """Return a destination that a session of this domain may use; raises `InvalidDestinationException`."""
+        other = {"queue": Topic, "topic": Queue}.get(self._domain or "")
+        if other is not None and isinstance(destination, other):
+            raise InvalidDestinationException(
+                f"a {type(self).__name__} is for {self._domain}s alone, and {destination} is none"
+            )
+        return destination
+
+    @wording
+    async def unsubscribe(self, name: str) -> None:
+        """End a durable subscription of this client id, with everything that waits for it.
+
+        Raises `InvalidDestinationException` if there is none of this name, `IllegalStateException` if it has a consumer
+        or unacknowledged messages.
+        """
+        await self._use("topic").unsubscribe(name)
+
+    def create_browser(self, queue: Queue | str, message_selector: str | None = None) -> QueueBrowser:
+        """Return a browser: it sees the messages that wait in a queue, and takes none."""
+        return QueueBrowser(self, self._use("queue").create_browser(queue, message_selector))
+
+    # --- destinations --------------------------------------------------------------------------------------
+
+    def create_queue(self, queue_name: str) -> Queue:
+        """Return the queue of this name: in full, ``Alan@NODE``, or short, to be looked up here at its first use.
+
+        This does not create a queue on a node: use `declare_queue`, or the key ``queue.NAME`` of `InitialContext`.
+        """
+        return self._use("queue").create_queue(queue_name)
+
+    def create_topic(self, topic_name: str) -> Topic:
+        """Return the topic of this name, which need not be declared."""
+        return self._use("topic").create_topic(topic_name)
+
+    @wording
+    async def create_temporary_queue(self) -> TemporaryQueue:
+        """Create a queue that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""
+        return await self._use("queue").create_temporary_queue()
+
+    @wording
+    async def create_temporary_topic(self) -> TemporaryTopic:
+        """Create a topic that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""
+        return await self._use("topic").create_temporary_topic()
+
+    @wording
+    async def declare_queue(self, queue_name: str) -> Queue:
+        """Make this node the manager of a queue, ``NAME@NODE``; again, and it finds what waits there.
+
+        JMS leaves this to administrators. `Context.declare_queue` has options.
+        """
+        return await self._use("queue").declare_queue(queue_name)
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def create_message(self) -> Message:
+        """Return a message without a body."""
+        return self._use().create_message()
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """Return a message with a text."""
+        return self._use().create_text_message(text)
+
+    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
+        """Return a message with bytes."""
+        return self._use().create_bytes_message(data)
+
+    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
+        """Return a message with names and values."""
+        return self._use().create_map_message(entries)
+
+    def create_stream_message(self) -> StreamMessage:
+        """Return a message with values one after the other."""
+        return self._use().create_stream_message()
+
+    def create_object_message(self, value: object = None) -> ObjectMessage:
+        """Return a message with an object of a registered class."""
+        return self._use().create_object_message(value)
+
+    # --- not offered ---------------------------------------------------------------------------------------
+
+    @property
+    def message_listener(self) -> None:
+        """None, as sessions have no listeners here: consumers have them."""
+        self._check()
+
+    def set_message_listener(self, listener: object) -> NoReturn:
+        """Raise `JMSException`: sessions of application servers alone have listeners."""
+        self._check()
+        raise not_offered(f"listeners of sessions, such as {listener!r}, are"[:200])
+
+    def run(self) -> NoReturn:
+        """Raise `JMSException`: application servers alone run sessions."""
+        self._check()
+        raise not_offered("sessions that application servers run are")
+
+
+class QueueSession(Session):
+    """A session for queues alone; made by `QueueConnection.create_queue_session`."""
+
+    _domain = "queue"
+
+    def create_sender(self, queue: Queue | str | None) -> QueueSender:
+        """Return a producer for a queue, or for any if it is None."""
+        return QueueSender(self, self._use().create_producer(), self._of_domain(destination_or_none(queue)))
+
+    def create_receiver(self, queue: Queue | str, message_selector: str | None = None) -> Openable[QueueReceiver]:
+        """Return a consumer of a queue, to be awaited or entered by ``async with``."""
+        context, found = self._use(), self._of_domain(as_destination(queue))
+        return self._opening(QueueReceiver, "create_receiver", lambda: context.create_consumer(found, message_selector))
+
+
+class TopicSession(Session):
+    """A session for topics alone; made by `TopicConnection.create_topic_session`."""
+
+    _domain = "topic"
+
+    def create_publisher(self, topic: Topic | str | None) -> TopicPublisher:
+        """Return a producer for a topic, or for any if it is None."""
+        return TopicPublisher(self, self._use().create_producer(), self._of_domain(destination_or_none(topic)))
+
+    def create_subscriber(
+        self, topic: Topic | str, message_selector: str | None = None, no_local: bool = False
+    ) -> Openable[TopicSubscriber]:
+        """Return a consumer of a topic, to be awaited or entered by ``async with``; it lasts while open."""
+        context, found = self._use(), self._of_domain(as_destination(topic))
+        return self._opening(
+            TopicSubscriber, "create_subscriber",
+            lambda: context.create_consumer(found, message_selector, no_local=no_local),
+        )  # fmt: skip
+
+
+__all__ = ["Domain", "QueueSession", "Session", "TopicSession", "not_offered", "reworded"]
