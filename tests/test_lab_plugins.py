@@ -6,21 +6,25 @@ import re
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 from tests.campaigns import campaign, played, three
 
 from carrypost.cli.app import run as command
+from carrypost.errors import CarrypostError
 from carrypost.lab.engines import LocalEngine, SparkEngine
 from carrypost.lab.metrics import making
 from carrypost.lab.metrics.plugins import Plugin
 from carrypost.lab.metrics.records import Source
+from carrypost.lab.report import own
 from carrypost.lab.spark.session import SparkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from carrypost.lab.report.study import Study
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "experiments.md"
 SHORT = """
@@ -114,6 +118,21 @@ def test_a_plugin_that_changed_is_computed_again_and_its_own_part_of_the_page_is
     assert rows(runs / "metrics", "last")[0]["last_s"] == 7.0
     assert "my part of three" in page.read_text(encoding="utf-8")
     assert (runs / "metrics" / "delays" / "part-0.parquet").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return None", "my.py: TypeError: 'NoneType' object is not iterable"),
+        ("yield 1 / 0", "my.py, line 16: ZeroDivisionError"),
+        ("return [5]", "my.py: report must return parts of a page, not 5"),
+    ],
+)
+def test_a_report_that_is_no_part_of_a_page_is_told(tmp_path: Path, body: str, said: str) -> None:
+    plugin, nothing = tmp_path / "my.py", cast("Study", None)
+    plugin.write_text(f"{SHORT}\n\ndef report(study, all_series):\n    {body}\n", encoding="utf-8")
+    with pytest.raises(CarrypostError, match=re.escape(said)):
+        own.part(nothing, [], [Plugin.read(plugin)])
 
 
 @pytest.mark.parametrize(

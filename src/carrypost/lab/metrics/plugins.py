@@ -88,7 +88,8 @@ def _loaded(plugin: Plugin) -> _Loaded:
         exec(compile(plugin.source, plugin.path, "exec"), vars(module))  # noqa: S102
         report = getattr(module, "report", None)
         found = _families(plugin, getattr(module, _NAME, None))
-        return _Loaded(found, None if report is None else _explained(plugin, report))
+        made = None if report is None else _explained(plugin, lambda *about: list(report(*about)))
+        return _Loaded(found, made)
 
     made: _Loaded = _explained(plugin, load)()
     return made

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from carrypost.errors import LocalError
 from carrypost.lab.metrics.plugins import Plugin
 from carrypost.lab.report import tables
 from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
-from carrypost.lab.report.pictures import Block
+from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import count, mean, share, shown
 from carrypost.lab.schemas import Column, Table
@@ -20,7 +21,11 @@ def part(study: Study, all_series: Sequence[Series], plugins: Sequence[Plugin]) 
     made: list[Block] = []
     for plugin in plugins:
         if plugin.report is not None:
-            made += plugin.report(study, all_series)
+            found = list(plugin.report(study, all_series))
+            for each in found:
+                if not isinstance(each, str | Markup | Figure):
+                    raise LocalError(f"{plugin.path}: report must return parts of a page, not {each!r}")
+            made += found
         else:
             for of in plugin.families:
                 made += [tag("h3", of.name), *_shown(study, all_series, of)]
