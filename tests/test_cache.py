@@ -220,7 +220,7 @@ def test_a_copy_that_left_does_not_grow() -> None:
     cache = cache_of()
     copy = cache.admit(message("a", pieces=2), nbytes=0, privilege=2, interesting=True, now=NOW)
     assert isinstance(copy, Copy)
-    cache.remove(copy, Reason.STORE)
+    cache.remove(copy, Reason.PAYLOAD_GONE)
     assert not cache.grow(copy, 0, 10)
 
 
@@ -341,7 +341,7 @@ def test_what_came_back_from_another_giver_gives_way_no_more_for_the_first_one()
     assert evicted(cache) == "a"
     other = cache.get(message("h", author="h").id)
     assert other is not None
-    cache.remove(other, Reason.STORE)
+    cache.remove(other, Reason.PAYLOAD_GONE)
     offer(cache, message("a", author="a"), 1, giver="ann")
     offer(cache, message("D", author="D"), 5, giver="bob")
     assert evicted(cache) == "b"
@@ -491,9 +491,8 @@ def test_what_was_declined_between_nodes_displaces_others_once_its_share_is_not_
 @pytest.mark.parametrize(
     ("reason", "done", "memory"),
     [
-        (Reason.STORE, False, "declined"),
         (Reason.PAYLOAD_GONE, False, "declined"),
-        (Reason.STORE, True, "done"),
+        (Reason.PAYLOAD_GONE, True, "done"),
         (Reason.WITHDRAWN, False, "done"),
         (Reason.EXPIRED, False, "nothing"),
         (Reason.EXPIRED, True, "nothing"),
@@ -559,7 +558,7 @@ def test_declined_messages_are_asked_for_again_once_there_is_room() -> None:
 
 def test_the_room_a_copy_leaves_is_no_reason_to_ask_for_it_again() -> None:
     cache = cache_of(10, 10_000)
-    cache.remove(put(cache, message("a")), Reason.STORE)
+    cache.remove(put(cache, message("a")), Reason.PAYLOAD_GONE)
     assert names(cache, cache.declined) == "a"
 
 

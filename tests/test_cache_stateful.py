@@ -426,7 +426,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(
         pick=picks,
-        reason=st.sampled_from([Reason.EXPIRED, Reason.STORE, Reason.WITHDRAWN]),
+        reason=st.sampled_from([Reason.EXPIRED, Reason.PAYLOAD_GONE, Reason.WITHDRAWN]),
         done=st.booleans(),
     )
     def remove(self, pick: int, reason: Reason, done: bool) -> None:

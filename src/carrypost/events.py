@@ -27,8 +27,6 @@ class Reason(enum.StrEnum):
     SHARE = "share"
     """The author, or the neighbour that sent the message, has more than its share of a full cache. The message is not
     admitted."""
-    STORE = "store"
-    """The store could not write the message (a full disk)."""
     PAYLOAD_GONE = "payload-gone"
     """The store no longer has the payload."""
     UNREADABLE = "unreadable"

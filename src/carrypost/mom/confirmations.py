@@ -70,5 +70,3 @@ class Confirmations:
     def left(self, copy: Copy) -> None:
         """Drop the records of a copy that is gone."""
         self.forget((copy.id,))
-        if self._holdings.cache.get(copy.id) is not copy:  # Else it is remembered, and so is that it was acknowledged.
-            self._ledger.unconfirmed(copy)

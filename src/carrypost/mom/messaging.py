@@ -61,7 +61,7 @@ class Messaging(Layer):
         self._cache, self._emit = host_context.holdings.cache, host_context.outputs.emit
         self._deliveries = deliveries
         context = MessagingContext(host_context, deliveries, steps.incarnation, overlay)
-        self._ledger, self._channels = context.ledger, context.channels
+        self._channels = context.channels
         self.receipts = Receipts(context)
         self._owed = OwedReceipts(context)
         self.claims = Claims(context, self._owed)
@@ -173,8 +173,6 @@ class Messaging(Layer):
         self.directory.expire(now, self._is_consumed)
         self.placements.expire(now)
         self.discoveries.expire(now)
-        if self._ledger.due_us <= now:
-            self._ledger.write_again()
         self.receipts.expire(now)
         self._topics.renew_consumed(self.queues.enrolling.due(now), now)
         self.queues.expire(now)
@@ -204,20 +202,18 @@ class Messaging(Layer):
 
     def _look_ahead(self) -> None:
         self.due_us = min(
-            self.claims.due_us, self._topics.due_us, self._ledger.due_us,
+            self.claims.due_us, self._topics.due_us,
             self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
             self.discoveries.due_us, self._channels.due_us,
         )  # fmt: skip
 
     def rows(self, serial: int) -> dict[Key, Value | None]:
         """Return no rows: they are in the journal already. Assign the batch that has them its number."""
-        self._ledger.batched(serial)
         self.queues.outbox.batched(serial)
         return {}
 
     def durable(self, serial: int) -> None:
         """Handle a batch that is on disk."""
-        self._ledger.durable(serial)
         self.queues.durable(serial)
 
     # --- units of work -------------------------------------------------------------------------------------

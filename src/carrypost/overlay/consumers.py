@@ -132,8 +132,6 @@ class Subscription:
         """Time of the last result of the home."""
         self.after_us = 0
         """Time before which nothing is accepted."""
-        self.unwritten = False
-        """True if its row was in no batch that could be written."""
         self.sent_us: dict[str, int] = {}
         """By producer with a cursor: time of the last result of its events in this life, by the clock of its author."""
 
@@ -607,46 +605,14 @@ class Consumers:
         return min(found) if found else NEVER
 
     def _ready_us(self, found: Subscription) -> int:
-        return found.after_us if found.unwritten or self._next(found) else NEVER
+        return found.after_us if self._next(found) else NEVER
 
     def expire(self, now: int) -> list[Subscription]:
         """Begin a new epoch if a result is missing for long; return subscriptions whose homes have to be informed."""
-        for each in self._open.values():
-            if each.unwritten and each.after_us <= now:
-                each.unwritten = False
-                self._rows.put(_COUNTER, self._last.to_bytes(NUMBER_BYTES, "big"))
-                self._rows.put(each.name, encode(each.row))
         late = [each for each in self._open.values() if each.missing_us + self._orphan_us <= now]
         for each in late:
             self._begin_epoch(each)
         return late
-
-    def reverted(self, names: Iterable[bytes], lost: Iterable[Copy]) -> None:
-        """Go back to what is on disk; results accepted since are held again."""
-        names = set(names)
-        for found in list(self._open.values()):
-            if found.name not in names:
-                continue
-            stored, row = self._rows.written(found.name), found.row
-            if stored is None:
-                before = msgspec.structs.replace(
-                    row, number=0, cursors={}, lost=0, events=0, faults=0, busy_us=0, discarded=0
-                )
-            else:
-                before = decode(stored)
-            # The seat that counts does not depend on the results that were lost.
-            seat = row.epoch, row.home, row.holders
-            found.unwritten = stored is None or (before.epoch, before.home, before.holders) != seat
-            adopting = row.adopting or before.adopting
-            found.row = msgspec.structs.replace(
-                before, epoch=row.epoch, home=row.home, holders=row.holders, adopting=adopting
-            )
-            found.after_us = self._holdings.now_us + _AGAIN_US
-        for copy in lost:
-            found_of = self._open.get(copy.descriptor.destination)
-            covers = _covers(copy)
-            if found_of is not None and covers is not None and copy.here:
-                found_of.held[covers.number] = copy
 
 
 def _covers(copy: Copy) -> Covers | None:

@@ -55,7 +55,7 @@ from carrypost.overlay.tables import Client
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
@@ -453,16 +453,6 @@ class Handoffs:
                 break
             del self._gone[oldest]
             self._ledger.delete(GONE + oldest)
-
-    def reverted(self, names: Iterable[bytes]) -> None:
-        """Let seats stay whose states could not be written, and so were not sent."""
-        for name in names:
-            leaving = self._leaving.get(name[1:]) if name.startswith(SENT) else None
-            moved = leaving is not None and leaving.source.state is SourceState.MOVED
-            if leaving is not None and moved and self._rows.written(name) is None:
-                del self._leaving[name[1:]]
-                self._seats.resume(leaving.client)
-                self._clients.update_roster(self._holdings.now_us)
 
     # --- seats that come -----------------------------------------------------------------------------------
 

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.config import Settings
-    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Journal
@@ -106,10 +105,6 @@ class LegArrivals:
         self._journal = journal
         self._reported: dict[MessageId, int] = {}
         """Messages that were reported, and the end of each, the latest last."""
-        self._unreported: list[LegArrived] = []
-        """Events that waited for batches which could not be written."""
-        self.due_us = NEVER
-        """Time at which unreported events are held again."""
         self.count = 0
         """Number of messages that arrived since the start."""
 
@@ -137,20 +132,6 @@ class LegArrivals:
         until = event.descriptor.ends_us.to_bytes(_TIME_BYTES, "big")
         self._journal.put((_KIND, FAMILY + event.descriptor.id, 0), until)
         self._journal.hold(event)
-
-    def lost(self, held: Sequence[Event], again_us: int) -> None:
-        """Take back events whose batch could not be written, to hold them again at this time."""
-        if undone := [event for event in held if isinstance(event, LegArrived)]:
-            self._unreported += undone
-            self.due_us = again_us
-
-    def expire(self, now: int) -> None:
-        """Write again what could not be written."""
-        if self.due_us <= now:
-            self.due_us = NEVER
-            unreported, self._unreported = self._unreported, []
-            for event in unreported:
-                self._hold(event)
 
 
 class LegRoom:
@@ -340,7 +321,7 @@ class Legs:
     @property
     def due_us(self) -> int:
         """Time at which `drafts` has something that waited."""
-        return min(self._again_us, self.arrivals.due_us)
+        return self._again_us
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Restore the arrivals, and the legs that were under way, after a restart."""
@@ -524,7 +505,6 @@ class Legs:
                 self._again_us = min(self._again_us, forwarding.after_us)
             else:
                 drafts += self._leave(forwarding, now)
-        self.arrivals.expire(now)
         return drafts
 
     def _leave(self, forwarding: _Forwarding, now: int) -> list[Draft]:
@@ -595,21 +575,11 @@ class Legs:
                 found[0].unwritten -= 1
                 self._fresh.append(found[0])
 
-    def lost(self, serial: int, held: Sequence[Event]) -> None:
-        """Handle a lost batch; `left` reports the legs in it."""
-        self._serials.pop(serial, None)
-        self.arrivals.lost(held, self._holdings.now_us + _AGAIN_US)
-
-    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Publish legs again that could not be written; forget what is gone."""
+    def left(self, copies: Sequence[Copy]) -> None:
+        """Forget what is gone."""
         for copy in copies:
             self._open.pop(copy.id, None)
             self._leg_room.remove(copy)
-            if reason is Reason.STORE and (found := self._sent.pop(copy.id, None)) is not None:
-                forwarding, leg = found
-                forwarding.unwritten -= 1
-                forwarding.legs.append(leg)
-                self._put_off(forwarding, self._holdings.now_us)
 
     def _settle(self, forwarding: _Forwarding) -> None:
         """Release a forwarding; a leg that arrived is acknowledged, so that carriers drop it."""

@@ -47,14 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from random import Random
 
-    from carrypost.events import Event
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Rows
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.modulators.modulator import Meter, Modulator
 
@@ -400,8 +397,6 @@ class OverlayLayer(Layer):
             self.homes.attach_again(each.key, now)
         if self.load.due_us <= now and self.load.expire(now, self.seats.cut_off(self.topology)):
             self.channel.publish(placement.LoadChanged(self.load.predicted, now))
-        if self._ledger.due_us <= now:
-            self._ledger.write_again()
         if self.topology.look_us <= now and self.topology.begin_look(now):
             self.channel.publish(placement.Timer(now))
 
@@ -441,7 +436,7 @@ class OverlayLayer(Layer):
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Note copies that are gone."""
         if reason is not None and (copies := _lasting(copies)):
-            self.legs.left(copies, reason)
+            self.legs.left(copies)
             self.producer.left(copies, reason)
             self.seats.left(copies)
             self.consumers.left(copies)
@@ -514,40 +509,19 @@ class OverlayLayer(Layer):
                     self._inbox.handle_own(item, self._node)
             self._receive_events()
 
-    def rows(self, serial: int) -> Rows:
-        """Note that rows that were put are in the batch of this number; there are no others."""
-        self._ledger.batched(serial)
-        return {}
-
     def durable(self, serial: int) -> None:
         """Note that a batch is on disk."""
-        self._ledger.durable(serial)
         names, messages = self._rows.durable(serial)
         self.producer.durable(messages)
         self.seats.durable(names)
         self.legs.durable(serial)
         self._has_work = self._has_work or bool(names) or self.legs.has_fresh
 
-    def lost(self, serial: int, held: Sequence[Event]) -> Sequence[Descriptor]:
-        """Note that a batch could not be written; returns the events that fail with it."""
-        self._ledger.lost(serial, self._holdings.now_us)
-        self.legs.lost(serial, held)
-        names, messages = self._rows.lost(serial)
-        for name in names:
-            if name.startswith(NUMBERS):
-                self.producer.numbers.reverted(name)
-        self.seats.reverted(names)
-        self.handoffs.reverted(names)
-        copies = [self._holdings.cache.get(each.id) for each in messages if each.node != self._node]
-        self.consumers.reverted(names, [copy for copy in copies if copy is not None])
-        self._look_ahead()
-        return messages
-
     def _look_ahead(self) -> None:
         self._has_work = True
         self.due_us = min(
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
-            self.consumers.due_us, self.handoffs.due_us, self.load.due_us, self._ledger.due_us,
+            self.consumers.due_us, self.handoffs.due_us, self.load.due_us,
         )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ class EventNumbers:
     def restore(self, name: bytes, row: bytes) -> None:
         """Restore a number after a restart."""
         self._rows.restore(name, row)
-        self.reverted(name)
+        self._read(name)
 
     @property
     def total(self) -> int:
@@ -137,8 +137,8 @@ class EventNumbers:
             marks = self._times[channel] = thinned(marks)
         self._rows.put(NUMBERS + channel.encode(), packed(number) + _encode(marks), descriptor)
 
-    def reverted(self, name: bytes) -> None:
-        """Go back to what is on disk: numbers that were lost are given again."""
+    def _read(self, name: bytes) -> None:
+        """Restore the numbers of a channel."""
         channel = name[len(NUMBERS) :].decode()
         row = self._rows.written(name) or b""
         self._last[channel] = self.written(channel)

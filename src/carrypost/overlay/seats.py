@@ -469,21 +469,6 @@ class Seats:
                 if (lane := seat.lanes.get(NodeId(producer))) is not None:
                     self._gaps.room.release_upto(lane, cursor)
 
-    def reverted(self, names: Iterable[bytes]) -> None:
-        """Go back to what is on disk."""
-        for name in names:
-            if (seat := self._named(name)) is not None:
-                self._run(seat, self._revert, seat, self._rows.written(name) or seat.begin)
-
-    def _revert(self, seat: Seat, row: SeatRow) -> None:
-        seat.row = row
-        seat.leaving, seat.after_us, seat.reading = None, self._holdings.now_us + _AGAIN_US, None
-        seat.processing.restore(seat.row.state)
-        for producer in seat.lanes:
-            if producer not in seat.row.cursors and 1 in seat.lanes[producer].events:
-                seat.row.cursors[producer] = 0
-            self._gaps.look(seat, producer)
-
     # --- openings and moves --------------------------------------------------------------------------------
 
     def prepare(self, client: Client, now: int) -> Processing | None:
@@ -678,12 +663,6 @@ class Seats:
         del self._of_channels[client.item.channel][seat.name]
         self._gaps.clear(seat)
         seat.lanes = {}
-
-    def resume(self, client: Client) -> None:
-        """Resume a seat that was not sent after all."""
-        if (seat := self.find(client)) is not None:
-            seat.suspended, seat.stops = False, None
-            self._of_channels.setdefault(client.item.channel, {})[seat.name] = seat
 
 
 def _look_ahead(seat: Seat) -> None:
