@@ -327,7 +327,8 @@ class NodeDriver(ProgramDriver):
     def _lose(self, reason: str) -> None:
         """Drop the host, as memory is ahead of the disk now; a moment later, another one is restored from the store."""
         if self.host.ready:  # Else this is known, and the disk fails still.
-            _log.error("%s; the node goes on from what is stored", reason)
+            then = "the node goes on from what is stored" if self._running else "the last changes are not stored"
+            _log.error("%s; %s", reason, then)
         self._driven = None
         self._wanted.clear()
         self._early.clear()
