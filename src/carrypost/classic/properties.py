@@ -8,7 +8,7 @@ from pathlib import Path
 
 from carrypost.errors import NamingException
 
-_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])+)\s*(?:[=:]\s*|\s+)(.+)", re.DOTALL)
+_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])+)(?:\s*[=:]\s*|\s+(?![=:]))(\S.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})|u|.)", re.DOTALL)
 _SIGNS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 

@@ -23,7 +23,7 @@ from carrypost.classic.parts import (
 from carrypost.classic.wording import reworded, wording
 from carrypost.errors import IllegalStateException, InvalidDestinationException, JMSException
 from carrypost.java_names import JavaNamed
-from carrypost.jms.destinations import Destination, Queue, Topic, as_destination
+from carrypost.jms.destinations import Destination, Queue, Topic, as_destination, named
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.openable import Openable
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=MessageConsumer)
 Domain = Literal["queue", "topic"]
+_SUBSCRIPTION = "the name of a subscription"
 
 
 class SessionOwner(Protocol):
@@ -183,40 +184,40 @@ class Session(JavaNamed):
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
         selector creates it anew.
         """
-        context = self._use("topic")
+        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
         return self._opening(
             TopicSubscriber, "create_durable_subscriber",
-            lambda: context.create_durable_consumer(topic, name, message_selector, no_local=no_local),
+            lambda: context.create_durable_consumer(topic, found, message_selector, no_local=no_local),
         )  # fmt: skip
 
     def create_durable_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None, no_local: bool = False
     ) -> Openable[MessageConsumer]:
         """Return a consumer of a durable subscription, as `create_durable_subscriber` does."""
-        context = self._use("topic")
+        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
         return self._opening(
             MessageConsumer, "create_durable_consumer",
-            lambda: context.create_durable_consumer(topic, name, message_selector, no_local=no_local),
+            lambda: context.create_durable_consumer(topic, found, message_selector, no_local=no_local),
         )  # fmt: skip
 
     def create_shared_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None
     ) -> Openable[MessageConsumer]:
         """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
-        context = self._use("topic")
+        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
         return self._opening(
             MessageConsumer, "create_shared_consumer",
-            lambda: context.create_shared_consumer(topic, name, message_selector),
+            lambda: context.create_shared_consumer(topic, found, message_selector),
         )  # fmt: skip
 
     def create_shared_durable_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None
     ) -> Openable[MessageConsumer]:
         """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
-        context = self._use("topic")
+        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
         return self._opening(
             MessageConsumer, "create_shared_durable_consumer",
-            lambda: context.create_shared_durable_consumer(topic, name, message_selector),
+            lambda: context.create_shared_durable_consumer(topic, found, message_selector),
         )  # fmt: skip
 
     def _opening(self, kind: type[C], call: str, make: Callable[[], Openable[Consumer]]) -> Openable[C]:
