@@ -56,6 +56,7 @@ class Scene:
     def __init__(self, world: World, connection: Any) -> None:
         self.world, self.connection = world, connection
         self.spare: Any = None
+        self.queues: list[Any] = []
 
     @classmethod
     async def open(cls, world: World, *, client_id: str | None = None, domain: Any = None) -> Scene:
