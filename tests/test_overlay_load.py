@@ -18,8 +18,9 @@ from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events
 from carrypost.overlay.items import Attach, Handoff, Role
 from carrypost.overlay.lanes import Flow, name_of
+from carrypost.overlay.load import PERCENT_MAX, Load
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.overlay.placement import PERCENT_MAX, HomeBrokerAdaptor, Load, LoadChanged, NearestBroker, Notice
+from carrypost.overlay.placement import HomeBrokerAdaptor, LoadChanged, NearestBroker, Notice
 from carrypost.overlay.processing import ComputeBudget
 from carrypost.overlay.relocation import HandoffId
 from carrypost.overlay.tables import Client

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.overlay.consumers import Consumers
+    from carrypost.overlay.event_numbers import EventNumbers
     from carrypost.overlay.items import Outbox
-    from carrypost.overlay.producer import EventNumbers
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
 

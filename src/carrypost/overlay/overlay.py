@@ -32,13 +32,15 @@ from carrypost.model.pattern import entry
 from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, legs, placement, processing
 from carrypost.overlay.clients import ClientManager, Reports
 from carrypost.overlay.consumers import Consumers
+from carrypost.overlay.event_numbers import NUMBERS, EventNumbers
 from carrypost.overlay.handoffs import Handoffs
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.items import ModuleWanted, Pass, Reader, Replay, event_of, items_of, may_say
 from carrypost.overlay.legs import Detours, Legs
+from carrypost.overlay.load import Load
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
-from carrypost.overlay.producer import NUMBERS, PASSED, ConsumerProgress, EventNumbers, Producer
+from carrypost.overlay.producer import PASSED, ConsumerProgress, Producer
 from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import lease_us
 from carrypost.overlay.topology import Topology
@@ -209,7 +211,7 @@ class OverlayLayer(Layer):
     ) -> None:
         self._node, self.broker = context.node, context.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = context.holdings, context.outputs, deliveries
-        self.load = placement.Load(context.settings.overlay)
+        self.load = Load(context.settings.overlay)
         outbox = self._outbox = items.Outbox(context, lease_us(context.settings))
         self.topology = Topology(context, island, rng, self.load, outbox)
         detours = Detours(context, self.topology)

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
     from carrypost.overlay.items import Outbox, Sent
     from carrypost.overlay.legs import Legs
+    from carrypost.overlay.load import Load
     from carrypost.overlay.modulators.modulator import Instance, Meter
-    from carrypost.overlay.placement import Load
     from carrypost.overlay.relocation import Variant
     from carrypost.overlay.tables import Client
     from carrypost.overlay.topology import Topology

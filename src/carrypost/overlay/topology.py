@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.overlay.items import Outbox
-    from carrypost.overlay.placement import Load
+    from carrypost.overlay.load import Load
     from carrypost.overlay.tables import Roster, Served
 
 _FIRST_US = 1_000_000
