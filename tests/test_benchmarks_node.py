@@ -124,6 +124,16 @@ def test_programs_are_weighed_against_the_host_and_the_bare_commit(tmp_path: Pat
 
 
 @pytest.mark.soak
+def test_programs_of_the_classic_api_are_weighed_against_contexts(tmp_path: Path) -> None:
+    shown = tables(tmp_path, "classic", "--quick", "--json")
+    assert set(shown) == {"Classic", "Blocking", "Attributes"}
+    for table in ("Classic", "Blocking"):
+        assert [row["what"] for row in shown[table]] == ["send PERSISTENT", "send NON_PERSISTENT", "receive"]
+        assert all(0.2 < row["times"] < 5 for row in shown[table])
+    assert all(0.5 < row["times"] < 2 for row in shown["Attributes"])
+
+
+@pytest.mark.soak
 def test_attached_and_blocking_programs_are_weighed_against_embedded_and_awaited_ones(tmp_path: Path) -> None:
     shown = tables(tmp_path, "attached", "--quick", "--json")
     assert list(shown) == ["Attached", "Long bodies", "Sync"]
@@ -169,7 +179,7 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
     assert shown["Neighbours"][1]["a message: bytes"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms", "attached", "stomp"])
+@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms", "attached", "classic", "stomp"])
 def test_help_gives_an_example(name: str) -> None:
     outcome = Bench(name).here("--help")
     assert outcome.returncode == 0
@@ -183,6 +193,7 @@ def test_help_gives_an_example(name: str) -> None:
         ("node", "--messages", "0"),
         ("jms", "--messages", "0"),
         ("attached", "--messages", "0"),
+        ("classic", "--messages", "0"),
         ("stomp", "--messages", "0"),
         ("idle", "--seconds", "0"),
         ("hostile", "--seconds", "0"),
