@@ -383,3 +383,56 @@ async def test_a_timeout_may_be_a_timedelta(net: testing.Network) -> None:
         session = await connection.create_session()
         consumer = await session.create_consumer(NEWS)
         assert await consumer.receive(timedelta(seconds=1)) is None
+
+
+# ------------------------------------------------------------------------------------------------- nodes that end
+
+
+@scene("a")
+async def test_a_killed_node_ends_its_connections_which_can_still_be_closed(net: testing.Network) -> None:
+    heard: list[JMSException] = []
+    connection, bare = await net.connection("a"), await net.connection("a")
+    connection.set_exception_listener(heard.append)
+    session = await connection.create_session()
+    consumer = await session.create_consumer(NEWS)
+    await connection.start()
+    receiving = asyncio.ensure_future(consumer.receive())
+    await asyncio.sleep(1)
+    net.kill("a")
+    with pytest.raises(IllegalStateException, match="was killed"):
+        await receiving
+    await asyncio.sleep(1)
+    assert len(heard) == 1
+    assert "was killed" in await raised(lambda: session.create_producer(NEWS).send(MESSAGE), IllegalStateException)
+    for each in (connection, bare):
+        await each.close()
+        assert "is closed" in await raised(each.start, IllegalStateException)
+    net.restart("a")
+    async with net.connection("a") as again:
+        await again.create_session()
+
+
+@scene("a")
+async def test_an_exception_listener_may_close_its_connection(net: testing.Network) -> None:
+    connection = await net.connection("a")
+    session = await connection.create_session()
+
+    async def close(_: JMSException) -> None:
+        await connection.close()
+
+    def fail(_: object) -> None:
+        raise ValueError("no")
+
+    connection.set_exception_listener(close)
+    (await session.create_consumer(NEWS)).set_message_listener(fail)
+    await connection.start()
+    await session.create_producer(NEWS).send(MESSAGE)
+    await net.run(3_600)
+    assert "is closed" in await raised(connection.start, IllegalStateException)
+
+
+@scene("a")
+async def test_a_connection_that_is_not_closed_warns(net: testing.Network) -> None:
+    left = [await net.connection("a")]
+    with pytest.warns(ResourceWarning, match="<Connection open> was not closed"):
+        left.clear()
