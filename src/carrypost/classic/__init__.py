@@ -48,31 +48,12 @@ if TYPE_CHECKING:
     from carrypost.jms.factory import ConnectionFactory
 
 __all__ = [
-    "Connection",
-    "ConnectionFactory",
-    "ConnectionMetaData",
-    "Enumeration",
-    "InitialContext",
-    "MessageConsumer",
-    "MessageProducer",
-    "QueueBrowser",
-    "QueueConnection",
-    "QueueConnectionFactory",
-    "QueueReceiver",
-    "QueueRequestor",
-    "QueueSender",
-    "QueueSession",
-    "Session",
-    "TopicConnection",
-    "TopicConnectionFactory",
-    "TopicPublisher",
-    "TopicRequestor",
-    "TopicSession",
-    "TopicSubscriber",
-    "XAConnectionFactory",
-    "XAQueueConnectionFactory",
-    "XATopicConnectionFactory",
-]
+    "Connection", "ConnectionFactory", "ConnectionMetaData", "Enumeration", "InitialContext", "MessageConsumer",
+    "MessageProducer", "QueueBrowser", "QueueConnection", "QueueConnectionFactory", "QueueReceiver",
+    "QueueRequestor", "QueueSender", "QueueSession", "Session", "TopicConnection", "TopicConnectionFactory",
+    "TopicPublisher", "TopicRequestor", "TopicSession", "TopicSubscriber", "XAConnectionFactory",
+    "XAQueueConnectionFactory", "XATopicConnectionFactory",
+]  # fmt: skip
 
 _HOMES = {
     "jms.factory": ("ConnectionFactory",),

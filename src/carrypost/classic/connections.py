@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Generator
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self
 
 from carrypost.classic.sessions import Domain, QueueSession, Session, TopicSession, not_offered
 from carrypost.classic.wording import wording
@@ -30,45 +30,20 @@ _CLOSED = "this connection is closed: create another with factory.create_connect
 class ConnectionMetaData(JavaNamed):
     """Versions of JMS and of carrypost, and the names of JMSX properties that there are."""
 
-    @property
-    def jms_version(self) -> str:
-        """The version of JMS whose classic API this is."""
-        return f"{self.jms_major_version}.{self.jms_minor_version}"
-
-    @property
-    def jms_major_version(self) -> int:
-        """The first number of that version."""
-        return 1
-
-    @property
-    def jms_minor_version(self) -> int:
-        """The second number of that version."""
-        return 1
-
-    @property
-    def jms_provider_name(self) -> str:
-        """The name of this implementation."""
-        return "carrypost"
-
-    @property
-    def provider_version(self) -> str:
-        """The version of carrypost."""
-        return __version__
-
-    @property
-    def provider_major_version(self) -> int:
-        """The first number of that version."""
-        return int(__version__.split(".")[0])
-
-    @property
-    def provider_minor_version(self) -> int:
-        """The second number of that version."""
-        return int(__version__.split(".")[1])
-
-    @property
-    def jmsx_property_names(self) -> tuple[str, ...]:
-        """The JMSX properties that messages may have."""
-        return JMSX_NAMES
+    jms_major_version: Final = 1
+    """The first number of the version of JMS whose classic API this is."""
+    jms_minor_version: Final = 1
+    """The second number of that version."""
+    jms_version: Final = f"{jms_major_version}.{jms_minor_version}"
+    """The version of JMS."""
+    jms_provider_name: Final = "carrypost"
+    """The name of this implementation."""
+    provider_version: Final = __version__
+    """The version of carrypost."""
+    provider_major_version, provider_minor_version = map(int, __version__.split(".")[:2])
+    """The first two numbers of that version."""
+    jmsx_property_names: Final = JMSX_NAMES
+    """The JMSX properties that messages may have."""
 
 
 class Connection(JavaNamed):

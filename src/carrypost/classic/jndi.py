@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Self
 
 from carrypost.classic.factories import QueueConnectionFactory, TopicConnectionFactory
 from carrypost.classic.parts import Milliseconds
@@ -70,21 +70,7 @@ class InitialContext(NamingContext):
         """The environment, as a dict."""
         return dict(self._environment)
 
-    @overload  # type: ignore[override]  # factories, too, and milliseconds
-    async def lookup(
-        self, name: Literal["QueueConnectionFactory"], timeout: Milliseconds | None = None
-    ) -> QueueConnectionFactory: ...
-    @overload
-    async def lookup(
-        self, name: Literal["TopicConnectionFactory"], timeout: Milliseconds | None = None
-    ) -> TopicConnectionFactory: ...
-    @overload
-    async def lookup(
-        self, name: Literal["ConnectionFactory"], timeout: Milliseconds | None = None
-    ) -> ConnectionFactory: ...
-    @overload
-    async def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any: ...  # noqa: ANN401 - as in Java
-    async def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any:
+    async def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any:  # type: ignore[override]  # noqa: ANN401 - as in Java
         """Return the object of a name: a factory, a destination or a context.
 
         ``ConnectionFactory``, ``QueueConnectionFactory`` and ``TopicConnectionFactory`` are factories; then come the

@@ -184,49 +184,55 @@ class Session(JavaNamed):
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
         selector creates it anew.
         """
-        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
+        given = (topic, named(name, _SUBSCRIPTION), message_selector)
         return self._opening(
-            TopicSubscriber, "create_durable_subscriber",
-            lambda: context.create_durable_consumer(topic, found, message_selector, no_local=no_local),
-        )  # fmt: skip
+            TopicSubscriber,
+            "create_durable_subscriber",
+            self._use("topic").create_durable_consumer,
+            *given,
+            no_local=no_local,
+        )
 
     def create_durable_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None, no_local: bool = False
     ) -> Openable[MessageConsumer]:
         """Return a consumer of a durable subscription, as `create_durable_subscriber` does."""
-        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
+        given = (topic, named(name, _SUBSCRIPTION), message_selector)
         return self._opening(
-            MessageConsumer, "create_durable_consumer",
-            lambda: context.create_durable_consumer(topic, found, message_selector, no_local=no_local),
-        )  # fmt: skip
+            MessageConsumer,
+            "create_durable_consumer",
+            self._use("topic").create_durable_consumer,
+            *given,
+            no_local=no_local,
+        )
 
     def create_shared_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None
     ) -> Openable[MessageConsumer]:
         """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
-        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
+        given = (topic, named(name, _SUBSCRIPTION), message_selector)
         return self._opening(
-            MessageConsumer, "create_shared_consumer",
-            lambda: context.create_shared_consumer(topic, found, message_selector),
-        )  # fmt: skip
+            MessageConsumer, "create_shared_consumer", self._use("topic").create_shared_consumer, *given
+        )
 
     def create_shared_durable_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None
     ) -> Openable[MessageConsumer]:
         """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
-        context, found = self._use("topic"), named(name, _SUBSCRIPTION)
+        given = (topic, named(name, _SUBSCRIPTION), message_selector)
         return self._opening(
-            MessageConsumer, "create_shared_durable_consumer",
-            lambda: context.create_shared_durable_consumer(topic, found, message_selector),
-        )  # fmt: skip
+            MessageConsumer, "create_shared_durable_consumer", self._use("topic").create_shared_durable_consumer, *given
+        )
 
-    def _opening(self, kind: type[C], call: str, make: Callable[[], Openable[Consumer]]) -> Openable[C]:
+    def _opening(
+        self, kind: type[C], call: str, create: Callable[..., Openable[Consumer]], *given: object, **options: object
+    ) -> Openable[C]:
         """Return a part that is opened later."""
 
         @wording
         async def opened() -> C:
             self._check()
-            return kind(self, await make())
+            return kind(self, await create(*given, **options))
 
         return Openable(opened, call, "consumer = await session")
 

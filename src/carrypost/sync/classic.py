@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import ClassVar, Self
 
 from carrypost.classic import factories, jndi
 from carrypost.classic.connections import ConnectionMetaData
 from carrypost.classic.factories import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
-from carrypost.classic.parts import Milliseconds
 from carrypost.jms import factory
 from carrypost.jms.context import Context
-from carrypost.naming import NamingContext as Inner
 from carrypost.sync.classic_parts import (
     Connection,
     Enumeration,
@@ -46,35 +44,16 @@ from carrypost.sync.classic_parts import (
 )
 from carrypost.sync.factory import ConnectionFactory
 from carrypost.sync.methods import blocking, documented, reading
-from carrypost.sync.naming import NamingContext
+from carrypost.sync.naming import NamingContext, bound
 from carrypost.sync.process import loop, running
 
 __all__ = [
-    "Connection",
-    "ConnectionFactory",
-    "ConnectionMetaData",
-    "Enumeration",
-    "InitialContext",
-    "MessageConsumer",
-    "MessageProducer",
-    "QueueBrowser",
-    "QueueConnection",
-    "QueueConnectionFactory",
-    "QueueReceiver",
-    "QueueRequestor",
-    "QueueSender",
-    "QueueSession",
-    "Session",
-    "TopicConnection",
-    "TopicConnectionFactory",
-    "TopicPublisher",
-    "TopicRequestor",
-    "TopicSession",
-    "TopicSubscriber",
-    "XAConnectionFactory",
-    "XAQueueConnectionFactory",
-    "XATopicConnectionFactory",
-]
+    "Connection", "ConnectionFactory", "ConnectionMetaData", "Enumeration", "InitialContext", "MessageConsumer",
+    "MessageProducer", "QueueBrowser", "QueueConnection", "QueueConnectionFactory", "QueueReceiver",
+    "QueueRequestor", "QueueSender", "QueueSession", "Session", "TopicConnection", "TopicConnectionFactory",
+    "TopicPublisher", "TopicRequestor", "TopicSession", "TopicSubscriber", "XAConnectionFactory",
+    "XAQueueConnectionFactory", "XATopicConnectionFactory",
+]  # fmt: skip
 
 
 @documented(factories.QueueConnectionFactory)
@@ -115,22 +94,7 @@ class InitialContext(NamingContext):
     environment = reading(jndi.InitialContext.environment)
     close = blocking(jndi.InitialContext.close)
 
-    @overload  # type: ignore[override]  # factories, too, and milliseconds
-    def lookup(
-        self, name: Literal["QueueConnectionFactory"], timeout: Milliseconds | None = None
-    ) -> QueueConnectionFactory: ...
-    @overload
-    def lookup(
-        self, name: Literal["TopicConnectionFactory"], timeout: Milliseconds | None = None
-    ) -> TopicConnectionFactory: ...
-    @overload
-    def lookup(self, name: Literal["ConnectionFactory"], timeout: Milliseconds | None = None) -> ConnectionFactory: ...
-    @overload
-    def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any: ...  # noqa: ANN401 - as in Java
-    @documented(jndi.InitialContext.lookup)
-    def lookup(self, name: str, timeout: Milliseconds | None = None) -> Any:
-        found = loop().run(lambda: self._names.lookup(name, timeout))
-        return NamingContext(found) if isinstance(found, Inner) else found
+    lookup = blocking(jndi.InitialContext.lookup, bound)  # type: ignore[arg-type]  # factories, too, and milliseconds
 
     def __enter__(self) -> Self:
         return self

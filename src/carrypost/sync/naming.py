@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from carrypost import naming
 from carrypost.errors import IllegalArgumentException
@@ -18,7 +18,8 @@ class Binding(NamedTuple):
     bound: Destination | NamingContext
 
 
-def _bound(found: Destination | naming.NamingContext) -> Destination | NamingContext:
+def bound(found: Any) -> Any:  # noqa: ANN401 - whatever is bound
+    """Return what was found, as a program that blocks uses it."""
     return NamingContext(found) if isinstance(found, naming.NamingContext) else found
 
 
@@ -28,10 +29,10 @@ class NamingContext(Blocking[naming.NamingContext]):
     bind = blocking(naming.NamingContext.bind)
     rebind = blocking(naming.NamingContext.rebind)
     unbind = blocking(naming.NamingContext.unbind)
-    lookup = blocking(naming.NamingContext.lookup, _bound)
+    lookup = blocking(naming.NamingContext.lookup, bound)
     list = blocking(naming.NamingContext.list)
     list_bindings = blocking(
-        naming.NamingContext.list_bindings, lambda found: [Binding(name, _bound(bound)) for name, bound in found]
+        naming.NamingContext.list_bindings, lambda found: [Binding(name, bound(each)) for name, each in found]
     )
     create_subcontext = blocking(naming.NamingContext.create_subcontext, lambda made: NamingContext(made))  # noqa: PLW0108 - no class yet
     destroy_subcontext = blocking(naming.NamingContext.destroy_subcontext)
