@@ -6,6 +6,7 @@ durable the old one stays, so that nothing is lost if the new one cannot be writ
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,6 +35,7 @@ class Consumers:
         self, context: MessagingContext, sessions: Sessions, topics: Topics, claims: Claims,
         *, queues: Queues, directory: Directory,
     ) -> None:  # fmt: skip
+        self._answers = context.answers
         self._non_durable, self._channels = context.settings.messaging.non_durable, context.channels
         self._sessions, self._topics, self._claims = sessions, topics, claims
         self._queues, self._directory = queues, directory
@@ -80,7 +82,8 @@ class Consumers:
             self._claims.note_handed([*self._claims.unhanded(known), *self._sessions.handed_for(known)])
         consumer = self._join(session, subscription)
         if known is not None and asked.durable:
-            self.end(known, now)
+            # Until then its rows are those that a crash would find.
+            self._answers.when_durable(partial(self.end, known, now))
         return consumer
 
     def _join(self, session: Session, claimant: Claimant) -> Consumer:
