@@ -178,6 +178,9 @@ MISUSES: dict[str, Row] = {
     "name of a subscription": (
         lambda c: c.create_shared_consumer(NEWS, "a b"), JMSException, "1 to 128 letters, digits or characters of"),
     "no name": (lambda c: made(lambda: c.create_shared_consumer(NEWS, "")), Argument, "must be text that is not empty"),
+    "None for a name": (
+        lambda c: made(lambda: c.create_durable_consumer(NEWS, None)), Argument,  # type: ignore[arg-type]  # refused
+        "must be text that is not empty, not None"),
     "client id that is none": (lambda c: c.set_client_id(""), Argument, "a client id must be text that is not empty"),
     # What consumers are asked for.
     "selector": (lambda c: c.create_consumer(NEWS, "a ="), InvalidSelectorException, "expected an identifier"),

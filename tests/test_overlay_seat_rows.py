@@ -8,7 +8,7 @@ import pytest
 from tests.histories import Histories
 
 from carrypost.journal import Journal, Key, Value
-from carrypost.local.ledger import RevertingRows
+from carrypost.local.ledger import MessageRows
 from carrypost.overlay.processing import PART_BYTES, SeatRow, SeatRows
 
 NAME = b"S" + bytes(16)
@@ -19,7 +19,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.journal = Journal([])
-        self.rows = RevertingRows(self.journal, "overlay")
+        self.rows = MessageRows(self.journal, "overlay")
         self.seats = SeatRows(self.rows)
         self.stored: dict[Key, Value] = {}
         self.written_bytes = 0
@@ -37,7 +37,7 @@ class Disk:
 
     def restarted(self) -> SeatRow | None:
         """Return the seat that a new life finds."""
-        rows = RevertingRows(Journal([]), "overlay")
+        rows = MessageRows(Journal([]), "overlay")
         for (_, name, _), value in self.stored.items():
             assert isinstance(value, bytes)
             rows.restore(name, value)

@@ -154,7 +154,8 @@ class ContextSessions(JavaNamed):
 
         `call` is what the program called, and `name` that of a subscription.
         """
-        subscription = "" if name is None else named(name, "the name of a subscription")
+        needs_name = options.get("durable") or options.get("shared")
+        subscription = named(name, "the name of a subscription") if needs_name else ""
         wanted = ConsumerOptions(destination=destination, name=subscription, **options)
         own, mode = self._opened(), self._own_mode(wanted)
         least = 0 if isinstance(wanted.destination, Queue) else 1

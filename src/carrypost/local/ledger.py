@@ -1,7 +1,7 @@
 """Rows that a layer keeps in the store, and confirmations of messages, which holdings writes for it.
 
 A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs to. Of rows that are
-true only together with a message it is also known what is on disk (`RevertingRows`).
+true only together with a message it is also known what is on disk (`MessageRows`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Ledger:
 # batch has. What others learn of it is what is on disk.
 
 
-class RevertingRows:
+class MessageRows:
     """Rows by name, and the messages that belong to them."""
 
     def __init__(self, journal: Journal, kind: str) -> None:

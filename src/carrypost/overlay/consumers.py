@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import RevertingRows
+    from carrypost.local.ledger import MessageRows
     from carrypost.model.headers import Covers
 
 # --- subscription ------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Subscription:
 class KeptCheckpoints:
     """The last checkpoints of the subscriptions of one node."""
 
-    def __init__(self, context: HostContext, rows: RevertingRows) -> None:
+    def __init__(self, context: HostContext, rows: MessageRows) -> None:
         self._rows, self._limits, self._outputs = rows, context.limits, context.outputs
         self._signed = context.identity.signed
         self._payloads: dict[MessageId, bytes | Blank] = {}
@@ -319,7 +319,7 @@ _AGAIN_US = 1_000_000
 class Consumers:
     """The subscriptions of one node to channels."""
 
-    def __init__(self, context: HostContext, rows: RevertingRows, brokers: Container[NodeId]) -> None:
+    def __init__(self, context: HostContext, rows: MessageRows, brokers: Container[NodeId]) -> None:
         """Make the consumers of a node; `brokers` are the nodes known as brokers."""
         self._node, self._rows, self._limits = context.node, rows, context.limits
         self._brokers, self.coverage, self.kept = brokers, Coverage(context), KeptCheckpoints(context, rows)

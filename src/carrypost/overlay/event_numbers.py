@@ -18,7 +18,7 @@ from carrypost.overlay.items import event_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.local.ledger import RevertingRows
+    from carrypost.local.ledger import MessageRows
     from carrypost.model.descriptor import Descriptor
 
 NUMBERS = b"P"
@@ -68,7 +68,7 @@ _decode = msgspec.msgpack.Decoder(list[EventTime]).decode
 class EventNumbers:
     """The number of the last event of this node to each channel."""
 
-    def __init__(self, rows: RevertingRows) -> None:
+    def __init__(self, rows: MessageRows) -> None:
         self._rows = rows
         self._last: dict[str, int] = {}
         self._times: dict[str, list[EventTime]] = {}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import Ledger, RevertingRows
+    from carrypost.local.ledger import Ledger, MessageRows
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.items import Outbox, Reader
     from carrypost.overlay.legs import Detours
@@ -132,7 +132,7 @@ class Handoffs:
 
     def __init__(
         self, context: HostContext, topology: Topology, clients: ClientManager, seats: Seats, detours: Detours,
-        *, outbox: Outbox, rows: RevertingRows, ledger: Ledger,
+        *, outbox: Outbox, rows: MessageRows, ledger: Ledger,
     ) -> None:  # fmt: skip
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._settings, self._limits, self._signed = context.settings.overlay, context.limits, context.identity.signed

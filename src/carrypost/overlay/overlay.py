@@ -25,7 +25,7 @@ from carrypost.errors import RemoteError, StateError
 from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.local.ledger import Ledger, RevertingRows
+from carrypost.local.ledger import Ledger, MessageRows
 from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
@@ -219,7 +219,7 @@ class OverlayLayer(Layer):
         self.channel = placement.SystemChannel(context.outputs)
         self.channel.add(placement.TopologyAdaptor(self.topology, self.legs, self.channel))
         self._ledger = Ledger(context.outputs.journal, self.kind)
-        self._rows = RevertingRows(context.outputs.journal, self.kind)
+        self._rows = MessageRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
         self.seats = Seats(context, self.legs, self._rows, self.load, outbox=outbox, meter=meter)
         self.reports = Reports(context, self.topology, self.seats)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import RevertingRows
+    from carrypost.local.ledger import MessageRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.model.properties import AttributeValue
@@ -379,7 +379,7 @@ _decode = msgspec.msgpack.Decoder(SeatRow).decode
 class SeatRows:
     """The rows of one broker's seats, by the names of seats (`lanes.name_of`)."""
 
-    def __init__(self, rows: RevertingRows) -> None:
+    def __init__(self, rows: MessageRows) -> None:
         self._rows = rows
 
     def put(self, name: bytes, row: SeatRow, message: Descriptor | None = None) -> None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import RevertingRows
+    from carrypost.local.ledger import MessageRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId
@@ -89,7 +89,7 @@ class Seats:
     """The seats of one broker, those that come and those that leave included."""
 
     def __init__(
-        self, context: HostContext, legs: Legs, rows: RevertingRows, load: Load,
+        self, context: HostContext, legs: Legs, rows: MessageRows, load: Load,
         *, outbox: Outbox, meter: Meter | None = None,
     ) -> None:  # fmt: skip
         self._outputs = context.outputs

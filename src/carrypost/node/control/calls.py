@@ -223,5 +223,5 @@ def decode_reply(body: bytes) -> AnyReply:
 def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise LocalError(f"the control socket received a malformed frame: {error}") from None
