@@ -25,6 +25,7 @@ from rich.console import Console
 from tests.packages import Environment
 from typer.core import TyperGroup
 
+from carrypost.cli._options import Engine
 from carrypost.cli.app import app, run
 from carrypost.cli.demo import ledger, scenes, stage
 from carrypost.cli.demo.cast import Actor, Cast
@@ -354,4 +355,4 @@ def test_full_ends_with_a_campaign_whose_page_is_beside_the_records(
     monkeypatch.setattr("carrypost.cli.reproduce.reproduce", lambda name, **options: asked.append((name, options)))
     monkeypatch.setattr(stage, "run", lambda *_, **__: 0)
     assert run(["demo", "--full", "--record", str(nobody / "r")]) == 0
-    assert asked == [("bus", {"quick": True, "out": nobody / "r" / "campaign"})]
+    assert asked == [("bus", {"quick": True, "out": nobody / "r" / "campaign", "engine": Engine()})]

@@ -17,11 +17,11 @@ from tests.nodes import QUICK, scene, until
 from carrypost import BytesMessage, Consumer, Context, DeliveryMode, Message
 from carrypost.errors import (
     IllegalArgumentException,
+    IllegalStateException,
     InvalidDestinationException,
     InvalidSelectorException,
     JMSException,
     MessageFormatException,
-    ResourceAllocationException,
 )
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
@@ -115,7 +115,7 @@ def test_a_mistake_is_told_to_who_made_it_and_to_nobody_else(
 
 
 @scene
-async def test_a_disk_that_does_not_take_the_message_fails_the_send(tmp_path: Path) -> None:
+async def test_a_disk_that_loses_the_message_fails_the_send(tmp_path: Path) -> None:
     async with running(tmp_path) as (node, programs), programs.context() as ctx:
         await ctx.send("topic/news", b"")
         answers = node.store.answers
@@ -124,7 +124,7 @@ async def test_a_disk_that_does_not_take_the_message_fails_the_send(tmp_path: Pa
             return [(serial, "the disk is full") for serial, _ in answers()]
 
         node.store.answers = full  # type: ignore[method-assign]
-        with pytest.raises(ResourceAllocationException, match="the disk is full"):
+        with pytest.raises(IllegalStateException, match="could not store its last changes: the disk is full"):
             await ctx.send("topic/news", b"")
 
 

@@ -295,7 +295,8 @@ def test_a_compiler_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Mo
         return outcome
 
     node = SimpleNamespace(
-        _compiler=SimpleNamespace(compile=compile_next), _running=True, now=0, drain=lambda: None,
+        _compiler=SimpleNamespace(compile=compile_next), _running=True, _driven=True, now=0,
+        drain=lambda: None,
         host=SimpleNamespace(overlay=SimpleNamespace(compiled=lambda _, __, *, code, **___: told.append(code))),
     )  # fmt: skip
     asyncio.run(driver.NodeDriver._compile(cast("driver.NodeDriver", node), modules.CompileWanted(b"d", b"m")))  # noqa: SLF001

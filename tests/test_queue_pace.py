@@ -125,24 +125,19 @@ def commit(node: Node, number: int, now: int, body: bytes = b"") -> int:
     return len(node.settle(now)[0])
 
 
-def test_a_commit_after_the_other_takes_a_batch_each_and_in_the_end_nothing_is_left_to_be_written() -> None:
+def test_a_commit_after_the_other_takes_a_batch_each_with_which_leaves_what_it_acknowledged() -> None:
     node = Node()
     numbers = node.handed(10)
-    assert [commit(node, number, now) for now, number in enumerate(numbers, 1)] == [1] * 10
-    batches, events = node.settle(SECOND)
-    assert len(batches) == 1
-    assert [event.state for event in events if isinstance(event, Receipt)] == [SendState.DELIVERED] * 10
-
-
-def test_what_many_commits_acknowledged_leaves_with_their_batches_a_few_at_a_time() -> None:
-    node = Node()
-    numbers = node.handed(200)
-    kept = []
-    for at, number in enumerate(numbers, 1):
-        assert commit(node, number, at * 100) == 1
-        kept.append(node.host.overview().messages - len(numbers))  # For each one consumed there is one in the topic.
-    assert 32 < max(kept) <= 65
-    assert min(kept[65:]) <= 1
+    told: list[Receipt] = []
+    for now, number in enumerate(numbers, 1):
+        acks = (Ack(node.session, (number,)),)
+        node.host.perform(UnitOfWork(next(node.numbers), sends=(Draft("topic", b""),), acks=acks), now)
+        batches, events = node.settle(now)
+        told += [event for event in events if isinstance(event, Receipt)]
+        assert len(batches) == 1
+        assert node.host.overview().messages == len(numbers)  # For each one consumed there is one in the topic.
+    assert [each.state for each in told] == [SendState.DELIVERED] * 10
+    assert node.settle(SECOND)[0] == []
 
 
 def test_what_commits_acknowledged_does_not_fill_the_cache_where_messages_are_large() -> None:
