@@ -75,7 +75,7 @@ OPENED: dict[type, Callable[[Any, Any, Any], Any]] = {
     QueueConnection: lambda _s, q, _t: q._connection,
     TopicConnection: lambda _s, _q, t: t._connection,
 }
-"""How an object of each class is made, of a session, a queue session and a topic session."""
+"""Functions that return an object of each class, given a session, a queue session and a topic session."""
 GIVEN: dict[str, tuple[Any, ...]] = {
     "send": (NEWS, MESSAGE), "publish": (NEWS, MESSAGE), "set_delivery_mode": (DeliveryMode.PERSISTENT,),
     "set_priority": (4,), "set_time_to_live": (0,), "set_delivery_delay": (0,), "set_disable_message_id": (True,),

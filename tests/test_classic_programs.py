@@ -30,14 +30,14 @@ SELECTORS = (None, "n >= 0", "even = TRUE", "even = FALSE")
 
 
 class Model:
-    """What a program did, as far as it bears on what it may receive."""
+    """The actions of a program that bear on the messages it may receive."""
 
     def __init__(self) -> None:
         self.sent: set[int] = set()
         """Numbers of messages that were sent, or committed."""
         self.rolled_back: set[int] = set()
         self.given: Counter[tuple[str, int]] = Counter()
-        """How often a message was given to a program, by queue or subscription."""
+        """Number of times a message was given to a program, by queue or subscription."""
         self.consumed: Counter[tuple[str, int]] = Counter()
 
     def receive(self, place: str, message: Message, number: int) -> None:
