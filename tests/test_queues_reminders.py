@@ -319,17 +319,15 @@ def test_what_was_consumed_is_not_handed_out_again_where_a_plain_subscription_di
         assert (reader.texts, again.texts, here.entries()) == (["one"], [], 0)
 
 
-def test_an_acknowledgement_that_could_not_be_written_and_is_said_again_leaves_no_row() -> None:
+def test_an_acknowledgement_that_is_said_again_after_a_lost_batch_leaves_no_row() -> None:
     with scene(disk_delay_s=0.2) as here:
         reader = Program(here.net, "r", here.queue, acknowledges=False)
         here.send("one")
         here.net.advance(30)
         reader.acknowledge(1)
         here.net.advance(0.3)  # That it was consumed is durable; that it was said is not.
-        here.net.fill_disk("r")
-        here.net.advance(3)
+        here.net.fail_disk("r")
         assert here.rows("r") == {"A"}
-        here.net.fill_disk("r", full=False)
         here.net.advance(30)
         assert (here.entries(), here.rows("r")) == (0, set())
 
