@@ -63,7 +63,7 @@ def interrupted(context: Make, count: int, chance: random.Random, *, iterates: b
     """Receive all numbers while Ctrl-C comes at random moments; return the numbers, and how often it interrupted."""
     ctx, sender, topic, hits = context(), context(), fresh(), 0
     inbox = ctx.create_consumer(topic)
-    ends = threading.Event()
+    ends, raised = threading.Event(), threading.Semaphore(0)
     main = threading.main_thread().ident
     assert main is not None
 
@@ -73,23 +73,33 @@ def interrupted(context: Make, count: int, chance: random.Random, *, iterates: b
             sender.send(topic, str(number))
             time.sleep(chance.random() * chance.choice([0.0, 0.0002, 0.01]))
             signal.pthread_kill(main, signal.SIGINT)
+            raised.acquire(timeout=10)  # Python notes only one signal that it has not handled yet.
         ends.set()
 
     seen: list[Message] = []
     message: Message | None = None
     thread = threading.Thread(target=interrupt)
     thread.start()
-    while len(seen) < count or not ends.is_set():
-        try:
+
+    def keep(message: Message | None) -> None:
+        """Note a message that the program got, even if it was interrupted right then."""
+        if message is not None and message not in seen[-1:]:
+            seen.append(message)
+
+    while True:
+        try:  # Around everything that may be interrupted.
+            if len(seen) == count and ends.is_set():
+                break
             if iterates:
                 for message in inbox.messages(timeout=1):
-                    seen.append(message)  # noqa: PERF402 - Ctrl-C comes between
+                    keep(message)
             else:
                 message = inbox.receive(timeout=1)
+            keep(message)
         except KeyboardInterrupt:
             hits += 1
-        if message is not None and message not in seen[-1:]:  # The program got it, and was interrupted then.
-            seen.append(message)
+            keep(message)
+            raised.release()
     thread.join()
     return [int(each.get_body(str) or "") for each in seen], hits
 
