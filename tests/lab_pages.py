@@ -5,6 +5,7 @@ Pages are read by a `Reader`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
@@ -62,6 +63,8 @@ class Reader(HTMLParser):
             self.tables.setdefault(self._name, self._rows)
 
     def handle_data(self, data: str) -> None:
+        if "pre" not in self.open:
+            data = re.sub(r"\s+", " ", data)
         if "style" not in self.open:
             self.text += data
         if "caption" in self.open:
@@ -91,7 +94,7 @@ def like_paper(
     recipe = next(each for each in RECIPES.values() if each.scenario == paper.scenario)
     rows: Rows = {table: [] for table in FAMILIES}
     runs = []
-    for lifetime_s, chosen in zip(paper.processing, recipe.settings, strict=True):
+    for lifetime_s, chosen in zip(paper.of, recipe.settings, strict=True):
         changes = {**chosen.changes, **({"duration_s": recipe.quick_s} if part else {})}
         in_force = Scenario.load(scenario_file(paper.scenario), changes).in_force()
         for place, seed in enumerate(seeds):
@@ -138,7 +141,7 @@ def _quad(of: Quad, factor: float) -> dict[str, float]:
 def add(rows: Rows, run: str, paper: Experiment, lifetime_s: float | None, factor: float) -> None:
     """Add the rows of one run."""
     nodes = ["L01-1", "L01-2"] if paper.scenario == "city_bus" else [f"n{number:04d}" for number in range(60)]
-    told = paper.processing[lifetime_s]
+    told = paper.of[lifetime_s].processing
     bcast, rcvd = told.bcast, round(told.rcvd * factor)
     counts = {
         "bcast": bcast, "rcvd": rcvd, "codlvd": round(told.codlvd * factor), "expd": told.expd or 0, "left": 7,
@@ -146,7 +149,7 @@ def add(rows: Rows, run: str, paper: Experiment, lifetime_s: float | None, facto
     }  # fmt: skip
     rows[f.PROCESSING].append({"run": run, **counts})
     rows[f.PROCESSING_BY_NODE] += [{"run": run, "node": node, **counts, "rcvd": 300, "codlvd": 305} for node in nodes]
-    delays = paper.delays[lifetime_s]
+    delays = paper.of[lifetime_s]
     for metric in f.DELAYS:
         quad = _quad(getattr(delays, metric), factor)
         shares = {f"p{each}_s": quad["avg_s"] for each in f.PERCENTILES}

@@ -11,11 +11,11 @@ import pytest
 
 from carrypost.cli.app import run as command
 from carrypost.emu import Scenario, run
-from carrypost.lab.campaign.recipes import FLOODWATCH
+from carrypost.lab.campaign.recipes import RECIPES
 from carrypost.lab.campaign.reproduce import scenario_file
 from carrypost.lab.report.floodwatch import ADAPTIVE, BEGINS_S, STATIC, TOPOLOGIES, Case
 
-SETTINGS = {each.name: each for each in FLOODWATCH.settings}
+SETTINGS = {each.name: each for each in RECIPES["floodwatch"].settings}
 APPROACHES = {STATIC: "static", ADAPTIVE: "adaptive"}
 HOP_S, WORK_S = 80_000 / 125_000, {"A": 0.02, "B": 0.02 / 1.7}
 
@@ -120,7 +120,7 @@ set = {"duration_s" = 70, "contacts.file" = "floodwatch_B-A-C.csv"}
 
 def test_a_page_has_both_figures_and_the_papers_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("floodwatch.toml", *FLOODWATCH.files):
+    for name in ("floodwatch.toml", *RECIPES["floodwatch"].files):
         (tmp_path / name).write_text((scenario_file("floodwatch").parent / name).read_text(encoding="utf-8"), "utf-8")
     (tmp_path / "campaign.toml").write_text(CAMPAIGN, encoding="utf-8")
     assert command(["lab", "campaign", "campaign.toml", "--out", "runs", "--engine", "local"]) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from carrypost.cli.app import run as command
-from carrypost.lab.campaign.recipes import BALANCE
+from carrypost.lab.campaign.recipes import RECIPES
 from carrypost.lab.campaign.reproduce import scenario_file
 
 CAMPAIGN = """
@@ -46,10 +46,10 @@ def test_a_page_has_the_papers_figures(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_experiment_has_the_loads_of_the_paper_and_a_small_version() -> None:
-    names = [each.name for each in BALANCE.settings]
+    names = [each.name for each in RECIPES["balance"].settings]
     assert {f"{name}-{load}" for name in ("control", "nearest") for load in range(10, 101, 10)} < set(names)
-    assert [each.name for each in BALANCE.selected_settings(quick=True)] == [
+    assert [each.name for each in RECIPES["balance"].selected_settings(quick=True)] == [
         "control-30", "control-90", "nearest-30", "nearest-90", "static",
     ]  # fmt: skip
-    costs = {each.name: each.changes.get("workload.0.params") for each in BALANCE.settings}
+    costs = {each.name: each.changes.get("workload.0.params") for each in RECIPES["balance"].settings}
     assert costs["control-60"] == {"cost_us": 100_000, "ratio": 0.0}

@@ -8,7 +8,7 @@ import pytest
 from tests.test_emu_groups import WALK
 
 from carrypost.cli.app import run as command
-from carrypost.lab.campaign.recipes import OVERLAY
+from carrypost.lab.campaign.recipes import RECIPES
 
 SMALL = (
     WALK.replace("count = 24", "count = 12")
@@ -80,13 +80,15 @@ def test_a_page_has_the_papers_figures_and_values(tmp_path: Path, monkeypatch: p
 
 
 def test_the_experiment_has_the_periods_of_the_paper_and_a_small_version() -> None:
-    names = [each.name for each in OVERLAY.settings]
+    names = [each.name for each in RECIPES["overlay"].settings]
     assert {"adaptive-10", "adaptive-50", "adaptive-100", "static"} <= set(names)
     assert {"clients-static", "clients-static-adaptive", "clients-adaptive-10", "clients-adaptive-50-at-20"} <= set(
         names
     )
-    assert OVERLAY.scenarios == ("overlay", "overlay_clients")
-    quick = {each.name: OVERLAY.scenario_of(each) for each in OVERLAY.selected_settings(quick=True)}
+    assert RECIPES["overlay"].scenarios == ("overlay", "overlay_clients")
+    quick = {
+        each.name: RECIPES["overlay"].scenario_of(each) for each in RECIPES["overlay"].selected_settings(quick=True)
+    }
     assert quick == {
         "adaptive-50": "overlay", "static": "overlay",
         "clients-static": "overlay_clients", "clients-adaptive-10": "overlay_clients",

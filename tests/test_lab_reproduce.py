@@ -26,10 +26,10 @@ def test_a_campaign_has_the_papers_lifetimes(name: str, tmp_path: Path) -> None:
     recipe = reproduce.recipe(name)
     runs = grid.load(reproduce.laid_out(recipe, tmp_path, (1, 2), quick=False)).runs
     paper = EXPERIMENTS[recipe.scenario]
-    assert len(runs) == 2 * len(paper.processing)
+    assert len(runs) == 2 * len(paper.of)
     made = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs if each.seed == 1]
-    assert [each.workloads[0].lifetime_s for each in made] == list(paper.processing)
-    orders = ["causal" if each is None else "delta-causal" for each in paper.processing]
+    assert [each.workloads[0].lifetime_s for each in made] == list(paper.of)
+    orders = ["causal" if each is None else "delta-causal" for each in paper.of]
     assert [each.workloads[0].ordering for each in made] == orders
     assert {each.run.duration_s for each in made} == {paper.duration_s}
 
@@ -45,10 +45,10 @@ def test_the_small_version_has_what_every_figure_needs(name: str, tmp_path: Path
 
 
 def test_more_seeds_may_follow_but_no_other_campaign(tmp_path: Path) -> None:
-    reproduce.laid_out(recipes.BUS, tmp_path, (1,), quick=False)
-    assert len(grid.load(reproduce.laid_out(recipes.BUS, tmp_path, (1, 2), quick=False)).runs) == 12
+    reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1,), quick=False)
+    assert len(grid.load(reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1, 2), quick=False)).runs) == 12
     with pytest.raises(LocalError, match="holds another campaign"):
-        reproduce.laid_out(recipes.BUS, tmp_path, (1,), quick=True)
+        reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1,), quick=True)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,16 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_plan_tells_runs_lifetimes_and_time() -> None:
-    told = reproduce.plan(recipes.BUS, (1,), quick=False, cores=2)
+    told = reproduce.plan(recipes.RECIPES["bus"], (1,), quick=False, cores=2)
     assert told.startswith("6 runs of city_bus (lifetimes endless, 120 min, 60 min, 40 min, 20 min, 10 min; seed 1)")
     assert told.endswith("; about 2 min on 2 processors")
-    assert reproduce.plan(recipes.OSTERMALM, (1,), quick=False, cores=2).endswith("; about 5 min on 2 processors")
-    assert reproduce.plan(recipes.BUS, (1,), quick=True, cores=2).endswith("; a minute or two on 2 processors")
-    assert "the first 30 min only" in reproduce.plan(recipes.OSTERMALM, (1, 2), quick=True, cores=1)
+    assert reproduce.plan(recipes.RECIPES["ostermalm"], (1,), quick=False, cores=2).endswith(
+        "; about 5 min on 2 processors"
+    )
+    assert reproduce.plan(recipes.RECIPES["bus"], (1,), quick=True, cores=2).endswith(
+        "; a minute or two on 2 processors"
+    )
+    assert "the first 30 min only" in reproduce.plan(recipes.RECIPES["ostermalm"], (1, 2), quick=True, cores=1)
 
 
 def _no_java(*_: object) -> Path:
@@ -131,11 +135,11 @@ def test_before_spark_starts_the_way_without_it_is_told(
 
 def test_what_is_complete_needs_no_java(tmp_path: Path) -> None:
     lab_pages.like_paper(tmp_path, EXPERIMENTS["ostermalm"], seeds=(1, 2))
-    assert reproduce.is_complete(recipes.OSTERMALM, tmp_path, (1, 2), quick=False)
-    assert not reproduce.is_complete(recipes.OSTERMALM, tmp_path, (1, 3), quick=False)
-    assert not reproduce.is_complete(recipes.OSTERMALM, tmp_path / "nowhere", (1,), quick=False)
+    assert reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
+    assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 3), quick=False)
+    assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path / "nowhere", (1,), quick=False)
     shutil.rmtree(tmp_path / "metrics" / "hops")
-    assert not reproduce.is_complete(recipes.OSTERMALM, tmp_path, (1, 2), quick=False)
+    assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
 
 
 def test_a_page_that_cannot_be_written_ends_it_before_it_begins(
@@ -152,7 +156,7 @@ def test_one_command_makes_the_page_and_goes_on_where_it_was(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.version
-    short = dataclasses.replace(recipes.BUS, quick_s=2_400)
+    short = dataclasses.replace(recipes.RECIPES["bus"], quick_s=2_400)
     monkeypatch.setitem(recipes.RECIPES, "bus", short)
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "bus", "--quick", "--json"]) == 0

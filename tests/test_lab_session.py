@@ -12,11 +12,12 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from tests.campaigns import campaign, played, three
 
@@ -221,6 +222,18 @@ def test_java_ends_with_a_command_that_is_interrupted_or_killed_while_spark_star
     for each in alive:
         each.kill()
     assert not alive
+
+
+@pytest.mark.parametrize("failure", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError()])
+def test_ctrl_c_is_only_that_although_spark_tidies_up_over_a_broken_connection(failure: Exception) -> None:
+    def tidied_up() -> NoReturn:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise failure
+
+    with pytest.raises(KeyboardInterrupt), explained():
+        tidied_up()
 
 
 def test_ctrl_c_while_spark_works_is_only_that(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:

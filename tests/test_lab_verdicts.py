@@ -10,7 +10,7 @@ from tests import lab_pages
 from tests.lab_pages import Reader
 
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.recipes import BALANCE, FLOODWATCH, OVERLAY, Recipe
+from carrypost.lab.campaign.recipes import RECIPES, Recipe
 from carrypost.lab.campaign.reproduce import scenario_file
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
@@ -72,7 +72,7 @@ def latency(name: str, *, slower: float = 1.0) -> Found:
 
 
 def test_the_flood_watch_begins_with_what_holds_and_has_bars_by_topology(tmp_path: Path) -> None:
-    found = made(tmp_path, FLOODWATCH, latency)
+    found = made(tmp_path, RECIPES["floodwatch"], latency)
     assert len(verdicts(found)) == 6
     assert set(verdicts(found).values()) == {"yes"}
     head, *rows = found.figures["figure-1a.csv"].splitlines()
@@ -86,8 +86,8 @@ def test_a_value_between_those_of_our_rates_holds_and_one_beyond_does_not(tmp_pa
         rows = latency(name, slower=factor)[f.EVENT_LATENCY]
         return {f.EVENT_LATENCY: [row | {"avg_s": row["avg_s"] / 2} for row in rows]}
 
-    between = verdicts(made(tmp_path / "between", FLOODWATCH, lambda name: far(name, 4), only="B-A-C"))
-    beyond = verdicts(made(tmp_path / "beyond", FLOODWATCH, lambda name: far(name, 1), only="B-A-C"))
+    between = verdicts(made(tmp_path / "between", RECIPES["floodwatch"], lambda name: far(name, 4), only="B-A-C"))
+    beyond = verdicts(made(tmp_path / "beyond", RECIPES["floodwatch"], lambda name: far(name, 1), only="B-A-C"))
     slow = "with all data the static approach takes 6,000 ms in B-A-C"
     assert (between[slow], beyond[slow]) == ("yes", "no")
     assert between["with all data the opportunistic approach takes 1,000 ms in B-A-C"] == "no"
@@ -106,13 +106,13 @@ def loads(name: str) -> Found:
 
 
 def test_load_balancing_begins_with_what_holds(tmp_path: Path) -> None:
-    found = verdicts(made(tmp_path, BALANCE, loads))
+    found = verdicts(made(tmp_path, RECIPES["balance"], loads))
     assert len(found) == 7
     assert set(found.values()) == {"yes"}
 
 
 def test_control_that_changes_nothing_does_not_make_it_better(tmp_path: Path) -> None:
-    found = verdicts(made(tmp_path, BALANCE, lambda name: loads(name.replace("control", "nearest"))))
+    found = verdicts(made(tmp_path, RECIPES["balance"], lambda name: loads(name.replace("control", "nearest"))))
     assert (
         found["above 30 % control lowers the highest load"]
         == found["above 70 % paths become longer with the load"]
@@ -122,7 +122,7 @@ def test_control_that_changes_nothing_does_not_make_it_better(tmp_path: Path) ->
 
 
 def test_what_was_not_run_is_listed_and_short_runs_are_a_part(tmp_path: Path) -> None:
-    text = Reader(made(tmp_path, BALANCE, loads, only="control-90", quick_s=120).text).text
+    text = Reader(made(tmp_path, RECIPES["balance"], loads, only="control-90", quick_s=120).text).text
     assert "These runs last 2 min in place of 10 min." in text
     assert "Not measured by these runs: below a mean load of 30 %" in text
     assert "Static paths have" not in text
@@ -139,10 +139,10 @@ def brokers(name: str) -> Found:
 
 
 def test_the_broker_network_begins_with_what_holds(tmp_path: Path) -> None:
-    found = verdicts(made(tmp_path / "alike", OVERLAY, brokers))
+    found = verdicts(made(tmp_path / "alike", RECIPES["overlay"], brokers))
     assert len(found) == 9
     assert set(found.values()) == {"yes"}
-    still = verdicts(made(tmp_path / "still", OVERLAY, lambda _: brokers("static")))
+    still = verdicts(made(tmp_path / "still", RECIPES["overlay"], lambda _: brokers("static")))
     assert still["paths over static brokers have 6.06 hops"] == "yes"
     assert still["paths become longer with the update period"] == "no"
     assert still["paths over adaptive brokers are shorter than static ones at almost all times"] == "no"
@@ -161,7 +161,7 @@ def clients(name: str) -> Found:
 
 
 def test_clients_begin_with_what_holds_and_count_without_decimals(tmp_path: Path) -> None:
-    found = made(tmp_path, OVERLAY, clients, scenario="overlay_clients")
+    found = made(tmp_path, RECIPES["overlay"], clients, scenario="overlay_clients")
     assert len(verdicts(found)) == 6
     assert set(verdicts(found).values()) == {"yes"}
     assert Reader(found.text).row("Homes, seats", "static")[1:4] == ["1,151", "70", "1 min 55 s"]

@@ -13,7 +13,8 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._exit import Exit
-from carrypost.cli._options import Engine, Json, argument, needs_engine, needs_reports, option
+from carrypost.cli._extras import needs_engine, needs_reports
+from carrypost.cli._options import Engine, Json, argument, option
 from carrypost.cli._output import figures, say
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import INTERRUPTED, orderly

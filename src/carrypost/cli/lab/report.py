@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from carrypost.cli import _paths
-from carrypost.cli._options import Engine, Json, needs_reports, suggest_local
+from carrypost.cli._extras import needs_reports
+from carrypost.cli._options import Engine, Json, suggest_local
 from carrypost.cli._output import figures, say
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._options import Spark, StreamJson, needs_engine, option
+from carrypost.cli._extras import needs_engine
+from carrypost.cli._options import Spark, StreamJson, option
 from carrypost.cli._output import blank, cell, duration, line, say, size
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.printing import many

@@ -27,7 +27,7 @@ from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.schemas import RECORDS
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import SCHEMA, Kind
+from carrypost.record import SCHEMA, Kind, Line
 
 REAL = "node"
 """Prefix of the runs of real nodes, before a stroke."""
@@ -37,21 +37,15 @@ TEXTS = ("kind", "node", "peer", "message", "detail")
 _LINES = ("*.jsonl", "*.ndjson")
 SIZE_MAX = 1 << 53
 _INT32 = 1 << 31
-_TYPES: dict[str, Any] = {
-    "string": str,
-    "float64": Annotated[float, msgspec.Meta(ge=-TIME_S_MAX, le=TIME_S_MAX)],
-    "int32": Annotated[int, msgspec.Meta(ge=-_INT32, lt=_INT32)],
-    "int64": Annotated[int, msgspec.Meta(ge=-SIZE_MAX, le=SIZE_MAX)],
-    "map<string, string>": dict[str, str],
-}
 
 
-def _field(name: str, kind: str, *, nullable: bool) -> tuple[str, Any] | tuple[str, Any, None]:
-    known: Any = Kind if name == "kind" else _TYPES[kind]
-    return (name, known | None, None) if nullable else (name, known)
+class _Line(Line, kw_only=True):
+    """One row whose values a node can have written."""
 
-
-_LINE = msgspec.defstruct("_LINE", [_field(each.name, each.type, nullable=each.nullable) for each in SCHEMA])
+    t: Annotated[float, msgspec.Meta(ge=-TIME_S_MAX, le=TIME_S_MAX)]
+    kind: Kind
+    hops: Annotated[int, msgspec.Meta(ge=-_INT32, lt=_INT32)] | None = None
+    size: Annotated[int, msgspec.Meta(ge=-SIZE_MAX, le=SIZE_MAX)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ def read_lines(path: Path) -> tuple[pa.Table, int]:
     """Return the rows of a file, of whatever runs, and how many lines are none."""
     columns: dict[str, list[Any]] = {each.name: [] for each in SCHEMA}
     appends = [(name, column.append) for name, column in columns.items()]
-    decode, unreadable = msgspec.json.Decoder(_LINE).decode, 0
+    decode, unreadable = msgspec.json.Decoder(_Line).decode, 0
     with refusing(f"{path} cannot be read"), path.open("rb") as file:
         for text in file:
             if not text.strip():

@@ -10,23 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.emu.arrays import Floats
 from carrypost.emu.engine.delivery_paths import DELIVERY
 from carrypost.lab.metrics import families
-from carrypost.lab.report import origins, overlay, plots, verdict
-from carrypost.lab.report.html import Markup, TableRow, join, paragraph, table, tag
+from carrypost.lab.report import origins, plots, verdict
+from carrypost.lab.report.html import TableRow, join, paragraph, table
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.overlay import WHOLE_S, hops_of, lengths, mean_of, overlay_of, two_digits
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.verdict import Claim
 
-SCENARIO = "balance"
 TITLE = "Opportunistic overlays: brokers that share the work"
-source = overlay.source
 CONTROL, NEAREST, STATIC = "with control", "without control", "static"
 _BEGIN_S = 60.0
 """Loads of the first minute do not count: all clients begin at the nearest broker."""
@@ -38,64 +37,19 @@ _AROUND = 2
 """Measured loads this near to one of these, in percent, count as the load itself."""
 _SAME_HOPS = 0.1
 """Paths whose lengths differ by less are the same."""
-_LEAD = (
-    "20 nodes walk in an area of 750 m x 500 m. 5 of them produce events of a channel, 15 consume them, and 5 of "
-    "the consumers are brokers. The load of a broker is the work that arrives in 5 s, divided by the work that it "
-    "can do in 5 s. With load control, clients leave brokers whose load is above 0.9, and do not choose such a "
-    "broker as their home if another one has less load. Mean loads are measured: while the network is in parts, "
-    "some events do not arrive."
-)
-_FIGURE_13 = (
-    "The highest load of a broker after the first minute, mean over seeds, by the mean load of all brokers. In the "
-    "paper both approaches behave the same below 30 %. Above that, some brokers are overloaded without control, "
-    "and fewer with it."
-)
-_FIGURE_14 = (
-    "Mean length of the paths from producers to consumers. Without control, the home of every client is the "
-    "nearest broker. In the paper the opportunistic approach does the same below 70 %, with paths more than a hop "
-    "shorter than the static ones. At 100 % its paths are still shorter."
-)
-_PAPER = {
-    "mobility.count": "nodes",
-    "mobility.side_m": "width, m",
-    "mobility.height_m": "height, m",
-    "mobility.pause_min_s": "pause of nodes at each place, s",
-    "mobility.speed_max_m_per_s": "the fastest, m/s",
-    "settings.overlay.update_s": "update period of brokers, s",
-    "settings.overlay.discovery_s": "discovery period of clients, s",
-}
-_OPEN = {
-    "radio.range_m": "radio range, m",
-    "settings.overlay.load_max": "load above which a broker is overloaded",
-    "settings.overlay.load_window_s": "window over which load is measured, s",
-    "settings.overlay.capacity": "capacity of a broker, in processors",
-    "workload.0.period_s": "interval between events of a producer, s",
-    "workload.0.params.cost_us": "CPU time of an event, µs; determines the load",
-    "duration_s": "duration of a run",
-}
-_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
 
 
-def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
-    """Return True for the scenario of the paper: called so, with brokers."""
-    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
-
-
-def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this experiment."""
     found = _by_load(study, all_series)
-    return [
-        tag("h2", "Load balancing (§4.2)"),
-        verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
-        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
-        _values(study, found),
-        *_maxima(study, found),
-        *_paths(study, found),
-        tag("h3", "Runs and parameters"),
-        origins.parameters(all_series, None, _KEYS),
-        origins.ran(all_series),
-        origins.failures(study, SCENARIO),
-    ]
+    return figures.filled(
+        "balance",
+        verdict=verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
+        values=_values(study, found),
+        maxima=_maxima(study, found),
+        paths=_paths(study, found),
+        **origins.of_paper(study, all_series, "balance"),
+    )
 
 
 def _approach(run: FinishedRun) -> str:
@@ -225,38 +179,27 @@ def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
     return join(made)
 
 
-def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Block]:
-    points = {
-        name: {float(percent): maxima(study, series) for percent, series in found.get(name, {}).items()}
+def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Picture | None:
+    return _by_mean(_points(study, found, maxima), Axis("highest load"), "Figure 13", "brokers")
+
+
+def _paths(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Picture | None:
+    points = _points(study, found, _hops)
+    if static := _static(study, found):
+        points[STATIC] = dict.fromkeys((percent for each in points.values() for percent in each), static)
+    return _by_mean(points, Axis("hops, mean over all pairs"), "Figure 14", "homes")
+
+
+def _points(
+    study: Study, found: Mapping[str, Mapping[int, Series]], by: Callable[[Study, Series], list[float]]
+) -> dict[str, dict[float, list[float]]]:
+    return {
+        name: {float(percent): by(study, series) for percent, series in found.get(name, {}).items()}
         for name in (CONTROL, NEAREST)
     }
-    lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
-    if not lines:
-        return [
-            paragraph(
-                ("The paper's Figure 13 shows loads of brokers; in these runs brokers have no load."), kind="note"
-            )
-        ]
-    picture = plots.curves(lines, (_axis(points), Axis("highest load")), "Figure 13", steps=False, legend="brokers")
-    return [Figure([("", picture)], [_FIGURE_13], "Figure 13")]
 
 
-def _paths(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Block]:
-    points = {
-        name: {float(percent): lengths(study, series, DELIVERY) for percent, series in found.get(name, {}).items()}
-        for name in (CONTROL, NEAREST)
-    }
-    loads = [percent for each in points.values() for percent in each]
-    static = _static(study, found)
-    points[STATIC] = dict.fromkeys(loads, static) if static else {}
-    lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
-    if not lines:
-        return [paragraph("The paper's Figure 14 shows path lengths; these runs have no paths.", kind="note")]
-    axes = _axis(points), Axis("hops, mean over all pairs")
-    picture = plots.curves(lines, axes, "Figure 14", steps=False, legend="homes")
-    return [Figure([("", picture)], [_FIGURE_14], "Figure 14")]
-
-
-def _axis(points: Mapping[str, Mapping[float, Sequence[float]]]) -> Axis:
+def _by_mean(points: Mapping[str, Mapping[float, Sequence[float]]], y: Axis, name: str, legend: str) -> Picture | None:
     loads = sorted({percent for each in points.values() for percent in each})
-    return Axis("mean load of brokers (%)", max(loads, default=100.0) * 1.03, ticks=loads)
+    x = Axis("mean load of brokers (%)", max(loads, default=100.0) * 1.03, ticks=loads)
+    return plots.plain({name: curve(mine, np.inf) for name, mine in points.items()}, (x, y), name, legend)

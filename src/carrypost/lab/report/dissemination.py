@@ -9,14 +9,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.emu.arrays import Floats
 from carrypost.lab.metrics import families
-from carrypost.lab.report import curves, distributions, plots, prose
+from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Extent, Steps
 from carrypost.lab.report.distributions import by_settings, ordered, steps_of
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table
-from carrypost.lab.report.pictures import Block
+from carrypost.lab.report.html import TableRow, table
+from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import Show, over_seeds
@@ -30,25 +31,31 @@ _TAIL = 0.95
 _NEARLY = 0.99
 
 
-def part(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Return all blocks about dissemination: the nodes reached, the costs and the hops."""
-    return [
-        *_reached(study, all_series),
-        _costs(study, all_series),
-        *_hops_taken(study, all_series),
-        *_overhead(study, all_series),
-        *_cache(study, all_series),
-    ]
+def part(study: Study, all_series: Sequence[Series]) -> dict[str, object]:
+    """Return everything about dissemination: the nodes reached, the costs and the hops."""
+    reached, bounded = _reached(study, all_series)
+    overhead, overhead_most, overhead_end = _overhead(study, all_series)
+    return {
+        "reached": reached,
+        "bounded": bounded,
+        "costs": _costs(study, all_series),
+        "hops": _hops_taken(study, all_series),
+        "overhead": overhead,
+        "overhead_most": overhead_most,
+        "overhead_end": overhead_end,
+        "cache": _cache(study, all_series),
+        "some": distributions.some(all_series),
+    }
 
 
-def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
-    """Return the share of recipients that have a message, by its age, and the share that a flood would have reached."""
+def _reached(study: Study, all_series: Sequence[Series]) -> tuple[Picture | None, bool]:
+    """Return the share of recipients that have a message, by its age; True if that of a flood is there as well."""
     chosen = all_series[: plots.CURVES_MAX]
     got = {each.settings: [_by_age(study, run) for run in each.runs] for each in chosen}
     bound = {each.settings: [_flooded(study, run) for run in each.runs] for each in chosen}
     every = [steps for found in (got, bound) for seeds in found.values() for steps in seeds if len(steps[0])]
     if not every:
-        return []
+        return None, False
     most_s = max(_nearly_all(steps) for steps in every)
     unit_s, unit_name = distributions.unit(most_s)
     extent = Extent(most_s, 1.0)
@@ -63,8 +70,7 @@ def _reached(study: Study, all_series: Sequence[Series]) -> list[Block]:
     ages = Axis(f"age of the message ({unit_name})", most_s / unit_s)
     axes = ages, distributions.shares("share of recipients reached")
     picture = plots.curves(lines, axes, "delivery ratio by age", bounds=above, steps=False, legend="settings")
-    bounded = prose.FLOOD if above else prose.NO_FLOOD
-    return [distributions.captioned([picture], all_series, prose.REACHED, f" {bounded}")]
+    return picture, bool(above)
 
 
 def _by_age(study: Study, run: FinishedRun) -> Steps:
@@ -94,7 +100,7 @@ def _nearly_all(steps: Steps) -> float:
     return max(float(x[int(np.searchsorted(shares, _NEARLY * shares[-1]))]), 0.01) * 1.05
 
 
-def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def _hops_taken(study: Study, all_series: Sequence[Series]) -> Picture | None:
     def taken(series: Series) -> list[Steps]:
         seeds = [ordered(study, families.HOP_COUNTS, run, "hops", "copies") for run in series.runs]
         return [(hops, np.cumsum(copies) / copies.sum()) for hops, copies in seeds if len(copies)]
@@ -102,12 +108,8 @@ def _hops_taken(study: Study, all_series: Sequence[Series]) -> list[Block]:
     chosen = all_series[: plots.CURVES_MAX]
     most = max((float(hops[-1]) for series in chosen for hops, _ in taken(series)), default=0.0)
     lines = by_settings(chosen, lambda series: curves.distribution(taken(series), Extent(most + 1, 1.0)))
-    if not lines:
-        return []
     axes = Axis("hops, at most", most + 1), distributions.shares("share of receptions")
-    picture = plots.curves(curves.merged(lines), axes, "hops", steps=False, legend="settings")
-    caption = "Number of hops of the copies that nodes received; one hop: directly from the author."
-    return [distributions.captioned([picture], all_series, caption)]
+    return plots.plain(curves.merged(lines), axes, "hops", "settings")
 
 
 def _deliveries(study: Study, run: FinishedRun) -> float:
@@ -173,23 +175,20 @@ def _width_s(study: Study, all_series: Sequence[Series]) -> float:
     return _MINUTE_S * max(1, math.ceil(last_s / _WINDOWS / _MINUTE_S))
 
 
-def _overhead(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def _overhead(study: Study, all_series: Sequence[Series]) -> tuple[Picture | None, float, float | None]:
+    """Return the bytes for each delivery by time, their most, and the end of the axis if it is less."""
     width_s = _width_s(study, all_series)
     lines = by_settings(
         all_series,
         lambda series: curves.over_time([_bytes_by_time(study, run, width_s) for run in series.runs], width_s),
     )
     if not lines:
-        return []
-    middle = np.concatenate([curve.y for curve in lines.values()])
-    most = float(np.quantile(middle, _TAIL)) * 1.5
-    caption = ["Bytes sent for each delivery to a node other than the author, by time."]
-    if middle.max() > most:
-        caption.append(f" The axis is cut at {most:,.0f}; the most is {middle.max():,.0f}.")
-    picture = distributions.by_time_plot(
-        lines, "bytes for each delivery", "overhead by time", min(most, middle.max() * 1.06)
-    )
-    return [distributions.captioned([picture], all_series, *caption)]
+        return None, 0.0, None
+    values = np.concatenate([curve.y for curve in lines.values()])
+    most, end = float(values.max()), float(np.quantile(values, _TAIL)) * 1.5
+    title = "bytes for each delivery"
+    picture = distributions.by_time_plot(lines, title, "overhead by time", min(end, most * 1.06))
+    return picture, most, end if most > end else None
 
 
 def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:
@@ -209,7 +208,7 @@ def _bytes_by_time(study: Study, run: FinishedRun, width_s: float) -> Steps:
     return there.astype(np.float64) * width_s, summed(Kind.TRAFFIC, "size")[there] / delivered[there]
 
 
-def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def _cache(study: Study, all_series: Sequence[Series]) -> Picture | None:
     width_s = _width_s(study, all_series)
 
     def held(run: FinishedRun) -> Steps:
@@ -219,7 +218,4 @@ def _cache(study: Study, all_series: Sequence[Series]) -> list[Block]:
         return curves.windows(found["t"][regular], many[regular], width_s)
 
     lines = by_settings(all_series, lambda series: curves.over_time([held(run) for run in series.runs], width_s))
-    if not lines:
-        return [paragraph("Caches were not sampled in these runs.", kind="note")]
-    picture = distributions.by_time_plot(lines, "messages in the cache, mean", "cache by time")
-    return [distributions.captioned([picture], all_series, "Number of messages in the cache of a node, by time.")]
+    return distributions.by_time_plot(lines, "messages in the cache, mean", "cache by time") if lines else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from carrypost.lab.report import curves, plots
 from carrypost.lab.report.curves import Curve, Extent, Steps
-from carrypost.lab.report.pictures import Block, Figure, Picture
+from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.times import share, shown
@@ -67,33 +67,41 @@ def unit(most_s: float) -> tuple[float, str]:
     return next((size, name) for least, size, name in _UNITS if most_s > least or not least)
 
 
-def captioned(pictures: Sequence[Picture], all_series: Sequence[Series], *texts: str) -> Figure:
-    """Return pictures with their caption, which also says if there are more settings than distinguishable curves."""
-    some = f" The first {plots.CURVES_MAX} of {len(all_series)} settings."
-    many = len(all_series) > plots.CURVES_MAX
-    return Figure([("", each) for each in pictures], [*texts, some if many else ""])
+def some(all_series: Sequence[Series]) -> str:
+    """Return a sentence for captions if there are more settings than distinguishable curves; empty: there are not."""
+    most = plots.CURVES_MAX
+    return f"The first {most} of {len(all_series)} settings." if len(all_series) > most else ""
 
 
-def figure(study: Study, all_series: Sequence[Series], of: Distribution) -> list[Block]:
-    """Return the distribution up to a time, and its complement, on logarithmic axes; empty if there are no values."""
+class Drawn(NamedTuple):
+    """A distribution up to a time, and its complement, on logarithmic axes."""
+
+    title: str
+    pictures: list[tuple[str, Picture]]
+    cut: str
+    """A sentence on what the axis does not show."""
+
+
+def figures(study: Study, all_series: Sequence[Series], *wanted: Distribution) -> list[Drawn]:
+    """Return those of these distributions that have any values."""
     chosen = all_series[: plots.CURVES_MAX]
+    return [made for of in wanted if (made := _figure(study, chosen, of)) is not None]
+
+
+def _figure(study: Study, chosen: Sequence[Series], of: Distribution) -> Drawn | None:
     found = {series.settings: steps(study, of.of, series, **of.equal) for series in chosen}
     found = {name: [each for each in seeds if len(each[0])] for name, seeds in found.items()}
     found = {name: seeds for name, seeds in found.items() if seeds}
     if not found:
-        return []
+        return None
     every = [each for seeds in found.values() for each in seeds]
     most_s = max(map(_below, every))
     unit_s, unit_name = unit(most_s)
     axes = Axis(f"{of.title} ({unit_name})", most_s / unit_s), shares(f"share of {of.what}")
     lines = {name: _curve(seeds, Extent(most_s, 1.0)).scaled(unit_s) for name, seeds in found.items()}
-    pictures = [plots.curves(curves.merged(lines), axes, of.title, steps=False, legend="settings")]
-    texts = [f"Distribution of the {of.title}.", _cut(every, most_s)]
-    if (by_logarithm := _above(found, of)) is not None:
-        pictures.append(by_logarithm)
-        texts[0] = f"Distribution of the {of.title}: (a) CDF, (b) complementary CDF, log–log "
-        texts[0] += "axes, down to 0.1 %."
-    return [captioned(pictures, all_series, *texts)]
+    picture = plots.curves(curves.merged(lines), axes, of.title, steps=False, legend="settings")
+    pictures = [each for each in (picture, _above(found, of)) if each is not None]
+    return Drawn(of.title, [("", each) for each in pictures], _cut(every, most_s))
 
 
 def _curve(seeds: Sequence[Steps], extent: Extent, *, above: bool = False) -> Curve:
@@ -132,7 +140,7 @@ def _cut(every: Sequence[Steps], most_s: float) -> str:
     if longest_s <= most_s:
         return ""
     above = f"at most {share(beyond)} of the values are above, up to {shown(longest_s)}"
-    return f" The axis is cut at {shown(most_s)}; {above}."
+    return f"The axis is cut at {shown(most_s)}; {above}."
 
 
 def shares(title: str) -> Axis:

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import curves, distributions, origins, plots, prose
+from carrypost.lab.report import curves, distributions, origins, plots
 from carrypost.lab.report.curves import Curve, Extent
-from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
+from carrypost.lab.report.html import Piece, TableRow, table
 from carrypost.lab.report.intervals import over_rows
 from carrypost.lab.report.loads import ISLAND, MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
-from carrypost.lab.report.pictures import Block, Figure, Picture
+from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import MINUS, NOTHING, tenths
 
-SCENARIO = "emma"
 TITLE = "EMMA: messages to selected hosts"
 _FLOOD = "flood"
 _BUFFER = 100
@@ -35,109 +36,53 @@ _FALL = 0.02
 """Less than this is no fall where more hosts crowd the same buffers."""
 _LOST = 0.01
 """Part of losses below which buffers are no reason for differences between classes, and the draw of recipients is."""
-_NOT_RUN = "The paper's {} shows loads that were not run here."
 _GRID = np.linspace(0.0, 1.0, 41)
-_PAPER = {
-    "mobility.count": "hosts",
-    "mobility.side_m": "side of the square, m",
-    "radio.range_m": "radio range, m",
-    "settings.cache_messages_max": "size of a buffer, in messages",
-    "workload.0.messages": "messages published",
-    "workload.0.within_s": "time within which they are published, s",
-    "workload.0.persistent": "share of persistent messages",
-    "workload.0.recipients": "recipients of a message; below 1: share of the hosts",
-    "workload.0.lifetime_s": "longest delay allowed",
-}
-_OPEN = {
-    "mobility.model": "movement of groups",
-    "mobility.clouds": "groups of hosts",
-    "mobility.cloud_radius_m": "largest distance of members from the centre of their group, m",
-    "mobility.change": "probability that a host changes its group at a waypoint",
-    "mobility.cloud_speed_min_m_per_s": "lowest speed of groups, m/s",
-    "mobility.cloud_speed_max_m_per_s": "highest speed of groups, m/s",
-    "mobility.speed_min_m_per_s": "lowest speed of hosts, m/s",
-    "mobility.speed_max_m_per_s": "highest speed of hosts, m/s",
-    "workload.0.first_s": "time of the first publication, s",
-    "workload.0.priorities": "number of priorities, drawn uniformly",
-    "workload.0.size": "payload of a message, bytes",
-    "settings.strategy": "strategy of exchange",
-    "settings.island": "hosts send directly to connected recipients (island)",
-    "settings.acked_s": "interval at which acknowledgements are forwarded, s",
-    "settings.shares": "limit on the share of a buffer that one author fills",
-    "settings.altruistic": "hosts carry messages for others",
-    "settings.announce_s_min": "shortest interval between announcements, s",
-    "settings.announce_s_max": "longest interval between announcements, s",
-    "radio.delay_s": "delay of a datagram, s",
-    "radio.rate_bytes_per_s": "rate of a link, bytes/s",
-    "radio.loss": "share of lost datagrams",
-    "duration_s": "duration of a run",
-}
-_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
-
 Of = Callable[[str], Picture | None]
 """Draws the half of a figure that is of a strategy; None: its runs are not there."""
 
 
-def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
-    """Return True for EMMA's scenario: called so, with messages that are drawn with recipients."""
-    return name == SCENARIO and all(Load.of(series.first) is not None for series in all_series)
+class _Shown(NamedTuple):
+    """A figure, a half for each strategy, and its numbers."""
+
+    pictures: Sequence[tuple[str, Picture]] = ()
+    numbers: str = ""
 
 
-def source() -> Markup:
-    """Return the paper."""
-    return join((
-        "The paper: M. Musolesi, C. Mascolo, S. Hailes, ",
-        tag("i", "EMMA: Epidemic Messaging Middleware for Ad Hoc Networks"),
-        ", Personal and Ubiquitous Computing 10 (1), 2006. Captions summarize what the paper says about its figures.",
-    ))  # fmt: skip
+def is_of_paper(all_series: Sequence[Series]) -> bool:
+    """Return True for messages that are drawn with recipients."""
+    return all(Load.of(series.first) is not None for series in all_series)
 
 
-def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this experiment."""
     loads = Loads(study, all_series)
-    protocol = prose.EMMA_ISLAND if any(ISLAND in each for each in loads.strategies) else prose.EMMA_ALONE
-    halves = ""
-    if len(loads.strategies) > 1:
-        halves = " Parts of figures show strategies, under the same loads: " + "; ".join(
-            f"({letter}) {name}" for letter, name in zip("abcd", loads.strategies, strict=False)
-        )
-        halves += "."
-    return [
-        tag("h2", "Groups of hosts on a square kilometre (§4)"),
-        paragraph(prose.EMMA_LEAD, f" {protocol} {origins.seeds(all_series)}{halves}", kind="lead"),
-        tag("h3", "Trends of the paper, and our results"),
-        _trends(loads),
-        paragraph(prose.EMMA_TRENDS, kind="note"),
-        tag("h3", "One recipient"),
-        *_by_buffer(loads, "Figure 1", prose.EMMA_1, topic=False, modes=True),
-        *_delays(study, loads),
-        *_by_buffer(loads, "Figure 3", prose.EMMA_3, topic=False, modes=False),
-        tag("h3", "Topics: 80 % of the hosts are recipients"),
-        *_distributions(loads),
-        *_by_buffer(loads, "Figure 5", prose.EMMA_5, topic=True, modes=True),
-        *_by_hosts(loads),
-        tag("h3", "Runs, and parameters that the paper does not give"),
-        origins.parameters(all_series, None, _KEYS),
-        origins.ran(all_series),
-        origins.failures(study, SCENARIO),
-    ]
+    return figures.filled(
+        "emma",
+        strategies=loads.strategies,
+        island=any(ISLAND in each for each in loads.strategies),
+        trends=_trends(loads),
+        receiver=_by_buffer(loads, "Figure 1", topic=False, modes=True),
+        delays=_delays(study, loads),
+        priorities=_by_buffer(loads, "Figure 3", topic=False, modes=False),
+        ratios=_distributions(loads),
+        topic=_by_buffer(loads, "Figure 5", topic=True, modes=True),
+        hosts=_by_hosts(loads),
+        **origins.of_paper(study, all_series, "emma"),
+    )
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def _figure(loads: Loads, name: str, caption: str, of: Of, numbers: Markup) -> list[Block]:
+def _shown(loads: Loads, of: Of, numbers: str = "") -> _Shown:
     drawn = [(strategy, picture) for strategy in loads.strategies if (picture := of(strategy)) is not None]
     if not drawn:
-        return [paragraph(_NOT_RUN.format(name), kind="note")]
-    pictures = [(strategy if len(loads.strategies) > 1 else "", picture) for strategy, picture in drawn]
-    return [Figure(pictures, [caption], name), numbers]
+        return _Shown()
+    return _Shown([(strategy if len(loads.strategies) > 1 else "", picture) for strategy, picture in drawn], numbers)
 
 
-def _plot(lines: Mapping[str, Curve | None], x: Axis, title: str, legend: str) -> Picture:
-    shares = distributions.shares("delivered, share of recipients")
-    known = {name: each for name, each in lines.items() if each is not None}
-    return plots.curves(known, (x, shares), title, steps=False, legend=legend)
+def _plot(lines: Mapping[str, Curve | None], x: Axis, title: str, legend: str) -> Picture | None:
+    return plots.plain(lines, (x, distributions.shares("delivered, share of recipients")), title, legend)
 
 
 def _classes(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Callable[[Series], list[float]]]:
@@ -151,25 +96,23 @@ def _classes(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[
     }
 
 
-def _by_buffer(loads: Loads, name: str, caption: str, *, topic: bool, modes: bool) -> list[Block]:
+def _by_buffer(loads: Loads, name: str, *, topic: bool, modes: bool) -> _Shown:
     found = {each: loads.by_buffer(each, topic=topic, modes=modes) for each in loads.strategies}
     most = max((buffer for series in found.values() for buffer in series), default=0)
     x = Axis("buffer (messages)", most * 1.03, ticks=list(dict.fromkeys(each for of in found.values() for each in of)))
-    return _by_number(loads, name, caption, found, x, modes=modes)
+    return _by_number(loads, name, found, x, modes=modes)
 
 
-def _by_hosts(loads: Loads) -> list[Block]:
+def _by_hosts(loads: Loads) -> _Shown:
     found = {each: loads.by_hosts(each, _BUFFER) for each in loads.strategies}
     counts = sorted({hosts for series in found.values() for hosts in series})
     if len(counts) <= 1:
-        return [paragraph(_NOT_RUN.format("Figure 6"), kind="note")]
+        return _Shown()
     x = Axis("hosts", counts[-1] + 1, counts[0] - 1, ticks=counts)
-    return _by_number(loads, "Figure 6", prose.EMMA_6, found, x, modes=True)
+    return _by_number(loads, "Figure 6", found, x, modes=True)
 
 
-def _by_number(
-    loads: Loads, name: str, caption: str, found: Mapping[str, Mapping[int, Series]], x: Axis, *, modes: bool
-) -> list[Block]:
+def _by_number(loads: Loads, name: str, found: Mapping[str, Mapping[int, Series]], x: Axis, *, modes: bool) -> _Shown:
     """Return a figure of shares by buffer or number of hosts, and its table."""
 
     def of(strategy: str) -> Picture | None:
@@ -179,7 +122,7 @@ def _by_number(
         return _plot(_lines(loads, series, modes=modes), x, f"{name}: delivered, {strategy}", legend)
 
     there = {strategy: series for strategy, series in found.items() if series}
-    return _figure(loads, name, caption, of, _numbers(loads, name, x.title, there, modes=modes))
+    return _shown(loads, of, _numbers(loads, name, x.title, there, modes=modes))
 
 
 def _lines(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Curve | None]:
@@ -189,7 +132,7 @@ def _lines(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[st
     return lines | {_FLOOD: None if bound is None else bound.bare()}
 
 
-def _delays(study: Study, loads: Loads) -> list[Block]:
+def _delays(study: Study, loads: Loads) -> _Shown:
     name = "Figure 2"
 
     def of(strategy: str) -> Picture | None:
@@ -230,10 +173,10 @@ def _delays(study: Study, loads: Loads) -> list[Block]:
         for strategy in loads.strategies
         for buffer, series in loads.by_buffer(strategy, topic=False, modes=True).items()
     ]  # fmt: skip
-    return _figure(loads, name, prose.EMMA_2, of, table("Delivered at once", heads, [rows]))
+    return _shown(loads, of, table("Delivered at once", heads, [rows]))
 
 
-def _distributions(loads: Loads) -> list[Block]:
+def _distributions(loads: Loads) -> _Shown:
     name = "Figure 4"
 
     def of(strategy: str) -> Picture | None:
@@ -250,7 +193,7 @@ def _distributions(loads: Loads) -> list[Block]:
         axes = x, distributions.shares("share of messages")
         return plots.curves(lines, axes, f"{name}: delivery ratios, {strategy}", steps=False, legend="messages")
 
-    return _figure(loads, name, prose.EMMA_4, of, Markup(""))
+    return _shown(loads, of)
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

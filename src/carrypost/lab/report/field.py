@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from markupsafe import Markup
 
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import families, tables
 from carrypost.lab.metrics.records import REAL, Source
 from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Extent
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.times import count, share, shown
+from carrypost.lab.report.times import NOTHING, count, shown
 from carrypost.lab.schemas import RUNS
 from carrypost.model import address
 from carrypost.printing import many
@@ -37,6 +37,11 @@ NAMES = ("names.json", "demo.json")
 """Files beside the records that may have names of nodes, by id."""
 _KINDS = (Kind.JOIN, Kind.LEAVE, Kind.UP, Kind.DOWN, Kind.PUBLISH, Kind.RECEIVE, Kind.DELIVER, Kind.EXPIRE)
 _DESTINATIONS = (address.Kind.TOPIC, address.Kind.QUEUE, address.Kind.CHANNEL)
+_DELAYS = {
+    families.TDELAY: "publication to reception",
+    families.LTCY: "reception to delivery",
+    families.CODLVDELAY: "publication to delivery",
+}
 _LETTERS = 6
 _ROWS_MAX = 60
 _PAIRS_MAX = 40
@@ -52,23 +57,6 @@ def is_there(folder: Path) -> bool:
     except LocalError:
         return False
     return True
-
-
-@dataclass(slots=True)
-class Contact:
-    """Two nodes, and the times of their contacts."""
-
-    spans: list[tuple[float, float]] = field(default_factory=list)
-
-    def merged(self) -> list[tuple[float, float]]:
-        """Return the spans of both sides as one list, in order."""
-        found: list[tuple[float, float]] = []
-        for start, end in sorted(self.spans):
-            if found and start <= found[-1][1]:
-                found[-1] = found[-1][0], max(end, found[-1][1])
-            else:
-                found.append((start, end))
-        return found
 
 
 @dataclass(slots=True)
@@ -119,13 +107,13 @@ class FieldTest:
     @cached_property
     def contacts(self) -> dict[tuple[str, str], list[tuple[float, float]]]:
         """Spans in which two nodes knew each other as neighbours, by pair."""
-        found: dict[tuple[str, str], Contact] = {}
+        found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         last_s = {row["node"]: row["t"] for row in self.rows.select(["node", "t"]).to_pylist()}
         up: dict[tuple[str, str], float] = {}
 
         def end(node: str, peer: str, t_s: float) -> None:
             pair = (node, peer) if self.name(node) <= self.name(peer) else (peer, node)
-            found.setdefault(pair, Contact()).spans.append((up.pop((node, peer)), t_s))
+            found[pair].append((up.pop((node, peer)), t_s))
 
         for row in self.events:
             node, peer, t_s = row["node"], row["peer"], row["t"]
@@ -138,7 +126,7 @@ class FieldTest:
                     end(mine, other, t_s)
         for node, peer in list(up):
             end(node, peer, last_s[node])
-        return {pair: found[pair].merged() for pair in sorted(found, key=lambda pair: [*map(self.name, pair)])}
+        return {pair: _merged(found[pair]) for pair in sorted(found, key=lambda pair: [*map(self.name, pair)])}
 
     @cached_property
     def messages(self) -> dict[str, Message]:
@@ -159,6 +147,17 @@ class FieldTest:
             elif kind == Kind.DELIVER and node != message.author:
                 message.delivered.add(node)
         return found
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the spans of both sides as one list, in order."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 def _of_program(row: Row) -> bool:
@@ -183,162 +182,106 @@ def title(test: FieldTest) -> str:
     return f"Field test: {test.folder.resolve().name}"
 
 
-def body(test: FieldTest) -> list[Block]:
+def body(test: FieldTest, figures: Figures) -> Markup:
     """Return the whole page."""
     of_programs = pc.is_in(test.rows["message"].cast(pa.string()), pa.array(list(test.messages), pa.string()))
     found = tables(REAL, test.rows.filter(of_programs), [families.DELAY_SPREAD, families.DELAY_CDF])
-    begun = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(test.first_s))
-    return [
-        tag("h1", title(test)),
-        _verdict(test, found),
-        paragraph(
-            f"Records of {many(len(test.nodes), 'real node')}, from {begun}, over {shown(test.last_s - test.first_s)}. "
-            "Times are since the first row, by each node's own clock.",
-            kind="note",
-        ),
-        tag("h2", "Nodes"), _nodes(test),
-        tag("h2", "Who met whom"), *_contacts(test),
-        tag("h2", "What was carried"), _messages(test),
-        tag("h2", "Delays"), *_delays(found),
-    ]  # fmt: skip
-
-
-def _verdict(test: FieldTest, found: Mapping[str, pa.Table]) -> Markup:
-    """Return the outcome in a few sentences."""
+    spread = {row["metric"]: row for row in found[families.DELAY_SPREAD.name].to_pylist() if row["count"]}
     published = [each for each in test.messages.values() if each.published_s is not None]
-    reached = [each for each in published if each.received_s]
-    meetings = sum(map(len, test.contacts.values()))
-    carried = sum(bool(each.carriers) for each in published)
-    outcome = f"{len(reached):,} of {many(len(published), 'message')} reached another node"
-    texts = [
-        f"{many(len(test.nodes), 'node')} met {many(meetings, 'time')}, in {many(len(test.contacts), 'pair')}.",
-        f"{outcome}, {carried:,} of them over a carrier.",
-    ]
-    both: Row = next(
-        (row for row in found[families.DELAY_SPREAD.name].to_pylist() if row["metric"] == families.TDELAY), {}
+    return figures.filled(
+        "field",
+        test=test,
+        begun=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(test.first_s)),
+        published=len(published),
+        reached=sum(bool(each.received_s) for each in published),
+        carried=sum(bool(each.carriers) for each in published),
+        both=spread.get(families.TDELAY),
+        nodes=_nodes(test),
+        contacts=[_contact(test, *pair, spans) for pair, spans in test.contacts.items()],
+        spans=_spans(test),
+        messages=[_message(test, name, each) for name, each in test.messages.items()],
+        spread=spread,
+        delays=[_delay(name, spread[metric]) for metric, name in _DELAYS.items() if metric in spread],
+        percentiles=[f"{each} %" for each in families.PERCENTILES],
+        received=_received(found[families.DELAY_CDF.name]),
+        rows_max=_ROWS_MAX,
+        pairs_max=_PAIRS_MAX,
     )
-    if both.get("count"):
-        texts.append(f"Half of all receptions took {shown(both['p50_s'])} or less, the longest {shown(both['max_s'])}.")
-    return paragraph(" ".join(texts), kind="lead")
 
 
-def _nodes(test: FieldTest) -> Markup:
-    starts = Counter(row["node"] for row in test.events if row["kind"] == Kind.JOIN)
-    published = Counter(each.author for each in test.messages.values() if each.published_s is not None)
-    carried = Counter(node for message in test.messages.values() for node in message.carriers)
-    received = Counter(node for message in test.messages.values() for node in message.received_s)
-    delivered = Counter(node for message in test.messages.values() for node in message.delivered)
+def _nodes(test: FieldTest) -> list[list[str]]:
+    messages = test.messages.values()
     sent = test.rows.filter(pc.equal(test.rows["kind"].cast(pa.string()), Kind.TRAFFIC.value))
     nbytes: Counter[str] = Counter()
     for row in sent.select(["node", "size"]).to_pylist():
         nbytes[row["node"]] += row["size"] or 0
-    met = {node: len([pair for pair in test.contacts if node in pair]) for node in test.nodes}
-    rows = [
-        TableRow(
-            test.name(node),
-            [
-                node, *(count(each) for each in (starts[node], met[node], published[node],
-                received[node], delivered[node], carried[node], nbytes[node])),
-            ],
-        )
-        for node in test.nodes
-    ]  # fmt: skip
-    heads = ["node", "id", "starts", "others met", "published", "received", "delivered", "carried", "bytes sent"]
-    made = table("Nodes", heads, [rows], texts=(0,))
-    note = "Carried: messages of others that the node handed on. Delivered: given to its own programs, without its own."
-    return tag("div", made, paragraph(note, kind="note"))
+    counts = (
+        Counter(row["node"] for row in test.events if row["kind"] == Kind.JOIN),
+        Counter(node for pair in test.contacts for node in pair),
+        Counter(each.author for each in messages if each.published_s is not None),
+        Counter(node for each in messages for node in each.received_s),
+        Counter(node for each in messages for node in each.delivered),
+        Counter(node for each in messages for node in each.carriers),
+        nbytes,
+    )
+    return [[test.name(node), node, *(count(each[node]) for each in counts)] for node in test.nodes]
 
 
-def _contacts(test: FieldTest) -> list[Block]:
-    if not test.contacts:
-        return [paragraph("No node found another one.")]
-    rows = [
-        TableRow(
-            f"{test.name(one)} – {test.name(two)}",
-            [count(len(spans)), shown(sum(end - start for start, end in spans)),
-             shown(max(end - start for start, end in spans)), test.at(spans[0][0]), test.at(spans[-1][1])],
-        )
-        for (one, two), spans in test.contacts.items()
-    ]  # fmt: skip
+def _contact(test: FieldTest, one: str, two: str, spans: Sequence[tuple[float, float]]) -> list[str]:
+    lengths = [end - start for start, end in spans]
+    ends = test.at(spans[0][0]), test.at(spans[-1][1])
+    return [_pair(test, one, two), count(len(spans)), shown(sum(lengths)), shown(max(lengths)), *ends]
+
+
+def _pair(test: FieldTest, one: str, two: str) -> str:
+    return f"{test.name(one)} – {test.name(two)}"
+
+
+def _spans(test: FieldTest) -> Picture | None:
+    """Return the contacts of those pairs that met longest, by time."""
     longest = sorted(test.contacts, key=lambda pair: -sum(end - start for start, end in test.contacts[pair]))
-    drawn = [pair for pair in test.contacts if pair in longest[:_PAIRS_MAX]]
-    names = [f"{test.name(one)} – {test.name(two)}" for one, two in drawn]
     unit_s, unit_name = distributions.unit(test.last_s - test.first_s)
     spans = {
-        name: [((start - test.first_s) / unit_s, (end - test.first_s) / unit_s) for start, end in test.contacts[pair]]
-        for name, pair in zip(names, drawn, strict=True)
+        _pair(test, *pair): [((start - test.first_s) / unit_s, (end - test.first_s) / unit_s) for start, end in times]
+        for pair, times in test.contacts.items()
+        if pair in longest[:_PAIRS_MAX]
     }
     axis = Axis(f"time ({unit_name})", max((test.last_s - test.first_s) / unit_s, 1e-6))
-    more = f" The {_PAIRS_MAX} pairs with the longest contacts." if len(test.contacts) > _PAIRS_MAX else ""
+    return plots.spans(spans, axis, "contacts by time") if spans else None
+
+
+def _message(test: FieldTest, name: str, each: Message) -> list[str]:
+    taken = sorted(t_s - each.published_s for t_s in each.received_s.values()) if each.published_s else []
     return [
-        Figure([("", plots.spans(spans, axis, "contacts by time"))], [f"Contacts of pairs of nodes, by time.{more}"]),
-        table(_first("Contacts of pairs", len(rows)), ["pair", "contacts", "in all", "longest", "first", "until"],
-              [rows[:_ROWS_MAX]]),
+        name, test.name(each.author),
+        test.at(each.published_s) if each.published_s else "not recorded",
+        count(each.size), count(len(each.received_s)), count(len(each.delivered)), count(each.hops or None),
+        ", ".join(sorted(map(test.name, each.carriers))) or NOTHING,
+        shown(taken[0] if taken else None), shown(taken[-1] if taken else None),
     ]  # fmt: skip
 
 
-def _messages(test: FieldTest) -> Markup:
-    if not test.messages:
-        return paragraph("No message was published.")
-    rows = []
-    for name, each in test.messages.items():
-        taken = sorted(t_s - each.published_s for t_s in each.received_s.values()) if each.published_s else []
-        rows.append(
-            TableRow(
-                name,
-                [
-                    test.name(each.author),
-                    test.at(each.published_s) if each.published_s else "not recorded",
-                    count(each.size), count(len(each.received_s)), count(len(each.delivered)), count(each.hops or None),
-                    ", ".join(sorted(map(test.name, each.carriers))) or "–",
-                    shown(taken[0] if taken else None), shown(taken[-1] if taken else None),
-                ],
-            )
-        )  # fmt: skip
-    heads = ["message", "author", "published", "bytes", "reached", "delivered", "hops", "carried by", "first after",
-             "last after"]  # fmt: skip
-    made = table(_first("Messages", len(rows)), heads, [rows[:_ROWS_MAX]], texts=(0, 6))
-    note = (
-        "Reached: nodes that received it. Hops: most of any node. Carried by: others than the author that handed it on."
-    )
-    return tag("div", made, paragraph(note, kind="note"))
-
-
-def _delays(found: Mapping[str, pa.Table]) -> list[Block]:
-    names = {
-        families.TDELAY: "publication to reception", families.LTCY: "reception to delivery",
-        families.CODLVDELAY: "publication to delivery",
-    }  # fmt: skip
+def _delay(name: str, of: Row) -> list[str]:
     columns = ("min_s", "avg_s", *(f"p{each}_s" for each in families.PERCENTILES), "max_s")
-    spread = {row["metric"]: row for row in found[families.DELAY_SPREAD.name].to_pylist() if row["count"]}
-    if not spread:
-        return [paragraph("No node received a message of another one whose publication was recorded.")]
-    rows = [
-        TableRow(names[metric], [count(spread[metric]["count"]), *(shown(spread[metric][each]) for each in columns)])
-        for metric in names
-        if metric in spread
-    ]
-    heads = ["from … to", "copies", "least", "mean", *(f"{each} %" for each in families.PERCENTILES), "most"]
-    made: list[Block] = [table("Delays, by percentile", heads, [rows])]
-    if any(spread[metric]["min_s"] < 0 for metric in spread):
-        why = "the clocks of two nodes differ, or a copy left before its publication was recorded"
-        made.append(paragraph(f"Delays below 0: {why}.", kind="note"))
-    cdf = [row for row in found[families.DELAY_CDF.name].to_pylist() if row["metric"] == families.TDELAY]
-    most_s = max((row["value_ms"] for row in cdf), default=0) / 1_000  # Publications may be in records elsewhere.
-    if most_s > 0:
-        unit_s, unit_name = distributions.unit(most_s)
-        x, y = (np.array([row[each] for row in cdf], np.float64) for each in ("value_ms", "share"))
-        curve = curves.distribution([(x / 1_000 / unit_s, y)], Extent(most_s / unit_s, 1.0))
-        axes = Axis(f"time from publication to reception ({unit_name})", most_s / unit_s), distributions.shares("share")
-        assert curve is not None
-        picture = plots.curves({"all": curve}, axes, "delays", steps=False, legend="")
-        within = f"{share(1)} of the {spread[families.TDELAY]['count']:,} receptions are within {shown(most_s)}."
-        made.append(Figure([("", picture)], [f"Time from publication to reception. {within}"]))
-    return made
+    return [name, count(of["count"]), *(shown(of[each]) for each in columns)]
 
 
-def _first(name: str, rows: int) -> str:
-    return f"{name}, the first {_ROWS_MAX} of {rows:,}" if rows > _ROWS_MAX else name
+class _Received(NamedTuple):
+    """The time from publication to reception, as a picture, and the longest."""
+
+    picture: Picture | None
+    most_s: float
+
+
+def _received(cdf: pa.Table) -> _Received | None:
+    rows = cdf.filter(pc.equal(cdf["metric"], families.TDELAY))
+    x_s, y = (rows[each].to_numpy().astype(np.float64) for each in ("value_ms", "share"))
+    if (most_s := x_s.max(initial=0) / 1_000) <= 0:  # Publications may be in records elsewhere.
+        return None
+    unit_s, unit_name = distributions.unit(most_s)
+    curve = curves.distribution([(x_s / 1_000 / unit_s, y)], Extent(most_s / unit_s, 1.0))
+    axes = Axis(f"time from publication to reception ({unit_name})", most_s / unit_s), distributions.shares("share")
+    return _Received(plots.plain({"all": curve}, axes, "delays", ""), most_s)
 
 
 def summary(test: FieldTest) -> dict[str, object]:

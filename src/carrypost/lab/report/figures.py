@@ -11,21 +11,22 @@ from datetime import time
 from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.emu.arrays import Floats
 from carrypost.lab.metrics import families
-from carrypost.lab.report import curves, plots, prose
+from carrypost.lab.report import curves, plots
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.curves import Curve, Extent
 from carrypost.lab.report.distributions import steps, unit
-from carrypost.lab.report.html import Markup, TableRow, paragraph
+from carrypost.lab.report.html import TableRow
 from carrypost.lab.report.html import table as table_of
-from carrypost.lab.report.paper import Experiment
-from carrypost.lab.report.pictures import Block, Figure, Picture
+from carrypost.lab.report.paper import Experiment, Point
+from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis, Histogram, Mark
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import NOTHING, count, share, shown, tenths
+from carrypost.lab.report.times import NOTHING, count, shown, tenths
 
 _HOUR, _MINUTE = 3_600.0, 60.0
 _REGISTRIES = ("co_delivered", "pending", "c_barrier")
@@ -33,10 +34,6 @@ _ACROSS, _UP = 60, 40
 """Approximate numbers of cells."""
 _STAY_S = (270.0, 330.0)
 """Times that count as about five minutes."""
-
-
-def _caption(*texts: str) -> list[str]:
-    return [" ".join(text for text in texts if text)]
 
 
 def _clock_h(run: FinishedRun) -> float:
@@ -49,8 +46,15 @@ def _clock_h(run: FinishedRun) -> float:
     return at.hour + at.minute / 60
 
 
-def running(study: Study, series: Series, paper: Experiment) -> Figure:
-    """Figure 3 or 8."""
+class Running(NamedTuple):
+    """Figure 3 or 8, and the number of nodes in it."""
+
+    picture: Picture
+    nodes: int
+
+
+def running(study: Study, series: Series, paper: Experiment) -> Running:
+    """Return figure 3 or 8."""
     run, name = series.first, paper.figures[0]
     found = study.columns(families.ACTIVITY, run)
     starts, ends = found["start"], found["end"]
@@ -60,17 +64,12 @@ def running(study: Study, series: Series, paper: Experiment) -> Figure:
         picture = plots.intervals(
             starts / _HOUR + from_h, ends / _HOUR + from_h, axis, f"{name}: running times of buses"
         )
-        nodes = len(set(found["node"].tolist()))
-        text = f"Running times of our {nodes} buses. {prose.BUS_RUNNING}"
-    else:
-        early = starts < printed.ENTERED_S
-        starts, ends = starts[early], ends[early]
-        most_min = float(ends.max(initial=printed.ENTERED_S)) / _MINUTE
-        axis = Axis("minutes since the start", float(np.ceil(most_min / 5) * 5))
-        picture = plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: presence of walkers")
-        text = f"Presence of the {len(starts)} walkers who enter in the first 20 minutes. The paper shows "
-        text += f"{printed.ENTERED_NODES} for the same time."
-    return Figure([("", picture)], _caption(text), name)
+        return Running(picture, len(set(found["node"].tolist())))
+    early = starts < printed.ENTERED_S
+    starts, ends = starts[early], ends[early]
+    most_min = float(ends.max(initial=printed.ENTERED_S)) / _MINUTE
+    axis = Axis("minutes since the start", float(np.ceil(most_min / 5) * 5))
+    return Running(plots.intervals(starts / _MINUTE, ends / _MINUTE, axis, f"{name}: presence of walkers"), len(starts))
 
 
 def _day(from_h: float, duration_s: float) -> Axis:
@@ -81,34 +80,27 @@ def _day(from_h: float, duration_s: float) -> Axis:
     return Axis("time of day", until_h, from_h, "format(datum.value, '02d') + ':00'", ticks)
 
 
-def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Block:
-    """Figure 4 or 9; lifetimes for which no copy waited have a sentence in place of a picture."""
-    name = paper.figures[1]
-    pictures, texts = [], []
+class Against(NamedTuple):
+    """Figure 4 or 9: pictures of lifetimes for which copies waited, and how many did."""
+
+    pictures: list[tuple[str, Picture]]
+    waits: list[tuple[str, float | None, float | None, float | None]]
+    """Lifetime, share that waited, longest time, and the paper's."""
+
+
+def against(study: Study, pair: Sequence[Series], paper: Experiment) -> Against:
+    """Return figure 4 or 9."""
+    name, made = paper.figures[1], Against([], [])
     for series in pair:
         found = study.columns(families.DELAY_GRID, series.first)
-        quoted = paper.delays.get(series.lifetime_s)
+        quoted = paper.of.get(series.lifetime_s)
         limits = (None, None) if quoted is None else (quoted.tdelay.max_s, quoted.ltcy.max_s)
         row = study.row(families.DELAY_SPREAD, series.first, metric=families.LTCY)
         if part := waited(study, series.first):
             title = f"{name}: latency against delay, lifetime {series.label}"
-            pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
-        ours = f"Lifetime {series.label}: {_part_text(part, row.get('max_s'))}"
-        texts.append(ours + ("." if quoted is None else f"; in the paper at most {shown(quoted.ltcy.max_s)}."))
-    if not pictures:
-        return paragraph(f"The paper's {name} shows how long copies wait. ", " ".join(texts), kind="note")
-    return Figure(pictures, _caption(prose.CELLS, _first_of(pair), *texts), name)
-
-
-def _first_of(all_series: Sequence[Series]) -> str:
-    """Return a note for a figure that is not of all seeds."""
-    return "Shown for the first seed." if any(len(series.runs) > 1 for series in all_series) else ""
-
-
-def _part_text(part: float | None, most_s: float | None) -> str:
-    if not part:
-        return "none of our copies waited for 1 ms or more"
-    return f"{share(part)} of our copies waited for 1 ms or more, at most {shown(most_s)}"
+            made.pictures.append((f"lifetime {series.label}", _cells(found, limits, title)))
+        made.waits.append((series.label, part, row.get("max_s"), limits[1]))
+    return made
 
 
 def waited(study: Study, run: FinishedRun) -> float | None:
@@ -136,22 +128,26 @@ def _cells(found: dict[str, Floats], limits: tuple[float | None, float | None], 
     return plots.cells(cells, (x, y), rules, title)
 
 
-def distributions(study: Study, all_series: Sequence[Series], paper: Experiment) -> list[Block]:
-    """Figure 5 or 10."""
+class Distributions(NamedTuple):
+    """Figure 5 or 10, and the points that the paper quotes."""
+
+    pictures: list[tuple[str, Picture]]
+    quoted: Markup
+    cut_s: float
+    longer: bool
+    """Some delays are beyond the axis."""
+    alike: bool
+    """Hardly anything waits."""
+
+
+def distributions(study: Study, all_series: Sequence[Series], paper: Experiment) -> Distributions:
+    """Return figure 5 or 10."""
     cut_s = 3 * _HOUR if paper is printed.BUS else 20 * _MINUTE
     delays = _cdf(study, all_series, _Cut(families.TDELAY, cut_s, _MINUTE, "transmission delay (min)"), paper)
     waits = _cdf(study, all_series, _Cut(families.LTCY, paper.ltcy_cut_s, 1.0, "co-delivery latency (s)"), paper)
-    quoted = _quoted(study, all_series, paper)
-    texts = [
-        "Cumulative distributions of (a) transmission delays and (b) co-delivery latencies, by lifetime of messages.",
-        "Diamonds are values that the paper's text quotes, in the colour of their curve." if quoted.text else "",
-        f"As in the paper, the axis of (b) is cut at {paper.ltcy_cut_s:.0f} s"
-        + (f"; that of (a) is cut at {shown(cut_s)}." if _longer(study, all_series, cut_s) else "."),
-    ]
-    if _all_alike(study, all_series):
-        texts.append("In (b) our curves coincide along the upper edge, because hardly any message waits.")
     halves = [("transmission delays", delays), ("co-delivery latencies", waits)]
-    return [Figure(halves, _caption(*texts), paper.figures[2]), quoted]
+    longer, alike = _longer(study, all_series, cut_s), _all_alike(study, all_series)
+    return Distributions(halves, _quoted(study, all_series, paper), cut_s, longer, alike)
 
 
 def _longer(study: Study, all_series: Sequence[Series], cut_s: float) -> bool:
@@ -181,52 +177,63 @@ def _cdf(study: Study, all_series: Sequence[Series], cut: _Cut, paper: Experimen
         found = steps(study, families.DELAY_CDF, series, metric=metric)
         if (curve := curves.distribution(found, Extent(most_s, 1.0))) is not None:
             lines[series.label] = curve.scaled(unit_s)
-    quoted = paper.tdelay_points if metric == families.TDELAY else paper.ltcy_points
-    labels = {series.lifetime_s: series.label for series in all_series}
     marks = [
-        Mark(labels[each.lifetime_s], each.value_s / unit_s, each.share) for each in quoted if each.lifetime_s in labels
+        Mark(series.label, point.value_s / unit_s, point.share)
+        for series in all_series
+        for point in _points(paper, series, metric)
     ]
     axes = (Axis(title, most_s / unit_s), plots.SHARE)
     return plots.curves(lines, axes, f"{paper.figures[2]}: distribution of {metric}", marks=marks, steps=False)
 
 
+def _points(paper: Experiment, series: Series, metric: str) -> Sequence[Point]:
+    """Return the points of a distribution that the paper quotes."""
+    quoted = paper.of.get(series.lifetime_s)
+    return () if quoted is None else quoted.tdelay_points if metric == families.TDELAY else quoted.ltcy_points
+
+
 def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
     """Return the quoted points as a table: which share of ours is below."""
     lines = []
-    for metric, quoted in ((families.TDELAY, paper.tdelay_points), (families.LTCY, paper.ltcy_points)):
-        for point in quoted:
-            for series in all_series:
-                if series.lifetime_s == point.lifetime_s:
-                    under = [
-                        float(shares[values < round(point.value_s, 3)].max(initial=0.0))
-                        for values, shares in steps(study, families.DELAY_CDF, series, metric=metric)
-                        if len(values)
-                    ]
-                    name = f"{metric} under {shown(point.value_s)}, lifetime {series.label}"
-                    cells = [f"{point.share:.0%}".replace("%", " %"), over_seeds(under, tenths)]
-                    lines.append(TableRow(name, cells))
+    for metric in (families.TDELAY, families.LTCY):
+        for series in all_series:
+            for point in _points(paper, series, metric):
+                under = [
+                    float(shares[values < round(point.value_s, 3)].max(initial=0.0))
+                    for values, shares in steps(study, families.DELAY_CDF, series, metric=metric)
+                    if len(values)
+                ]
+                name = f"{metric} under {shown(point.value_s)}, lifetime {series.label}"
+                lines.append(TableRow(name, [f"{point.share:.0%}".replace("%", " %"), over_seeds(under, tenths)]))
     if not lines:
         return Markup("")
     return table_of(f"Points of {paper.figures[2]} that the paper quotes", ["", "paper", "ours"], [lines])
 
 
-def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole: bool) -> list[Block]:
-    """Figure 6 or 11."""
-    name = paper.figures[3]
+class Evolution(NamedTuple):
+    """Figure 6 or 11: the node that it shows, and of a walker when it comes and goes, and its table."""
+
+    pictures: list[tuple[str, Picture]]
+    node: str = ""
+    from_s: float = 0.0
+    stay_s: float = 0.0
+    table: Markup = Markup("")
+
+
+def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole: bool) -> Evolution:
+    """Return figure 6 or 11."""
+    name, made = paper.figures[3], Evolution([])
     if not pair:
-        return []
+        return made
     if paper is printed.BUS:
-        node = _bus(study, pair[0].first)
-        text = f"Registries of bus {node}. {prose.BUS_REGISTRIES}"
-        extra = Markup("")
+        made = made._replace(node=_bus(study, pair[0].first))
     else:
-        node, text = _walker(study, pair[0].first, whole=whole)
-        extra = _walker_table(study, pair, node)
-    pictures = []
+        made = _walker(study, pair[0].first, whole=whole)
+        made = made._replace(table=_walker_table(study, pair, made.node))
     for half, series in zip("ab", pair, strict=False):
-        picture = _registries(study, series.first, node, f"{name}{half}: registries of {node}, lifetime {series.label}")
-        pictures.append((f"lifetime {series.label}", picture))
-    return [Figure(pictures, _caption(text, _first_of(pair)), name), extra]
+        title = f"{name}{half}: registries of {made.node}, lifetime {series.label}"
+        made.pictures.append((f"lifetime {series.label}", _registries(study, series.first, made.node, title)))
+    return made
 
 
 def _bus(study: Study, run: FinishedRun) -> str:
@@ -271,21 +278,15 @@ def _registries(study: Study, run: FinishedRun, node: str, title: str) -> Pictur
     return plots.curves(lines, (x, Axis("entries", 1.06 * most or 1.0)), title, legend="registry", height=200)
 
 
-def _walker(study: Study, run: FinishedRun, *, whole: bool) -> tuple[str, str]:
+def _walker(study: Study, run: FinishedRun, *, whole: bool) -> Evolution:
     """Return the walker like the paper's: present for about five minutes, from 1h49' or the middle of a part on."""
     found = study.columns(families.ACTIVITY, run)
     starts, stays = found["start"], found["end"] - found["start"]
     wanted_s = printed.WALKER_FROM_S if whole else (run.duration_s or printed.WALKER_FROM_S) / 2
     about = (stays >= _STAY_S[0]) & (stays <= _STAY_S[1])
     away = np.abs(starts - wanted_s) + (0 if about.any() else np.abs(stays - printed.WALKER_STAY_S))
-    away = np.where(about | ~about.any(), away, np.inf)
-    at = int(away.argmin())
-    node = str(found["node"][at])
-    when = "to that of the paper's N777, 1 h 49 min" if whole else "to the middle of this part"
-    who = (
-        f"Registries of walker {node}, who enters at {shown(float(starts[at]))} and stays for {shown(float(stays[at]))}"
-    )
-    return node, f"{who}: among the walkers who stay for about five minutes, the entry nearest {when}. {prose.WALKER}"
+    at = int(np.where(about | ~about.any(), away, np.inf).argmin())
+    return Evolution([], str(found["node"][at]), float(starts[at]), float(stays[at]))
 
 
 def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:

@@ -10,22 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import origins, overlay, plots, verdict
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
+from carrypost.lab.report import origins, plots, verdict
+from carrypost.lab.report.html import TableRow, table
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.overlay import mean_of, overlay_of
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis, Bar
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, difference
 from carrypost.lab.report.verdict import Claim
 
-SCENARIO = "floodwatch"
 TITLE = "Opportunistic overlays: the flood watch"
-source = overlay.source
 TOPOLOGIES = ("A-B-C", "A-B-C-A", "A-C-B", "B-A-C")
 STATIC, ADAPTIVE = "static", "opportunistic"
 BEGINS_S = 60.0
@@ -37,42 +36,6 @@ _PAPER_TIMES = 6.0
 """Largest ratio of both latencies, if the client wants all data."""
 _WORST = "B-A-C"
 _WHOLE_S = 260.0
-_LEAD = (
-    "A feed on A sends events of 100 × 100 doubles, 80,000 bytes, to a client on C. A and B are brokers, and B is "
-    "the client's first home. A modulator computes the flood, which takes 20 ms. All three share a channel of "
-    "125,000 bytes/s (1 Mbit/s), as far as they hear each other. Each topology lasts 200 s, after a minute of "
-    "A-B-C and A-B-C-A."
-)
-_HIDDEN = (
-    "In the emulator, stations that do not hear each other do not collide: in A-C-B, A and B may send at the same "
-    "time, and C receives both. A real channel carries less in that case. A burst occupies the channel until its "
-    "end, so bursts are short here (window_bytes_max). The paper does not state the rate of events. With an event "
-    "every 2.5 s the channel is never full. With one every 1.9 s the static approach needs more than the channel "
-    "can carry in B-A-C, where each event occupies the channel around A three times. Events queue up there, and "
-    "those that have not arrived at the end are not counted. A statement about all data holds if it does at one of "
-    "these rates, or between them."
-)
-_FIGURE_16 = (
-    "Latency of events by topology; the client wants all data. Diamonds: 6,000 ms (static) and 1,000 ms "
-    "(opportunistic) in B-A-C, from the paper's text."
-)
-_FIGURE_17 = (
-    "Latency of events by topology; the client wants a tenth of the area. The seat moves to A in every topology. "
-    "According to the paper, the opportunistic approach takes less than 200 ms in all four, and the static one is "
-    "slower in A-C-B than in B-A-C."
-)
-_PAPER = {
-    "workload.0.size": "size of an event, bytes",
-    "duration_s": "duration of a run, including a minute before the topology",
-}
-_OPEN = {
-    "radio.rate_bytes_per_s": "rate of the shared channel, bytes/s",
-    "workload.0.period_s": "interval between events, s",
-    "settings.overlay.update_s": "update period of brokers, s",
-    "settings.overlay.discovery_s": "discovery period of the client, s",
-    "settings.window_bytes_max": "largest burst, bytes",
-}
-_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
 
 
 class Case(NamedTuple):
@@ -117,11 +80,6 @@ class Case(NamedTuple):
         return (before + after * self.ratio) * hop_s
 
 
-def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
-    """Return True for the scenario of the paper: called so, with brokers."""
-    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
-
-
 def latencies(study: Study, series: Series) -> list[float]:
     """Return, by seed, the mean latency in milliseconds of events that were sent in the topology of the run."""
     found = []
@@ -133,25 +91,20 @@ def latencies(study: Study, series: Series) -> list[float]:
     return found
 
 
-def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this experiment."""
     found = {Case.of(each.first): each for each in all_series}
     values = {case: latencies(study, each) for case, each in found.items()}
     whole = sorted({(case.ratio, case.period_s) for case in found if case.ratio == 1}, reverse=True)
     parts = sorted({(case.ratio, case.period_s) for case in found if case.ratio < 1})
-    return [
-        tag("h2", "The flood watch on three laptops (§4.3)"),
-        verdict.of_claims(_claims(values), all_series, _WHOLE_S),
-        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
-        *[_values(found, values, *each) for each in (*whole, *parts)],
-        paragraph(_HIDDEN, kind="note"),
-        *_figure(values, whole, _FIGURE_16, "Figure 16"),
-        *_figure(values, parts, _FIGURE_17, "Figure 17"),
-        tag("h3", "Runs and parameters"),
-        origins.parameters(all_series, None, _KEYS),
-        origins.ran(all_series),
-        origins.failures(study, SCENARIO),
-    ]
+    return figures.filled(
+        "floodwatch",
+        verdict=verdict.of_claims(_claims(values), all_series, _WHOLE_S),
+        values=[_values(found, values, *each) for each in (*whole, *parts)],
+        all_data=_pictures(values, whole, "Figure 16"),
+        part=_pictures(values, parts, "Figure 17"),
+        **origins.of_paper(study, all_series, "floodwatch"),
+    )
 
 
 def _claims(values: Mapping[Case, Sequence[float]]) -> list[Claim]:
@@ -256,9 +209,9 @@ def _values(
     return table(f"Latency of events, mean: {_condition(ratio, period_s)}", heads, [lines])
 
 
-def _figure(
-    values: Mapping[Case, Sequence[float]], kinds: Sequence[tuple[float, float]], caption: str, paper: str
-) -> list[Block]:
+def _pictures(
+    values: Mapping[Case, Sequence[float]], kinds: Sequence[tuple[float, float]], paper: str
+) -> list[tuple[str, Picture]]:
     pictures = []
     for ratio, period_s in kinds:
         bars = [
@@ -267,11 +220,8 @@ def _figure(
             for approach in (STATIC, ADAPTIVE)
             if (each := interval(values.get(Case(ratio, period_s, approach, topology), [])))
         ]
-        if not bars:
-            continue
         marks = [Bar(_WORST, name, ms) for name, ms in _PAPER_MS.items()] if ratio == 1 else []
-        picture = plots.bars(bars, ("topology", Axis("latency (ms)"), "approach"), paper, marks=marks)
-        pictures.append((_condition(ratio, period_s), picture))
-    if not pictures:
-        return [paragraph(f"The paper's {paper} is about other data than these runs have.", kind="note")]
-    return [Figure(pictures, [caption], paper)]
+        if bars:
+            picture = plots.bars(bars, ("topology", Axis("latency (ms)"), "approach"), paper, marks=marks)
+            pictures.append((_condition(ratio, period_s), picture))
+    return pictures

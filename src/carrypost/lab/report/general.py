@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, dissemination, distributions, figures, origins, prose, tables, verdict
-from carrypost.lab.report.distributions import Distribution
-from carrypost.lab.report.html import Markup, Piece, TableRow, comparison, paragraph, table, tag
-from carrypost.lab.report.pictures import Block
+from carrypost.lab.report import contacts, dissemination, distributions, origins, tables, verdict
+from carrypost.lab.report.distributions import Distribution, Drawn
+from carrypost.lab.report.figures import waited
+from carrypost.lab.report.html import Piece, TableRow, comparison, paragraph, table
+from carrypost.lab.report.pictures import Figures
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.times import count, share, shown
 from carrypost.lab.schemas import Table
@@ -21,31 +24,30 @@ Figured = tuple[str, Table, str, Callable[[float | None], str]]
 """The head of a column, and the figure of a family that it shows."""
 
 
-def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this scenario."""
-    scenario = all_series[0].scenario
-    parts: list[Block] = [
-        tag("h2", scenario),
-        verdict.of_campaign(study, all_series),
-        origins.ran(all_series),
-        paragraph(origins.seeds(all_series), kind="note"),
-        origins.failures(study, scenario),
-        tag("h3", "Messages"),
-        _processing(study, all_series),
-        *_delays(study, all_series),
-        tag("h3", "Dissemination"),
-        *dissemination.part(study, all_series),
-        tag("h3", "Nodes and contacts"),
-        _contacts(study, all_series),
-        *contacts.lasting(study, all_series),
-        *contacts.neighbours(study, all_series),
-        tag("h3", "Traffic"),
-        _traffic(study, all_series),
-    ]
-    if (kept := tables.registries(study, all_series, "settings")).text:
-        parts += [tag("h3", "Registries"), kept]
-    parts += [tag("h3", "Parameters"), origins.parameters(all_series, None)]
-    return parts
+    scenario, waits = all_series[0].scenario, _waits(study, all_series)
+    return figures.filled(
+        "general",
+        scenario=scenario,
+        verdict=verdict.of_campaign(study, all_series),
+        ran=origins.ran(all_series),
+        seeds=origins.seeds(all_series),
+        failures=origins.failures(study, scenario),
+        processing=_processing(study, all_series),
+        delays=_delays(study, all_series),
+        taken=_taken(study, all_series, families.CODLVDELAY, "from publication to delivery"),
+        waited=_taken(study, all_series, families.LTCY, "from reception to delivery") if waits else [],
+        at_once="" if waits else _at_once(study, all_series),
+        contacts=_contacts(study, all_series),
+        lasting=contacts.lasting(study, all_series),
+        neighbours=contacts.neighbours(study, all_series),
+        neighbours_by_time=contacts.neighbours_by_time(study, all_series),
+        traffic=_traffic(study, all_series),
+        registries=tables.registries(study, all_series, "settings"),
+        parameters=origins.parameters(all_series, None),
+        **dissemination.part(study, all_series),
+    )
 
 
 def _mean(
@@ -64,8 +66,7 @@ def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
         ("neither", families.PROCESSING, "left", count),
         ("delivery ratio", families.DELIVERY_RATIO, "ratio", share),
     )
-    made = _by_settings(study, all_series, "Outcome of messages", columns)
-    return tag("div", made, paragraph(prose.GENERAL, kind="note"))
+    return _by_settings(study, all_series, "Outcome of messages", columns)
 
 
 def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns: Sequence[Figured]) -> Markup:
@@ -77,7 +78,8 @@ def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns
     return comparison(title, ["settings", *(name for name, *_ in columns)], lines)
 
 
-def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def _delays(study: Study, all_series: Sequence[Series]) -> Markup | str:
+    """Return a table; empty where nothing was received."""
     names = {"tdelay": "transmission delay", "ltcy": "latency of delivery", "codlvdelay": "both together"}
     columns = ("min_s", "avg_s", "stdev_s", *(f"p{each}_s" for each in families.PERCENTILES), "max_s")
     groups = []
@@ -89,21 +91,14 @@ def _delays(study: Study, all_series: Sequence[Series]) -> list[Block]:
             )])
             for place, metric in enumerate(of)
         ])  # fmt: skip
-    groups = [group for group in groups if group]
-    if not groups:
-        return [paragraph("Nothing was received.")]
     heads = ["settings", "", "least", "mean", "deviation", *(f"{each} %" for each in families.PERCENTILES), "most"]
-    made: list[Block] = [
-        tag("h3", "Delays"),
-        table("Delays, by percentile", heads, groups, texts=(0,), kept=2),
-    ]
-    for metric, title in (("codlvdelay", "from publication to delivery"), ("ltcy", "from reception to delivery")):
-        if metric == families.LTCY and not _waits(study, all_series):
-            made += _at_once(study, all_series)
-        else:
-            times = Distribution(families.DELAY_CDF, f"time {title}", "copies", metric)
-            made += distributions.figure(study, all_series, times)
-    return made
+    groups = [group for group in groups if group]
+    return table("Delays, by percentile", heads, groups, texts=(0,), kept=2) if groups else ""
+
+
+def _taken(study: Study, all_series: Sequence[Series], metric: str, title: str) -> list[Drawn]:
+    times = Distribution(families.DELAY_CDF, f"time {title}", "copies", metric)
+    return distributions.figures(study, all_series, times)
 
 
 def _waits(study: Study, all_series: Sequence[Series]) -> bool:
@@ -113,19 +108,19 @@ def _waits(study: Study, all_series: Sequence[Series]) -> bool:
     )
 
 
-def _at_once(study: Study, all_series: Sequence[Series]) -> list[Piece]:
+def _at_once(study: Study, all_series: Sequence[Series]) -> str:
     """Return the replacement of a figure where hardly anything waits."""
     waits = [
         each for series in all_series for each in study.values(families.DELAY_SPREAD, series, "max_s", metric="ltcy")
     ]
     if not waits:
-        return []
+        return ""
     text = "Every copy is delivered at the moment of its reception."
     if max(waits) > 0:
-        parts = [figures.waited(study, run) or 0.0 for series in all_series for run in series.runs]
+        parts = [waited(study, run) or 0.0 for series in all_series for run in series.runs]
         many = f"At least {share(1 - max(parts))} of the copies" if max(parts) else "All copies"
         text = f"{many} are delivered within 1 ms of their reception; the longest waits for {shown(max(waits))}."
-    return [paragraph(text, kind="note")]
+    return text
 
 
 def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:

@@ -1,29 +1,27 @@
-"""The page's building blocks: texts and tables as HTML, everything from outside escaped.
+"""The page's building blocks: templates, texts and tables as HTML, everything from outside escaped.
 
-A page is one file that needs nothing else: no script, no font, no picture from elsewhere.
+A page is one file that needs nothing else: no script, no font, no picture from elsewhere. Its prose is in
+`templates`, which Jinja fills: each part of a page has one, with the order of its tables, figures and texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cache
 from importlib.resources import files
 from itertools import accumulate, zip_longest
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from carrypost.lab.report import times
 from carrypost.lab.report.times import NOTHING
+from carrypost.printing import many
 
 STYLE = files("carrypost.lab.report").joinpath("page.css").read_text(encoding="utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class Markup:
-    """A piece of the page that is HTML already."""
-
-    text: str
-
-
 Piece = str | Markup
+"""A text, which is escaped, or a piece of the page that is HTML already."""
 _MANY, _WIDEST = 105, 125
 """Letters side by side that a sheet has no room for at the usual size of tables, and at the next smaller one."""
 _TEXT = 20
@@ -32,17 +30,28 @@ _SHORT = 24
 """A table of no more rows is on one sheet."""
 
 
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader("carrypost.lab.report")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.globals |= {each.__name__: each for each in (times.shown, times.share, times.count, many, listed)}
+    return made
+
+
+def filled(template: str, **values: object) -> Markup:
+    """Return a template with these values."""
+    return Markup(_templates().get_template(f"{template}.html").render(values).strip())  # noqa: S704 - it escapes
+
+
 def join(pieces: Iterable[Piece], between: str = "") -> Markup:
     """Join several pieces to one; plain texts are escaped."""
-    return Markup(
-        between.join(piece.text if isinstance(piece, Markup) else escape(piece, quote=False) for piece in pieces)
-    )
+    return Markup(between).join(pieces)  # noqa: S704 - of ours
 
 
 def tag(name: str, *inside: Piece, kind: str = "") -> Markup:
     """Return an element, with a class if `kind` is given."""
-    opened = f'{name} class="{kind}"' if kind else name
-    return Markup(f"<{opened}>{join(inside).text}</{name}>")
+    looks = Markup(' class="{}"').format(kind) if kind else ""
+    return Markup("<{0}{1}>{2}</{0}>").format(name, looks, join(inside))
 
 
 def paragraph(*inside: Piece, kind: str = "") -> Markup:
@@ -72,35 +81,34 @@ def table(
     every = [line for group in groups for line in group]
     if not every:
         return paragraph(f"{caption}: there are no data in these runs.", kind="note")
-    widths = _widths(heads, every, texts)
-    spans = [span for _, span in over] or [1] * len(widths)
-    empty = {place for place in range(kept, len(widths)) if all(_is_empty(line, place) for line in every)}
-    over = [
-        (name, sum(place not in empty for place in range(first, first + span)))
-        for (name, span), first in zip(over, accumulate((0, *spans)), strict=False)
-    ]
-    parts = [[column for column in part if column not in empty] for part in _parts(widths, spans, kept)]
-    made = []
-    for number, columns in enumerate(parts):
-        name = f"{caption} (continued)" if number else caption
+    columns = list(zip_longest(heads, *([line.head, *line.cells] for line in every), fillvalue=""))
+    widths = [_width(column, broken=place - 1 in (-1, *texts)) for place, column in enumerate(columns)]
+    empty = {place for place, (_, *cells) in enumerate(columns) if place >= kept and {"", NOTHING}.issuperset(cells)}
+    spans = [span for _, span in over] or [1] * len(columns)
+    begins = list(accumulate(spans, initial=0))
+    parts = []
+    for part in _parts(widths, spans, kept):
+        there = [place for place in part if place not in empty]
         above = [
-            (head, many)
-            for (head, many), first, span in zip(over, accumulate((0, *spans)), spans, strict=False)
-            if many and {*range(first, first + span)} & {*columns}
+            (name, many)
+            for (name, span), first in zip(over, begins, strict=False)
+            if (many := len({*range(first, first + span)} - empty)) and {*range(first, first + span)} & {*there}
         ]
-        lines = [[_of_columns(line, columns) for line in group] for group in groups]
-        letters = sum(widths[column] for column in columns)
-        moved = [columns.index(each + 1) - 1 for each in texts if each + 1 in columns]
-        part = _table(name, [heads[column] for column in columns if column < len(heads)], lines, above, moved)
-        kind = "wide" + " many" * (letters > _MANY) + " short" * (sum(map(len, groups)) <= _SHORT)
-        made.append(tag("div", part, kind=kind))
-    return join(made)
+        parts.append({"columns": there, "over": above, "many": sum(widths[place] for place in there) > _MANY})
+    return filled(
+        "table", caption=caption, heads=heads, groups=groups, parts=parts, texts=texts, short=len(every) <= _SHORT
+    )
+
+
+def listed(caption: str, heads: Sequence[Piece], rows: Iterable[Sequence[Piece]], texts: Sequence[int] = ()) -> Markup:
+    """Return a table of rows whose first cell is their head."""
+    return table(caption, heads, [[TableRow(head, cells) for head, *cells in rows]], texts=texts)
 
 
 def comparison(caption: str, heads: Sequence[Piece], lines: Sequence[TableRow], *, texts: Sequence[int] = ()) -> Markup:
     """Return a table of lines that are compared; columns in which all of them are alike become a sentence below it."""
     columns = list(zip(*(line.cells for line in lines), strict=True))
-    same = [place for place, cells in enumerate(columns) if len(set(map(_plain, cells))) == 1]
+    same = [place for place, cells in enumerate(columns) if len(set(cells)) == 1]
     if len(lines) <= 1 or len(same) == len(columns):
         return table(caption, heads, [lines], texts=texts)
     kept = [place for place in range(len(columns)) if place not in same]
@@ -109,15 +117,6 @@ def comparison(caption: str, heads: Sequence[Piece], lines: Sequence[TableRow], 
     made = table(caption, [heads[0], *(heads[place + 1] for place in kept)], [rows],
                  texts=[kept.index(place) for place in texts if place in kept])  # fmt: skip
     return join([made, paragraph("The same in all rows: ", join(shown, "; "), ".", kind="note")]) if shown else made
-
-
-def _is_empty(line: TableRow, place: int) -> bool:
-    return place > len(line.cells) or (place > 0 and line.cells[place - 1] in {"", NOTHING})
-
-
-def _of_columns(line: TableRow, columns: Sequence[int]) -> TableRow:
-    cells = [line.cells[column - 1] for column in columns if 0 < column <= len(line.cells)]
-    return TableRow(line.head, cells, line.kind)
 
 
 def _parts(widths: Sequence[int], spans: Sequence[int], kept: int) -> list[list[int]]:
@@ -135,52 +134,15 @@ def _parts(widths: Sequence[int], spans: Sequence[int], kept: int) -> list[list[
     return parts
 
 
-def _table(
-    caption: str, heads: Sequence[Piece], groups: Sequence[Sequence[TableRow]], over: Sequence[tuple[str, int]],
-    texts: Sequence[int],
-) -> Markup:  # fmt: skip
-    spanning = Markup("".join(f'<th colspan="{span}">{escape(name)}</th>' for name, span in over))
-    top = tag("tr", spanning) if over else Markup("")
-    named = (tag("th", each, kind="text" if place - 1 in texts else "") for place, each in enumerate(heads))
-    head = tag("thead", top, tag("tr", *named))
-    body = [tag("tbody", *(_row(line, texts) for line in group)) for group in groups]
-    title = tag("caption", caption) if caption else Markup("")
-    return tag("table", title, head, *body)
-
-
-def _widths(heads: Sequence[Piece], lines: Sequence[TableRow], texts: Sequence[int]) -> list[int]:
-    """Return the least widths of columns in letters, and the space between them; texts can be broken anywhere."""
-    columns = zip_longest(*([line.head, *line.cells] for line in lines), fillvalue="")
-    found = [max(map(_length, column)) for column in columns] or [0] * len(heads)
-    words = [max(map(len, _plain(head).split()), default=0) for head in heads]
-    widths = (max(pair) for pair in zip_longest(found, words, fillvalue=0))
-    return [2 + (min(width, _TEXT) if place - 1 in (-1, *texts) else width) for place, width in enumerate(widths)]
-
-
-def _plain(piece: Piece) -> str:
-    return piece.text if isinstance(piece, Markup) else piece
-
-
-def _length(cell: Piece) -> int:
-    parts = cell.text.split(_BREAK) if isinstance(cell, Markup) else [cell]
-    return max(map(len, parts))
-
-
-def _row(line: TableRow, texts: Sequence[int]) -> Markup:
-    cells = (tag("td", cell, kind="text" if place in texts else "") for place, cell in enumerate(line.cells))
-    return tag("tr", tag("th", line.head), *cells, kind=line.kind)
+def _width(column: Sequence[Piece], *, broken: bool) -> int:
+    """Return the least width of a column in letters, and the space beside it; `broken`: it can be broken anywhere."""
+    head, *cells = column
+    width = max(
+        max((len(part) for cell in cells for part in cell.split(_BREAK)), default=0), *map(len, head.split()), 0
+    )
+    return 2 + (min(width, _TEXT) if broken else width)
 
 
 def give_or_take(mean: str, half: str) -> Markup:
     """Return a mean with half of its interval, which may stand below it."""
-    return Markup(escape(mean, quote=False) + _BREAK + escape(f"± {half}", quote=False))
-
-
-def page(title: str, body: Iterable[Piece]) -> str:
-    """Return the whole file."""
-    head = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>\n{STYLE}</style></head>\n<body>\n"
-    )
-    return f"{head}{join(body, chr(10)).text}\n</body></html>\n"
+    return Markup("{}<span> </span>± {}").format(mean, half)

@@ -10,60 +10,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 import carrypost
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.origin import remarks
-from carrypost.lab.report.html import Markup, TableRow, comparison, join, paragraph, table, tag
-from carrypost.lab.report.paper import Experiment
+from carrypost.lab.report.html import TableRow, comparison, filled, join, paragraph, table, tag
+from carrypost.lab.report.paper import PARAMETERS, Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, lifetime, shown
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "vl-convert-python")
-_PAPER = {
-    "duration_s": "duration of the scenario",
-    "workload.0.first_s": "delay of a node's first broadcast",
-    "workload.0.period_s": "interval between its broadcasts",
-    "workload.0.lifetime_s": "lifetime of messages",
-    "workload.0.ordering": "order of delivery",
+_GIVEN_BY = {
+    "paper": "the paper",
+    "ours": "ours: not given in the paper",
+    "varied": "ours: varied, or not given in the paper",
 }
-"""Values that the paper gives."""
-_MOVEMENT = {
-    "radio.range_m": "radio range",
-}
-"""Given by the paper, too; of use only where nodes move."""
-_PLAYED = {
-    "contacts.file": "file of contacts",
-    "contacts.start_s": "time in the file at which runs begin, s",
-}
-"""Keys of scenarios with given contacts."""
-_SOURCES = {
-    "nodes.count": "nodes that are always present",
-    "nodes.file": "file of presences",
-    "mobility.model": "mobility model",
-    "mobility.file": "file of positions",
-    "mobility.start": "time of day at which runs begin",
-    "mobility.start_s": "time in the file at which runs begin, s",
-    "radio.merge_gap_s": "gap up to which two contacts of a pair are merged, s",
-    "radio.min_duration_s": "length below which contacts are left out, s",
-}
-"""Keys of the sources of contacts; of these, those that are there and not empty."""
-_OURS = {
-    "workload.0.size": "payload of a message, bytes",
-    "mode": "mode of the emulation: discovery and cost of links",
-    "settings.announce_s_min": "shortest interval between announcements, s",
-    "settings.announce_s_max": "longest interval between announcements, s",
-    "radio.delay_s": "delay of a datagram, s",
-    "radio.rate_bytes_per_s": "rate of a link, bytes/s",
-    "radio.loss": "share of lost datagrams",
-    "settings.cache_messages_max": "size of a cache, in messages",
-    "settings.cache_bytes_max": "size of a cache, in bytes",
-    "settings.window_bytes_max": "largest window to a neighbour, bytes",
-    "settings.mtu_bytes": "largest datagram",
-    "settings.coalesce_s": "delay before new messages are offered, s",
-    "settings.security": "signatures",
-    "sample_s": "interval between samples of registries, s",
-}
-"""Values that the paper leaves open."""
 _NONE = "none"
 _CHANGES = ("status", "--porcelain", "--untracked-files=no", "--", "src", "scenarios")
 """The question of git for changes that no commit has."""
@@ -144,8 +106,19 @@ def failures(study: Study, scenario: str) -> Markup:
     return join([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
 
 
+def of_paper(study: Study, all_series: Sequence[Series], paper: str) -> dict[str, object]:
+    """Return what stands on the page of each experiment of a paper: seeds, parameters, runs and failures."""
+    scenario = all_series[0].scenario
+    return {
+        "seeds": seeds(all_series),
+        "parameters": parameters(all_series, None, PARAMETERS[paper]),
+        "ran": ran(all_series),
+        "failures": failures(study, scenario),
+    }
+
+
 def parameters(
-    all_series: Sequence[Series], paper: Experiment | None, keys: Sequence[tuple[Mapping[str, str], str]] = ()
+    all_series: Sequence[Series], paper: Experiment | None, keys: Mapping[str, Mapping[str, str]] | None = None
 ) -> Markup:
     """Show the settings that held: of the keys that matter, and of those that settings change.
 
@@ -156,14 +129,14 @@ def parameters(
         return paragraph("The parameters of these runs are unknown, because their records are missing.", kind="note")
     groups = []
     columns_of, given = keys or _keys(known), bool(paper or keys)
-    for these, text in columns_of:
+    for source, these in columns_of.items():
         lines = [
-            TableRow(key, [_held(key, known), meaning, *([_given(key, text, known, paper)] if given else [])])
+            TableRow(key, [_held(key, known), meaning, *([_given(key, source, known, paper)] if given else [])])
             for key, meaning in these.items()
             if any(key in each for each in known)
         ]
         groups.append(lines)
-    listed = {key for these, _ in columns_of for key in these}
+    listed = {key for these in columns_of.values() for key in these}
     changed = [key for key in dict.fromkeys(key for each in known for key in each) if key not in listed]
     changed = [key for key in changed if len({repr(each.get(key)) for each in known}) > 1]
     groups.append([TableRow(key, [_held(key, known), "", *([""] if given else [])]) for key in changed[:_LISTED_MAX]])
@@ -174,24 +147,24 @@ def parameters(
     return join([made, paragraph(f"Every key of {whole.name}, defaults included:"), full])
 
 
-def _keys(known: Sequence[Mapping[str, object]]) -> list[tuple[dict[str, str], str]]:
+def _keys(known: Sequence[Mapping[str, object]]) -> dict[str, dict[str, str]]:
     """Return the relevant keys by source; which ones are relevant depends on the source of contacts."""
     moving = any("mobility.model" in each for each in known)
     played = any(each.get("contacts.file") for each in known)
     sources = {
-        key: meaning for key, meaning in _SOURCES.items()
+        key: meaning for key, meaning in PARAMETERS["sources"].items()
         if any(each.get(key) not in {None, "", 0, _NONE} for each in known)
     }  # fmt: skip
-    return [
-        (_PAPER | (_MOVEMENT if moving else {}), "the paper"),
-        (sources | (_PLAYED if played else {}) | _OURS, "ours: not given in the paper"),
-    ]
+    return {
+        "paper": PARAMETERS["causal"] | (PARAMETERS["movement"] if moving else {}),
+        "ours": sources | (PARAMETERS["played"] if played else {}) | PARAMETERS["ours"],
+    }
 
 
-def _given(key: str, text: str, known: Sequence[Mapping[str, object]], paper: Experiment | None) -> str:
+def _given(key: str, source: str, known: Sequence[Mapping[str, object]], paper: Experiment | None) -> str:
     """Return the source of a value; a part of the experiment is shorter than the paper's."""
     if paper is None or key != "duration_s" or all(each.get(key) == paper.duration_s for each in known):
-        return text
+        return _GIVEN_BY[source]
     return f"ours, a part; the paper: {shown(paper.duration_s)}"
 
 
@@ -240,18 +213,4 @@ def _installed(name: str) -> str:
 
 def again(study: Study, command: str, campaign: str) -> Markup:
     """Commands that make this page anew; the same seeds give the same records, to the byte."""
-    folder = study.folder.resolve().name
-    steps = [
-        f"carrypost lab campaign campaign.toml --out {folder}",
-        f"carrypost lab metrics {folder}",
-        f"carrypost lab report {folder} --out report.html",
-    ]
-    lines = [command, "", "# or step by step", *steps] if command else steps
-    parts: list[Markup] = [
-        tag("h2", "How to repeat it"),
-        tag("pre", "\n".join(lines)),
-        paragraph("The same scenario and seed give the same record, byte for byte."),
-    ]
-    if campaign:
-        parts += [paragraph("campaign.toml:"), tag("pre", campaign.strip())]
-    return join(parts)
+    return filled("again", folder=study.folder.resolve().name, command=command, campaign=campaign.strip())

@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, origins, plots, verdict
 from carrypost.lab.report.curves import Curve
-from carrypost.lab.report.html import Markup, Piece, TableRow, join, paragraph, table, tag
+from carrypost.lab.report.html import Piece, TableRow, table
 from carrypost.lab.report.loads import curve
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis, Mark
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, tenths
 from carrypost.lab.report.verdict import Claim
 
-SCENARIO = "overlay"
 TITLE = "Opportunistic overlays: brokers that follow mobility"
 NETWORK, OVERLAY = "network", "overlay"
 WHOLE_S = 600.0
@@ -35,71 +35,29 @@ _SHOWN_S = 50.0
 _PAPER_HOPS = {10.0: 3.32, 50.0: 4.17, 100.0: 4.43}
 _PAPER_KBIT = {50.0: "2.4", 100.0: "less than 2"}
 _PAPER_STATIC, _PAPER_NETWORK = 6.06, 2.36
-_LEAD = (
-    "100 nodes walk in a square kilometre. 40 of them are brokers with up to six neighbours. The path from one "
-    "broker to another is the one over the fewest brokers, in the overlay as the first broker knows it. Its length "
-    "is the number of hops between nodes, in the network of that moment."
-)
-_DIFFERS = (
-    "Where brokers adapt, our paths are shorter than the paper's. Probable reasons: each broker writes its own "
-    "entry, so that old reports of the other end of a link do not undo a change; and among paths over equally few "
-    "brokers the one with the fewest hops is chosen. The paper states neither. It does not state the number of "
-    "neighbours either; in a model, six came closest to its static paths. Static paths are those of the first "
-    "second, so they differ by more than a hop from seed to seed. The traffic of brokers includes the headers of "
-    "messages, without signatures and intermediate hops. It includes the first period, in which all brokers learn "
-    "the whole overlay."
-)
-_QUOTED = "Diamonds are values from the paper's text."
-_PAPER = {
-    "mobility.count": "nodes",
-    "mobility.side_m": "side of the square, m",
-    "radio.range_m": "radio range, m",
-    "mobility.pause_min_s": "pause of nodes at each place, s",
-    "mobility.speed_max_m_per_s": "the fastest, m/s",
-    "settings.overlay.update_s": "update period of brokers, s",
-    "duration_s": "duration of a run",
-}
-_OPEN = {
-    "settings.overlay.neighbours_max": "neighbours of a broker",
-    "settings.overlay.vicinity_hops": "within hops",
-    "settings.overlay.topology": "adaptive or static brokers",
-    "radio.routes": "source of routes",
-    "sample_s": "interval between measurements of paths, s",
-}
-_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: not given in the paper"))
 
 
-def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
-    """Return True for the scenario of the paper: called so, with brokers."""
-    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
+def has_brokers(all_series: Sequence[Series]) -> bool:
+    """Return True if all of these have brokers."""
+    return all(overlay_of(series.first).get("enabled", False) for series in all_series)
 
 
-def source() -> Markup:
-    """Return the paper."""
-    return join((
-        "The paper: Y. Chen, K. Schwan, ",
-        tag("i", "Opportunistic Overlays: Efficient Content Delivery in Mobile Ad Hoc Networks"),
-        ", 2004. Its values are those of its text.",
-    ))  # fmt: skip
-
-
-def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this experiment."""
     adaptive = {_update_s(each.first): each for each in all_series if not _is_static(each.first)}
     static = next((each for each in all_series if _is_static(each.first)), None)
-    return [
-        tag("h2", "Performance of the broker network (§4.1)"),
-        verdict.of_claims(_claims(study, adaptive, static), all_series, WHOLE_S),
-        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
-        _values(study, dict(sorted(adaptive.items())), static),
-        paragraph(_DIFFERS, kind="note"),
-        *_timeline(study, adaptive, static),
-        *_by_period(study, adaptive, static),
-        tag("h3", "Runs, and parameters that the paper does not give"),
-        origins.parameters(all_series, None, _KEYS),
-        origins.ran(all_series),
-        origins.failures(study, SCENARIO),
-    ]
+    shown = adaptive.get(_SHOWN_S) or next(iter(adaptive.values()), None)
+    several = adaptive if len(adaptive) > 1 else {}
+    return figures.filled(
+        "overlay",
+        verdict=verdict.of_claims(_claims(study, adaptive, static), all_series, WHOLE_S),
+        values=_values(study, dict(sorted(adaptive.items())), static),
+        timeline=_timeline(study, shown, static),
+        update_s=None if shown is None else _update_s(shown.first),
+        by_period=_by_period(study, several, static),
+        costs=_costs(study, several),
+        **origins.of_paper(study, all_series, "overlay"),
+    )
 
 
 def _claims(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Claim]:
@@ -219,21 +177,14 @@ def two_digits(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.2f}"
 
 
-def _timeline(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:
-    shown = adaptive.get(_SHOWN_S) or next(iter(adaptive.values()), None)
+def _timeline(study: Study, shown: Series | None, static: Series | None) -> Picture | None:
     lines = {
         "network": None if shown is None else by_time(study, shown, NETWORK),
         "adaptive": None if shown is None else by_time(study, shown, OVERLAY),
         "static": None if static is None else by_time(study, static, OVERLAY),
     }
-    there = {name: each for name, each in lines.items() if each is not None}
-    if not there:
-        return [paragraph("The paper's Figure 7 shows brokers; these runs have none.", kind="note")]
     axes = Axis("time (s)"), Axis("hops between brokers, mean")
-    picture = plots.curves(there, axes, "Figure 7: path lengths by time", steps=False, legend="paths")
-    looks = "" if shown is None else f" The update period of adaptive brokers is {_update_s(shown.first):g} s."
-    text = f"Path lengths between brokers by time.{looks} Static paths grow as nodes move; adaptive paths hardly grow."
-    return [Figure([("", picture)], [text], "Figure 7")]
+    return plots.plain(lines, axes, "Figure 7: path lengths by time", "paths")
 
 
 def by_time(study: Study, series: Series, path: str) -> Curve | None:
@@ -245,26 +196,23 @@ def by_time(study: Study, series: Series, path: str) -> Curve | None:
     return curves.over_time(seeds, 0.0)
 
 
-def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> list[Block]:
-    if len(adaptive) <= 1:
-        return [paragraph("The paper's Figures 8 and 9 show several update periods; these runs have one.", kind="note")]
-    x = Axis("update period (s)", max(adaptive) * 1.03, ticks=sorted(adaptive))
+def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> Picture | None:
     of = {"adaptive": {update_s: lengths(study, each, OVERLAY) for update_s, each in adaptive.items()}}
     of["network"] = {update_s: lengths(study, each, NETWORK) for update_s, each in adaptive.items()}
     if static is not None:
         of["static"] = dict.fromkeys(adaptive, lengths(study, static, OVERLAY))
-    lines = {name: each for name, points in of.items() if (each := curve(points, np.inf)) is not None}
-    costs = curve({update_s: kilobits(study, each) for update_s, each in adaptive.items()}, np.inf)
     marks = [Mark("adaptive", update_s, hops) for update_s, hops in _PAPER_HOPS.items()]
     marks += [Mark("network", _SHOWN_S, _PAPER_NETWORK), Mark("static", _SHOWN_S, _PAPER_STATIC)]
-    axes = x, Axis("hops between brokers, mean")
-    picture = plots.curves(lines, axes, "Figure 8", marks=marks, steps=False, legend="paths")
-    made: list[Block] = [Figure([("", picture)], [f"Path lengths by update period. {_QUOTED}"], "Figure 8")]
-    if costs is not None:
-        axes, quoted = (x, Axis("kbit/s per broker")), [Mark("adaptive", _SHOWN_S, float(_PAPER_KBIT[_SHOWN_S]))]
-        cost = plots.curves({"adaptive": costs}, axes, "Figure 9", marks=quoted, steps=False, legend="paths")
-        text = (
-            f"Traffic of a broker that maintains the overlay. {_QUOTED} For 100 s the paper states less than 2 kbit/s."
-        )
-        made.append(Figure([("", cost)], [text], "Figure 9"))
-    return made
+    lines = {name: curve(points, np.inf) for name, points in of.items()}
+    return plots.plain(lines, (_periods(adaptive), Axis("hops between brokers, mean")), "Figure 8", "paths", marks)
+
+
+def _costs(study: Study, adaptive: Mapping[float, Series]) -> Picture | None:
+    costs = curve({update_s: kilobits(study, each) for update_s, each in adaptive.items()}, np.inf)
+    marks = [Mark("adaptive", _SHOWN_S, float(_PAPER_KBIT[_SHOWN_S]))]
+    axes = _periods(adaptive), Axis("kbit/s per broker")
+    return plots.plain({"adaptive": costs}, axes, "Figure 9", "paths", marks)
+
+
+def _periods(adaptive: Mapping[float, Series]) -> Axis:
+    return Axis("update period (s)", max(adaptive, default=1.0) * 1.03, ticks=sorted(adaptive))

@@ -10,68 +10,30 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from carrypost.emu.engine.delivery_paths import BEST, DELIVERY
 from carrypost.lab.metrics import families
-from carrypost.lab.report import origins, plots, verdict
+from carrypost.lab.report import origins, overlay, plots, verdict
 from carrypost.lab.report.curves import Curve
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
+from carrypost.lab.report.html import TableRow, table
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.overlay import WHOLE_S, by_time, hops_of, lengths, mean_of, overlay_of, two_digits
-from carrypost.lab.report.pictures import Block, Figure
+from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, count, difference, shown
 from carrypost.lab.report.verdict import Claim
 
-SCENARIO = "overlay_clients"
+TITLE = overlay.TITLE
 _STATIC, _HOMES, _OURS = "static", "static-opportunistic", "opportunistic-opportunistic"
 _APPROACHES = (_STATIC, _HOMES, _OURS)
 _PAPER_GAIN = 5.0
 """Hops by which paths become shorter at most."""
 _SHOWN_S = 10.0
 """Discovery period of figure 10."""
-_LEAD = (
-    "Of 100 walking nodes, 20 are brokers, 10 produce events of a channel, and 60 consume them. The update period "
-    "of brokers is 20 s. A path goes from a producer to its home broker, along the overlay to the home broker of a "
-    "consumer, and to the consumer. Its length is the number of hops between nodes, in the network of that moment."
-)
-_BEST = (
-    "The best paths are those of an overlay that knows the network at each moment: the home of every client is the "
-    "nearest broker, and the neighbours of a broker are the six nearest brokers. Pairs that are not connected, or "
-    "whose path is cut, are not counted."
-)
-_FIGURE_10 = (
-    "Path lengths from producers to consumers by time. In the paper, paths of the static approach are the longest "
-    "at nearly all times, and those of opportunistic-opportunistic the shortest of the three, up to 5 hops "
-    "shorter. Changing homes alone already shortens paths considerably."
-)
-_FIGURE_11 = (
-    "Path lengths by the discovery period, at which clients look for nearer brokers. In the paper they rise "
-    "slightly with the period."
-)
-_FIGURE_12 = (
-    "Path lengths by speed, which is the same for all nodes, for two discovery periods. In the paper, paths become "
-    "longer with speed, and at high speeds a shorter discovery period makes them much shorter."
-)
-_PAPER = {
-    "mobility.count": "nodes",
-    "mobility.side_m": "side of the square, m",
-    "radio.range_m": "radio range, m",
-    "mobility.pause_min_s": "pause of nodes at each place, s",
-    "settings.overlay.update_s": "update period of brokers, s",
-    "duration_s": "duration of a run",
-}
-_OPEN = {
-    "mobility.speed_min_m_per_s": "the slowest, m/s",
-    "mobility.speed_max_m_per_s": "the fastest, m/s",
-    "settings.overlay.discovery_s": "discovery period of clients, s",
-    "settings.overlay.neighbours_max": "neighbours of a broker",
-    "workload.0.period_s": "interval between events of a producer, s",
-    "sample_s": "interval between measurements of paths, s",
-}
-_KEYS = ((_PAPER, "the paper"), (_OPEN, "ours: varied, or not given in the paper"))
+_HOPS = Axis("hops, mean over all pairs")
 
 
 class Approach(NamedTuple):
@@ -85,39 +47,28 @@ class Approach(NamedTuple):
     @classmethod
     def of(cls, run: FinishedRun) -> Approach:
         """Return the approach of a run."""
-        overlay, mobility = overlay_of(run), run.in_force.get("mobility", {})
-        adaptive = overlay.get("topology") != "static", overlay.get("homing") != "static"
+        brokers, mobility = overlay_of(run), run.in_force.get("mobility", {})
+        adaptive = brokers.get("topology") != "static", brokers.get("homing") != "static"
         slowest, fastest = mobility.get("speed_min_m_per_s"), mobility.get("speed_max_m_per_s")
-        discovery_s = overlay.get("discovery_s", 0.0)
+        discovery_s = brokers.get("discovery_s", 0.0)
         period_s = float(discovery_s) if isinstance(discovery_s, int | float) else 0.0
         return cls(_APPROACHES[sum(adaptive)], period_s, None if slowest != fastest else float(fastest))
 
 
-def is_of_paper(name: str, all_series: Sequence[Series]) -> bool:
-    """Return True for the scenario of the paper: called so, with brokers."""
-    return name == SCENARIO and all(overlay_of(series.first).get("enabled", False) for series in all_series)
-
-
-def section(study: Study, all_series: Sequence[Series]) -> list[Block]:
+def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this experiment."""
     found = {Approach.of(each.first): each for each in all_series}
     shown = _shown(found)
-    return [
-        tag("h2", "Performance of event delivery between mobile clients (§4.1)"),
-        verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
-        paragraph(_LEAD, f" {origins.seeds(all_series)}", kind="lead"),
-        _values(study, found),
-        paragraph(_BEST, kind="note"),
-        *_timeline(study, shown),
-        *_by_period(study, {of.discovery_s: each for of, each in found.items() if of[::2] == (_OURS, None)}),
-        *_by_speed(study, found),
-        tag("h3", "Homes that change, and seats that move"),
-        _moves(study, shown),
-        tag("h3", "Runs and parameters"),
-        origins.parameters(all_series, None, _KEYS),
-        origins.ran(all_series),
-        origins.failures(study, SCENARIO),
-    ]
+    return figures.filled(
+        "overlay_clients",
+        verdict=verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
+        values=_values(study, found),
+        timeline=_timeline(study, shown),
+        by_period=_by_period(study, {of.discovery_s: each for of, each in found.items() if of[::2] == (_OURS, None)}),
+        by_speed=_by_speed(study, found),
+        moves=_moves(study, shown),
+        **origins.of_paper(study, all_series, "overlay_clients"),
+    )
 
 
 def _shown(found: Mapping[Approach, Series]) -> dict[str, Series]:
@@ -195,16 +146,11 @@ def _lines(study: Study, shown: Mapping[str, Series]) -> dict[str, Curve]:
     return {name: each for name in _APPROACHES if name in shown and (each := by_time(study, shown[name], DELIVERY))}
 
 
-def _timeline(study: Study, shown: Mapping[str, Series]) -> list[Block]:
+def _timeline(study: Study, shown: Mapping[str, Series]) -> Picture | None:
     lines = _lines(study, shown)
     if _OURS in shown and (best := by_time(study, shown[_OURS], BEST)):
         lines["best"] = best
-    if not lines:
-        text = "The paper's Figure 10 shows a discovery period of 10 s; there are no such runs here."
-        return [paragraph(text, kind="note")]
-    axes = Axis("time (s)"), Axis("hops, mean over all pairs")
-    picture = plots.curves(lines, axes, "Figure 10: path lengths by time", steps=False, legend="approach")
-    return [Figure([("", picture)], [_FIGURE_10], "Figure 10")]
+    return plots.plain(lines, (Axis("time (s)"), _HOPS), "Figure 10: path lengths by time", "approach")
 
 
 class _Gain(NamedTuple):
@@ -225,32 +171,29 @@ def _gain(lines: Mapping[str, Curve]) -> _Gain | None:
     return _Gain(float(gains.max()), float(shared[int(gains.argmax())]))
 
 
-def _by_period(study: Study, of: Mapping[float, Series]) -> list[Block]:
+def _by_period(study: Study, of: Mapping[float, Series]) -> Picture | None:
     if len(of) <= 1:
-        return [paragraph("The paper's Figure 11 shows several discovery periods; these runs have one.", kind="note")]
-    axes = Axis("discovery period (s)", max(of) * 1.03, ticks=sorted(of)), Axis("hops, mean over all pairs")
-    points = {
-        _OURS: {period_s: lengths(study, each, DELIVERY) for period_s, each in of.items()},
-        "best": {period_s: lengths(study, each, BEST) for period_s, each in of.items()},
+        return None
+    axes = Axis("discovery period (s)", max(of) * 1.03, ticks=sorted(of)), _HOPS
+    paths = {_OURS: DELIVERY, "best": BEST}
+    lines = {
+        name: curve({period_s: lengths(study, each, path) for period_s, each in of.items()}, np.inf)
+        for name, path in paths.items()
     }
-    lines = {name: each for name, mine in points.items() if (each := curve(mine, np.inf)) is not None}
-    picture = plots.curves(lines, axes, "Figure 11", steps=False, legend="approach")
-    return [Figure([("", picture)], [_FIGURE_11], "Figure 11")]
+    return plots.plain(lines, axes, "Figure 11", "approach")
 
 
-def _by_speed(study: Study, found: Mapping[Approach, Series]) -> list[Block]:
+def _by_speed(study: Study, found: Mapping[Approach, Series]) -> Picture | None:
     mine = {of: each for of, each in found.items() if of.name == _OURS and of.speed is not None}
     speeds = sorted({of.speed for of in mine if of.speed is not None})
     if len(speeds) <= 1:
-        return [paragraph("The paper's Figure 12 shows several speeds; there are no such runs here.", kind="note")]
-    axes = Axis("speed (m/s)", speeds[-1] * 1.03, ticks=speeds), Axis("hops, mean over all pairs")
+        return None
     points: dict[str, dict[float, list[float]]] = {}
     for of, each in sorted(mine.items(), key=lambda pair: _order(pair[0])):
         assert of.speed is not None
         points.setdefault(f"discovery every {of.discovery_s:g} s", {})[of.speed] = lengths(study, each, DELIVERY)
-    lines = {name: line for name, values in points.items() if (line := curve(values, np.inf)) is not None}
-    picture = plots.curves(lines, axes, "Figure 12", steps=False, legend="clients")
-    return [Figure([("", picture)], [_FIGURE_12], "Figure 12")]
+    lines = {name: curve(values, np.inf) for name, values in points.items()}
+    return plots.plain(lines, (Axis("speed (m/s)", speeds[-1] * 1.03, ticks=speeds), _HOPS), "Figure 12", "clients")
 
 
 def _moves(study: Study, of: Mapping[str, Series]) -> Markup:

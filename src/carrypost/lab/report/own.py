@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 from carrypost.errors import LocalError
 from carrypost.lab.metrics.plugins import Plugin
 from carrypost.lab.report import tables
-from carrypost.lab.report.html import Markup, TableRow, paragraph, table, tag
+from carrypost.lab.report.html import TableRow, paragraph, table, tag
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import count, mean, share, shown

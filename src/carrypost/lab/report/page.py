@@ -27,14 +27,15 @@ from carrypost.lab.report import (
     own,
 )
 from carrypost.lab.report.field import FieldTest
-from carrypost.lab.report.html import page, paragraph, tag
-from carrypost.lab.report.paper import EXPERIMENTS
-from carrypost.lab.report.pictures import Block, numbered
-from carrypost.lab.report.study import METRICS, Study
+from carrypost.lab.report.html import STYLE, Piece, filled, join, paragraph, tag
+from carrypost.lab.report.paper import EXPERIMENTS, SOURCES
+from carrypost.lab.report.pictures import Figures
+from carrypost.lab.report.study import METRICS, Series, Study
 from carrypost.lab.schemas import Table
 from carrypost.printing import many
 
 CAMPAIGN = "campaign.toml"
+_NAMED_MAX = 3
 Make = Callable[[Path, Sequence[Table]], None]
 """Makes families of a campaign."""
 
@@ -68,43 +69,65 @@ class Page:
     """By name of the file."""
 
 
+_OVERLAY = {"overlay": overlay, "overlay_clients": overlay_clients, "balance": balance, "floodwatch": floodwatch}
+
+
 def render(study: Study, command: str = "", plugins: Sequence[Plugin] = ()) -> Page:
     """Return the page; `command` is the one that reproduces all of it, if there is one."""
-    papers = [EXPERIMENTS[name] for name in study.scenarios if _of_paper(name, study)]
-    sections = {
-        name: each.section
-        for each in (emma, overlay, overlay_clients, balance, floodwatch)
-        for name, series in study.scenarios.items()
-        if each.is_of_paper(name, series)
-    }
-    there = [each for each in (emma, balance, floodwatch) if each.section in sections.values()]
-    there += [overlay] * any(each.section in sections.values() for each in (overlay, overlay_clients))
-    others = [name for name in study.scenarios if name not in sections and not _of_paper(name, study)]
-    titles = [causal.title(papers)] * bool(papers) + [each.TITLE for each in there]
-    title = "; ".join(titles) or f"Campaign: {', '.join(others[:3])}{' …' if len(others) > 3 else ''}"  # noqa: PLR2004
-    body: list[Block] = [tag("h1", title)]
-    sources = [causal.source] * bool(papers) + [each.source for each in there]
-    body += [paragraph(of(), kind="note") for of in sources]
+    figures = Figures()
+    body: list[Piece] = []
     for name, series in study.scenarios.items():
-        if name in others:
-            body += general.section(study, series)
-        elif name in sections:
-            body += sections[name](study, series)
+        paper = _paper(name, series)
+        if paper == "causal":
+            body.append(causal.section(study, series, EXPERIMENTS[name], figures))
+        elif paper == "emma":
+            body.append(emma.section(study, series, figures))
+        elif paper:
+            body.append(_OVERLAY[name].section(study, series, figures))
         else:
-            body += causal.section(study, series, EXPERIMENTS[name])
-        body += own.part(study, series, plugins)
+            body.append(general.section(study, series, figures))
+        body.append(figures.show(*own.part(study, series, plugins)))
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)
     for name in gone:
         body += [tag("h2", name), paragraph("None of its runs succeeded."), origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
-    pieces, files = numbered(body)
-    return Page(page(title, pieces), files)
+    papers = {paper for name, series in study.scenarios.items() if (paper := _paper(name, series))}
+    return _page(_title(study), body, figures, [source for paper, source in SOURCES.items() if paper in papers])
+
+
+def _paper(name: str, all_series: Sequence[Series]) -> str:
+    """Return the paper whose scenario this is: called so, with what its messages need; empty: none."""
+    if name in EXPERIMENTS and all(series.first.ordered for series in all_series):
+        return "causal"
+    if name == "emma" and emma.is_of_paper(all_series):
+        return "emma"
+    return "overlay" if name in _OVERLAY and overlay.has_brokers(all_series) else ""
+
+
+def _title(study: Study) -> str:
+    papers = {name: _paper(name, series) for name, series in study.scenarios.items()}
+    ordered = [EXPERIMENTS[name] for name, paper in papers.items() if paper == "causal"]
+    titles = [causal.title(ordered)] if ordered else []
+    titles += dict.fromkeys(
+        emma.TITLE if paper == "emma" else _OVERLAY[name].TITLE
+        for name, paper in papers.items()
+        if paper in {"emma", "overlay"}
+    )
+    others = list(papers)
+    named = f"Campaign: {', '.join(others[:_NAMED_MAX])}{' …' if len(others) > _NAMED_MAX else ''}"
+    return "; ".join(titles) or named
 
 
 def field_test(test: FieldTest) -> Page:
     """Return the page of records of real nodes."""
-    pieces, files = numbered([*field.body(test), origins.made()])
-    return Page(page(field.title(test), pieces), files)
+    figures = Figures()
+    body = [field.body(test, figures), origins.made()]
+    return _page(field.title(test), body, figures)
+
+
+def _page(title: str, body: Sequence[Piece], figures: Figures, sources: Sequence[Mapping[str, str]] = ()) -> Page:
+    text = filled("page", title=title, style=STYLE, sources=sources, body=join(body, "\n"))
+    return Page(f"{text}\n", figures.files)
 
 
 def check(out: Path) -> None:
@@ -135,11 +158,6 @@ def put(found: Page, out: Path) -> None:
 def figures_beside(out: Path) -> Path:
     """Return the folder of the figures of a page: report-figures beside report.html."""
     return out.with_name(f"{out.stem}-figures")
-
-
-def _of_paper(name: str, study: Study) -> bool:
-    """Return True if a scenario is one of the paper's: of that name, with messages that have an order."""
-    return name in EXPERIMENTS and all(series.first.ordered for series in study.scenarios[name])
 
 
 def _campaign(folder: Path) -> str:

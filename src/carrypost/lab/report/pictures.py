@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from carrypost.lab.report import svg
-from carrypost.lab.report.html import Markup, Piece, tag
+from markupsafe import Markup
+
+from carrypost.lab.report import html, svg
+from carrypost.lab.report.html import Piece, join, paragraph
 
 Cell = str | float | None
 
@@ -39,53 +41,61 @@ def _cell(value: Cell) -> str:
     return "" if value is None else f"{value:.9g}" if isinstance(value, int | float) else value
 
 
+Pictures = Picture | Sequence[tuple[str, Picture]] | None
+"""One, several with what each is of (may be empty), or none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Pictures, each with what it is of (may be empty), and what they show."""
+    """Pictures, and what they show."""
 
-    pictures: Sequence[tuple[str, Picture]]
-    caption: Sequence[Piece]
+    pictures: Pictures
+    caption: Piece
     paper: str = ""
     """The figure of the paper that it stands for."""
 
-    def markup(self, number: int) -> Markup:
-        """Return the figure for the page."""
-        parts: list[Markup] = []
-        for half, picture in self._halves():
-            of = f"{half} {picture[0]}".strip()
-            parts += [tag("div", of, kind="half")] if of else []
-            parts.append(Markup(picture[1].svg))
-        name = tag("b", f"Figure {number}")
-        paper = f", the paper's {self.paper}. " if self.paper else ". "
-        return tag("figure", *parts, tag("figcaption", name, paper, *self.caption))
-
-    def files(self, number: int) -> dict[str, str]:
-        """Return the files of this figure, by name."""
-        made: dict[str, str] = {}
-        for half, (_, picture) in self._halves():
-            name = f"figure-{number}{half.strip('()')}"
-            made |= {f"{name}.svg": svg.alone(picture.svg), f"{name}.csv": picture.csv()}
-        return made
-
-    def _halves(self) -> Iterable[tuple[str, tuple[str, Picture]]]:
-        letters = [f"({chr(ord('a') + place)})" for place in range(len(self.pictures))]
-        return zip(letters if len(letters) > 1 else [""] * len(letters), self.pictures, strict=True)
+    def halves(self) -> list[tuple[str, str, Picture]]:
+        """Return the letter of each picture, what it is of, and itself."""
+        if isinstance(self.pictures, Picture):
+            return [("", "", self.pictures)]
+        pictures = self.pictures or ()
+        letters = "abcdefgh" if len(pictures) > 1 else [""]
+        return [(letter, *each) for letter, each in zip(letters, pictures, strict=False)]
 
 
 Block = Piece | Figure
 """A part of a page."""
 
 
-def numbered(body: Iterable[Block]) -> tuple[list[Piece], dict[str, str]]:
-    """Return a page whose figures have their numbers, and the files of all of them."""
-    pieces: list[Piece] = []
-    files: dict[str, str] = {}
-    count = 0
-    for block in body:
-        if isinstance(block, Figure):
-            count += 1
-            pieces.append(block.markup(count))
-            files |= block.files(count)
-        else:
-            pieces.append(block)
-    return pieces, files
+class Figures:
+    """The figures of a page, numbered in the order in which they are shown, and their files."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        """By name."""
+        self._count = 0
+
+    def filled(self, template: str, **values: object) -> Markup:
+        """Return a template with these values, which shows blocks and figures."""
+        return html.filled(template, show=self.show, figure=self.figure, **values)
+
+    def show(self, *blocks: Block | Iterable[Block]) -> Markup:
+        """Return parts of the page; each figure gets the next number."""
+        return join((self._shown(each) for each in blocks), "\n")
+
+    def figure(self, pictures: Pictures, paper: str = "", missing: str = "", *, caller: Callable[[], Markup]) -> Markup:
+        """Return a figure whose caption a template calls with; without pictures, a note of what the paper's shows."""
+        if pictures:
+            return self.show(Figure(pictures, caller().strip(), paper))
+        return paragraph(f"The paper's {paper} {missing}", kind="note") if missing else Markup("")
+
+    def _shown(self, block: Block | Iterable[Block]) -> Piece:
+        if isinstance(block, str):
+            return block
+        if not isinstance(block, Figure):
+            return self.show(*block)
+        self._count += 1
+        for half, _, picture in block.halves():
+            name = f"figure-{self._count}{half}"
+            self.files |= {f"{name}.svg": svg.alone(picture.svg), f"{name}.csv": picture.csv()}
+        return html.filled("figure", number=self._count, figure=block)

@@ -226,6 +226,14 @@ def curves(
     return Picture(_drawn(layers, title, height=height), heads, rows)
 
 
+def plain(
+    lines: Mapping[str, Curve | None], axes: tuple[Axis, Axis], title: str, legend: str, marks: Sequence[Mark] = ()
+) -> Picture | None:
+    """Return those of these curves that are there, from point to point; None if there are none."""
+    there = {name: each for name, each in lines.items() if each is not None}
+    return curves(there, axes, title, marks=marks, steps=False, legend=legend) if there else None
+
+
 def _numbers(name: str, curve: Curve) -> Iterator[Sequence[Cell]]:
     low, high = ([None] * len(curve.x) if each is None else each.tolist() for each in (curve.low, curve.high))
     for row in zip(curve.x.tolist(), curve.y.tolist(), low, high, strict=True):
@@ -360,4 +368,4 @@ def _shades(count: int) -> list[str]:
 
 def _drawn(layers: Sequence[Spec], title: str, *, height: int = HEIGHT) -> str:
     spec = {"width": WIDTH, "height": height, "layer": list(layers), "config": _CONFIG}
-    return svg.small(vl_convert.vegalite_to_svg(vl_spec=spec), title)
+    return svg.inline(vl_convert.vegalite_to_svg(vl_spec=spec), title)

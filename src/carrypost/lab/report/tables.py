@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import Markup, Piece, TableRow, give_or_take, table
+from carrypost.lab.report.html import Piece, TableRow, give_or_take, table
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.report.study import Series, Study
@@ -124,12 +126,12 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
     for name, column, show, differ in figures:
         cells = []
         for series in all_series:
-            quoted = paper.processing.get(series.lifetime_s)
+            quoted = paper.of.get(series.lifetime_s)
             values = study.values(families.PROCESSING, series, column)
             if series.lifetime_s is None and column.startswith("exp"):
                 cells.append(Beside("N/A", "N/A", "", NOTHING))
             else:
-                value = None if quoted is None else getattr(quoted, column)
+                value = None if quoted is None else getattr(quoted.processing, column)
                 cells.append(beside(values, value, show, differ, whole=whole))
         groups.append(_lines(name, cells, whole=whole))
     left = [beside(study.values(families.PROCESSING, each, "left"), None, count) for each in all_series]
@@ -142,7 +144,7 @@ def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, who
     """Table III or VI: transmission delays and co-delivery latencies."""
     groups: list[list[TableRow]] = []
     for series in all_series:
-        quoted = paper.delays.get(series.lifetime_s)
+        quoted = paper.of.get(series.lifetime_s)
         cells = []
         for metric in families.DELAYS:
             quad = None if quoted is None else getattr(quoted, metric)

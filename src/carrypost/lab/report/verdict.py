@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import Markup, TableRow, join, paragraph, table, tag
+from carrypost.lab.report.html import TableRow, join, paragraph, table, tag
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
@@ -40,7 +42,7 @@ def against_paper(study: Study, all_series: Sequence[Series], paper: Experiment)
     for name, metric in (("mean transmission delay", families.TDELAY), ("mean latency", families.LTCY)):
         pairs = []
         for series in all_series:
-            quoted = paper.delays.get(series.lifetime_s)
+            quoted = paper.of.get(series.lifetime_s)
             found = interval(study.values(families.DELAY_SPREAD, series, "avg_s", metric=metric))
             if quoted is not None and found is not None:
                 pairs.append(_Pair(series.label, found.mean, getattr(quoted, metric).avg_s))
@@ -53,10 +55,10 @@ def against_paper(study: Study, all_series: Sequence[Series], paper: Experiment)
 def _pairs(study: Study, all_series: Sequence[Series], paper: Experiment, column: str) -> list[_Pair]:
     made = []
     for series in all_series:
-        quoted = paper.processing.get(series.lifetime_s)
+        quoted = paper.of.get(series.lifetime_s)
         found = interval(study.values(families.PROCESSING, series, column))
         if quoted is not None and found is not None:
-            made.append(_Pair(series.label, found.mean, getattr(quoted, column)))
+            made.append(_Pair(series.label, found.mean, getattr(quoted.processing, column)))
     return made
 
 

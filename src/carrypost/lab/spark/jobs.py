@@ -91,9 +91,18 @@ def explained() -> Iterator[None]:
     except CarrypostError:
         raise
     except (Py4JNetworkError, ConnectionError) as error:
+        _raise_interrupt(error)
         raise LabError(f"Spark's driver is gone: {_first(str(error))}") from error
     except (Py4JError, PySparkException) as error:
         raise _known_cause(str(error)) from error
+
+
+def _raise_interrupt(error: BaseException) -> None:
+    """Raise the Ctrl-C, if there was one, after which PySpark tidied up over a connection that it had broken."""
+    while (earlier := error.__context__) is not None:
+        if isinstance(earlier, KeyboardInterrupt):
+            raise earlier from None
+        error = earlier
 
 
 def _known_cause(text: str) -> CarrypostError:
