@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tools import check, lanes, part
+from tools import check, lanes, outcomes, part
 
 PATIENCE_S = 60
 
@@ -32,6 +32,8 @@ def test_every_file_of_tests_is_in_one_lane_and_no_other() -> None:
         ("test_new", "def test_that(request):\n    request.getfixturevalue('spark')", "laboratory"),
         ("test_lab_new", "import random", "laboratory"),
         ("test_labels", "import random", "virtual"),
+        ("test_new", "from tests.browsers import Site", "browser"),
+        ("test_new", "from tests import browsers, nodes", "browser"),
     ],
 )
 def test_a_new_file_goes_to_the_lane_of_what_it_uses(tmp_path: Path, name: str, text: str, lane: str) -> None:
@@ -172,3 +174,11 @@ def test_programs_that_checks_start_keep_their_bytecode(
 def test_a_name_that_no_check_has_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main(["lint", "nonsense"]) == 2
     assert "'nonsense'; there are: lint, format, types, imports, sizes, realtime" in capsys.readouterr().err
+
+
+def test_counts_of_all_parts_are_summed_whatever_a_library_says_at_the_end() -> None:
+    parts = [
+        "..\n2 passed, 1 deselected in 0.1s\n",
+        ".s\n1 passed, 1 skipped in 0.2s\nException ignored\n",
+    ]
+    assert outcomes.summed(parts) == "3 passed, 1 skipped, 1 deselected in 2 parts"

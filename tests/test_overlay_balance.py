@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pytest
 
 from carrypost.emu import Scenario, run
-from carrypost.lab.campaign.recipes import BALANCE
+from carrypost.lab.campaign.recipes import RECIPES
 from carrypost.lab.metrics import families, tables
 
 FILE = Path(__file__).parent.parent / "scenarios" / "balance.toml"
-SETTINGS = {each.name: each.changes for each in BALANCE.settings}
+SETTINGS = {each.name: each.changes for each in RECIPES["balance"].settings}
 LOADS = range(10, 101, 10)
 SEEDS = range(1, 11)
 LOAD_MAX = 0.9

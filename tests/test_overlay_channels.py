@@ -35,6 +35,26 @@ def test_events_go_over_two_homes_to_the_consumer(security: str) -> None:
         assert all(each.original is each for each in here), "legs and results are gone"
 
 
+def test_an_event_leaves_its_producer_only_when_its_number_is_on_disk() -> None:
+    world = World("ABpy", disk_delay_s=0.4)
+    with world.net as net:
+        world.begin("AB pA By", "y")
+        world.emit("p")
+        net.advance(5)
+        for _ in range(2):  # Without a payload, which could not be sent before it is on disk.
+            net.emit("p", "flood")
+            net.advance(0.1)
+        net.kill("p")
+        net.restart("p")
+        net.advance(10)
+        world.emit("p")
+        net.advance(10)
+        assert sorted(number for _, number, _ in world.given.values()) == [1, 2, 2, 3]
+        assert world.seen(next(iter(world.since))) == {"p": [1, 2]}
+        (_, second) = (each for each in net.deliveries("y"))
+        assert second.descriptor.original.id in world.stored
+
+
 @pytest.mark.parametrize("names", ["Ap", "A", "AB"])
 def test_roles_combine_freely_on_a_node(names: str) -> None:
     world = World(names)

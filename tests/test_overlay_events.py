@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from benchmarks._line import Line, Place
 from tests.examples import soaked
 
+from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.events import Event, Published, Stored
 from carrypost.host import Host
+from carrypost.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.testing import Network, network
 
@@ -105,3 +108,35 @@ def test_events_that_a_full_disk_loses_fail_with_those_that_follow_and_leave_no_
 def settle(host: Host) -> None:
     while (batch := host.changes()) is not None:
         host.durable(batch.serial, 0)
+
+
+class CountedPlace(Place):
+    """A host that counts its batches."""
+
+    batches = 0
+
+    def _write(self, batch: Batch) -> None:
+        CountedPlace.batches += 1
+        super()._write(batch)
+
+
+def test_an_event_over_both_homes_is_one_batch_for_each_node_and_one_for_its_confirmation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("benchmarks._line.Place", CountedPlace)
+    line = Line({
+        name: Settings.emulated(
+            security="off", island=True, overlay={"enabled": True, "broker": name in "bc", "neighbours_max": 1}
+        )
+        for name in "abcd"
+    })  # fmt: skip
+    line.run(40)
+    line.last.host.subscribe(line.last.host.overlay.consume("x", line.now), now=line.now)
+    line.run(40)
+    line.first.host.overlay.emit("x", b"rain", line.now)  # With this one the producer finds its home.
+    line.run(5)
+    CountedPlace.batches = 0
+    line.first.host.overlay.emit("x", b"rain", line.now)
+    line.run(5)
+    assert line.last.delivered == 2
+    assert CountedPlace.batches == 5

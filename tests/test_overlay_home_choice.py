@@ -117,16 +117,15 @@ LOOKS = [
 
 
 def test_a_consumer_reports_what_its_home_does_not_know() -> None:
-    monitor = Monitor(5_000_000, 0)
+    monitor = Monitor()
     for number, (home, distances, expected) in enumerate(LOOKS, 1):
-        assert monitor.due_us == number * 5_000_000
-        assert monitor.look_for_consumer(home, distances, monitor.due_us) == expected, number
+        assert monitor.look_for_consumer(home, distances) == expected, number
 
 
 def test_a_report_lists_the_nearest_brokers_and_is_repeated_after_six_looks() -> None:
-    monitor, reports = Monitor(10, 0), []
+    monitor, reports = Monitor(), []
     for look in range(13):
-        found = monitor.look_for_consumer(A, at(A=3, B=2, C=1, D=4, E=3, F=2, G=3), 10 * look)
+        found = monitor.look_for_consumer(A, at(A=3, B=2, C=1, D=4, E=3, F=2, G=3))
         if found:
             reports.append((look, "".join(node for node, _ in found)))
     assert reports == [(look, "CBFE") for look in (0, 6, 12)]
@@ -140,22 +139,19 @@ def test_a_report_lists_the_nearest_brokers_and_is_repeated_after_six_looks() ->
     ],
 )  # fmt: skip
 def test_a_producer_changes_to_a_nearer_home_only(distances: dict[NodeId, Distance], expected: NodeId | None) -> None:
-    monitor = Monitor(10, 0)
-    assert monitor.look_for_producer(A, distances, 10) == expected
-    assert monitor.due_us == 20
+    monitor = Monitor()
+    assert monitor.look_for_producer(A, distances) == expected
 
 
 def test_a_producer_looks_at_once_if_its_home_is_farther_away_than_before() -> None:
     near, far = Distance(False, 1), Distance(False, 2)
-    monitor = Monitor(10, 0)
-    assert not monitor.home_moved(FAR, 1), "there was no look"
+    monitor = Monitor()
+    assert not monitor.home_moved(FAR), "there was no look"
     for distances in (at(A=1, B=3), at(A=2, B=1), at(A=3, B=2)):
-        monitor.look_for_producer(A, distances, 20)
-        assert not monitor.home_moved(near, 21)
-        assert monitor.due_us == 30
-        assert monitor.home_moved(far, 22)
-        assert monitor.due_us == 22
-    monitor.look_for_producer(A, at(A=-1, B=3), 40)
-    assert not monitor.home_moved(FAR, 41), "it is out of reach, and waited for"
-    assert not monitor.home_moved(near, 42), "it is back"
-    assert monitor.home_moved(far, 43)
+        monitor.look_for_producer(A, distances)
+        assert not monitor.home_moved(near)
+        assert monitor.home_moved(far)
+    monitor.look_for_producer(A, at(A=-1, B=3))
+    assert not monitor.home_moved(FAR), "it is out of reach, and waited for"
+    assert not monitor.home_moved(near), "it is back"
+    assert monitor.home_moved(far)

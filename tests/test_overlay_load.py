@@ -53,7 +53,7 @@ def test_load_is_the_work_that_arrived_in_the_window_by_what_can_be_done() -> No
         found.arrived(X, 100_000, 20 * S)
     found.expire(21 * S)
     assert found.measured > 4
-    assert found.percent == PERCENT_MAX
+    assert found.percent() == PERCENT_MAX
 
 
 def test_a_window_without_work_costs_nothing() -> None:
@@ -85,7 +85,7 @@ def test_loads_are_predicted() -> None:
     # One that comes counts before its events do, for a window.
     found.add(Y, 6 * S)
     found.expect(Y, 400, 6 * S)
-    assert [found.predicted, found.percent, found.work(Y)] == pytest.approx([0.7, 70, 400])
+    assert [found.predicted, found.percent(), found.work(Y)] == pytest.approx([0.7, 70, 400])
     found.expire(11 * S)
     assert found.share(Y) == pytest.approx(0.4)
     found.expire(12 * S)

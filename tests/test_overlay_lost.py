@@ -7,7 +7,7 @@ from tests.channels import World
 
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
-from carrypost.overlay.event_numbers import EventTime, before, thinned
+from carrypost.overlay.producer import EventTime, before, thinned
 
 
 def emit_short(world: World, events: int) -> None:

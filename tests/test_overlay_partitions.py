@@ -86,5 +86,5 @@ class Parts(Story):
 @pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_crash_of_any_role_at_any_batch_loses_nothing(every: int) -> None:
     points, wrong = crash_everywhere(Parts, every)
-    assert points > 300
+    assert points > 100
     assert wrong == []

@@ -8,7 +8,7 @@ import pytest
 from tests.histories import Histories
 
 from carrypost.journal import Journal, Key, Value
-from carrypost.local.ledger import MessageRows
+from carrypost.local.ledger import KnownRows
 from carrypost.overlay.processing import PART_BYTES, SeatRow, SeatRows
 
 NAME = b"S" + bytes(16)
@@ -19,7 +19,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.journal = Journal([])
-        self.rows = MessageRows(self.journal, "overlay")
+        self.rows = KnownRows(self.journal, "overlay")
         self.seats = SeatRows(self.rows)
         self.stored: dict[Key, Value] = {}
         self.written_bytes = 0
@@ -33,15 +33,14 @@ class Disk:
             self.stored.pop(key, None)
         self.written_bytes += sum(len(value) for value in batch.puts.values() if isinstance(value, bytes))
         self.journal.durable(batch.serial)
-        self.rows.durable(batch.serial)
 
     def restarted(self) -> SeatRow | None:
         """Return the seat that a new life finds."""
-        rows = MessageRows(Journal([]), "overlay")
+        rows = KnownRows(Journal([]), "overlay")
         for (_, name, _), value in self.stored.items():
             assert isinstance(value, bytes)
             rows.restore(name, value)
-        return SeatRows(rows).written(NAME)
+        return SeatRows(rows).get(NAME)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -57,7 +56,7 @@ def test_cursors_and_state_on_disk_are_of_the_same_event(seed: int) -> None:
         else:
             disk.seats.put(NAME, row)
         disk.write()
-        assert disk.seats.written(NAME) == row
+        assert disk.seats.get(NAME) == row
         assert disk.restarted() == row
     disk.seats.delete(NAME)
     disk.write()

@@ -15,12 +15,10 @@ import msgspec
 from carrypost.errors import LocalError
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import CURSORS_MAX, DETAIL_MAX, Attached, Item, Role, Sent
+from carrypost.overlay.items import DETAIL_MAX, Attached, Item, Role, Sent, cursor_pages
 from carrypost.overlay.tables import Client, Clients, Served, channel_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
@@ -86,30 +84,20 @@ class LastEvents:
         for roster in self._topology.rosters.table:
             for channel, each in (hashes if roster.prefix in news else fresh).items():
                 served = roster.channels.get(each)
-                if served is not None and served.seats:
-                    found += self._items_for(roster.prefix, channel, last[channel])
+                node = self._topology.node_of(roster.prefix)
+                if served is not None and served.seats and node is not None:
+                    found += [(node, Sent(channel, page)) for page in cursor_pages(last[channel])]
         return found
 
     def _of_channels(self) -> dict[str, list[tuple[NodeId, int]]]:
         """Return the last events of producers that are attached, by channel, and forget those of others."""
-        attached = {
-            (each.node, each.item.channel)
-            for each in self._clients
-            if each.active and each.item.role is Role.PRODUCER
-        }  # fmt: skip
+        attached = {(each.node, each.item.channel) for each in self._clients if each.produces}
         self._last = {key: number for key, number in self._last.items() if key in attached}
         found: dict[str, list[tuple[NodeId, int]]] = {}
         for (producer, channel), number in sorted(self._last.items()):
             if number:
                 found.setdefault(channel, []).append((producer, number))
         return found
-
-    def _items_for(
-        self, prefix: bytes, channel: str, numbers: list[tuple[NodeId, int]]
-    ) -> Iterable[tuple[NodeId, Item]]:
-        if (node := self._topology.node_of(prefix)) is not None:
-            for at in range(0, len(numbers), CURSORS_MAX):
-                yield node, Sent(channel, tuple(numbers[at : at + CURSORS_MAX]))
 
 
 class Reports:
@@ -273,9 +261,17 @@ class ClientManager:
 
     def _enter(self, client: Client, now: int) -> tuple[Refusal, Processing | None]:
         """Enter a client in the table; return the refusal or the reason to wait; else the modulator of a consumer."""
-        refusal, processing = self._prepare(client, self.table.get(client), now)
-        if refusal is _WAITS:
-            return refusal, None
+        refusal, processing = self._refusal(client, self.table.get(client)), None
+        if not refusal.reason and client.seated:
+            try:
+                processing = self._seats.prepare(client, now)
+            except LocalError as error:
+                refusal = Refusal("modulator", str(error)[:DETAIL_MAX])
+            else:
+                if processing is None and len(self._waiting) < self._waiting_max:
+                    return _WAITS, None
+                # Bounded: each client that waits may name another module that never comes.
+                refusal = ACCEPTED if processing is not None else Refusal("clients")
         entered, displaced = (False, None) if refusal.reason else self.table.put(client, {*self._in_reach, self._node})
         if not entered:
             refusal = refusal if refusal.reason else Refusal("seats" if client.seated else "clients")
@@ -314,20 +310,6 @@ class ClientManager:
         self.table.remove(client)
         self._forget(client)
         self.update_roster(now)
-
-    def _prepare(self, client: Client, before: Client | None, now: int) -> tuple[Refusal, Processing | None]:
-        """Return the refusal or the reason to wait for a client; else the modulator of a consumer, made."""
-        refusal, processing = self._refusal(client, before), None
-        if not refusal.reason and client.seated:
-            try:
-                processing = self._seats.prepare(client, now)
-            except LocalError as error:
-                refusal = Refusal("modulator", str(error)[:DETAIL_MAX])
-            else:
-                waits = len(self._waiting) < self._waiting_max
-                # Bounded: each client that waits may name another module that never comes.
-                refusal = ACCEPTED if processing is not None else _WAITS if waits else Refusal("clients")
-        return refusal, processing
 
     def attach_again(self, now: int) -> None:
         """Answer clients that waited for their modules, and complete restored seats."""
@@ -397,7 +379,8 @@ class ClientManager:
         producers: dict[str, int] = {}
         seats: dict[str, int] = {}
         for each in self.table:
-            if not each.active or (each.seated and self._seats.is_suspended(each)):
+            seat = self._seats.find(each) if each.seated else None
+            if not each.active or (seat is not None and seat.suspended):
                 continue
             if each.item.role is Role.PRODUCER:
                 producers[each.item.channel] = producers.get(each.item.channel, 0) + 1

@@ -49,7 +49,7 @@ class OverlayView(msgspec.Struct, frozen=True):
     legs: int
     """Legs that it passed on."""
     arrived: int
-    """Messages that came to it along the overlay, as the last broker of a route, in this life."""
+    """Messages that came to it along the overlay, as the last broker of a route, in this incarnation."""
     repaired: int
     """Routes of legs that it changed, because the next broker could not be reached."""
     homes: dict[str, NodeId]
@@ -63,19 +63,19 @@ class OverlayView(msgspec.Struct, frozen=True):
     seats: tuple[tuple[NodeId, str, int, int], ...]
     """Seats of consumers that it has: node, channel, epoch, and the number of the last result."""
     faults: int
-    """Events that the modulators of these seats failed with, in this life."""
+    """Events that the modulators of these seats failed with, in this incarnation."""
     busy_us: int
-    """Execution time of the modulators of these seats, in this life: measured on nodes, as declared in emulation."""
+    """Execution time of the modulators of these seats, in this incarnation, as measured; in emulation as declared."""
     failed: int
-    """Seats that it closed because of an error, in this life."""
+    """Seats that it closed because of an error, in this incarnation."""
     last_fault: str
     """The last of these errors, for people; empty if there was none."""
     emitted: int
-    """Events that it sent, in all its lives."""
+    """Events that it sent, in all its incarnations."""
     consumed: int
     """Events that results for its open subscriptions covered."""
     lost: int
-    """Events that were missing for its subscriptions, in this life."""
+    """Events that were missing for its subscriptions, in this incarnation."""
     discarded: int
     """Results for its open subscriptions that modulators refused to keep while this node could not be reached."""
 
@@ -243,7 +243,7 @@ class ChannelTopics:
         self._overlay.close(destination)
 
     def opened(self) -> Sequence[str]:
-        """Return the destinations of all its subscriptions, those of an earlier life included."""
+        """Return the destinations of all its subscriptions, those of an earlier incarnation included."""
         return [each.destination for each in self._overlay.consumers if each.row.owner == self._owner]
 
     def lost_before(self, message: MessageId) -> int:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import MessageRows
+    from carrypost.local.ledger import KnownRows
     from carrypost.model.headers import Covers
 
 # --- subscription ------------------------------------------------------------------------------------------
@@ -133,7 +133,9 @@ class Subscription:
         self.after_us = 0
         """Time before which nothing is accepted."""
         self.sent_us: dict[str, int] = {}
-        """By producer with a cursor: time of the last result of its events in this life, by the clock of its author."""
+        """By producer with a cursor: date that its author gave the last result of its events in this incarnation."""
+        self.latest: tuple[int, int] = (0, 0)
+        """Epoch, and incarnation of its broker, of the last result that was accepted in this incarnation."""
 
     @property
     def key(self) -> tuple[Role, str, int]:
@@ -179,7 +181,7 @@ class Subscription:
 class KeptCheckpoints:
     """The last checkpoints of the subscriptions of one node."""
 
-    def __init__(self, context: HostContext, rows: MessageRows) -> None:
+    def __init__(self, context: HostContext, rows: KnownRows) -> None:
         self._rows, self._limits, self._outputs = rows, context.limits, context.outputs
         self._signed = context.identity.signed
         self._payloads: dict[MessageId, bytes | Blank] = {}
@@ -218,7 +220,7 @@ class KeptCheckpoints:
 
     def forget(self, found: Subscription) -> None:
         """Forget the checkpoint of a subscription that is closed."""
-        if self._rows.latest(found.checkpoint_name) is not None:
+        if self._rows.get(found.checkpoint_name) is not None:
             self._rows.delete(found.checkpoint_name)
 
     def adoption(self, found: Subscription) -> Snapshot:
@@ -238,7 +240,7 @@ class KeptCheckpoints:
 
     def _kept(self, found: Subscription) -> Snapshot | None:
         """Return the last checkpoint of the present modulator; None if it has no state, or gave no results yet."""
-        stored = self._rows.latest(found.checkpoint_name) if found.row.keeps else None
+        stored = self._rows.get(found.checkpoint_name) if found.row.keeps else None
         try:
             kept = None if stored is None else unpacked(stored, self._limits, signed=self._signed)
         except RemoteError:  # The limits were other ones when it was stored.
@@ -319,7 +321,7 @@ _AGAIN_US = 1_000_000
 class Consumers:
     """The subscriptions of one node to channels."""
 
-    def __init__(self, context: HostContext, rows: MessageRows, brokers: Container[NodeId]) -> None:
+    def __init__(self, context: HostContext, rows: KnownRows, brokers: Container[NodeId]) -> None:
         """Make the consumers of a node; `brokers` are the nodes known as brokers."""
         self._node, self._rows, self._limits = context.node, rows, context.limits
         self._brokers, self.coverage, self.kept = brokers, Coverage(context), KeptCheckpoints(context, rows)
@@ -485,14 +487,18 @@ class Consumers:
         if is_early and author in self._brokers and len(found.early) < _EARLY_MAX:
             found.early[copy.id] = copy
             return
-        known = covers.number <= row.number or covers.number in found.held
+        held = found.held.get(covers.number)
+        known = covers.number <= row.number or (held is not None and _age(held) > _age(copy))
         valid = self._is_valid(found, copy, covers)
         if valid and author == row.home:
             found.heard_us = self._holdings.now_us
+        useless: Copy | None = copy
         if valid and not known:
-            found.held[covers.number] = copy
-        else:
-            self._finish(copy)
+            # If its broker crashes, or the seat moves, before all results of an event have left, their numbers are
+            # used again, perhaps for another event.
+            found.held[covers.number], useless = copy, held
+        if useless is not None:
+            self._finish(useless)
 
     def _is_valid(self, found: Subscription, copy: Copy, covers: Covers) -> bool:
         """Return True if the author of a result holds its epoch, and that is open."""
@@ -529,6 +535,7 @@ class Consumers:
             found.row.adopting = found.row.adopting and covers.epoch < found.row.epoch
             for producer, events in self.kept.keep(found, last, covers).items():
                 self.coverage.lose(found, NodeId(producer), events)
+            found.latest = _age(last)[:2]
             for copy, of in event:
                 if self._accept(found, copy, passes=new and not of.empty):
                     passed.append(copy)
@@ -546,7 +553,7 @@ class Consumers:
             found.row.fault = headers.fault
         if passes and found.row.lost:
             self._lost[copy.id], found.row.lost = found.row.lost, 0
-        self._rows.put(found.name, encode(found.row), copy.descriptor if passes else None)
+        self._rows.put(found.name, encode(found.row))
         if not passes:
             self._finish(copy)
         elif not copy.own:  # No other node has a result of a seat on this node.
@@ -565,7 +572,10 @@ class Consumers:
             assert headers.covers is not None
             event.append((copy, headers.covers))
             if headers.covers.runs or headers.covers.empty:
-                return event
+                # Results of an earlier incarnation, or epoch, are left of an event that is processed again. They are
+                # replaced when its results come.
+                ages = {_age(each)[:2] for each, _ in event}
+                return event if len(ages) == 1 and ages.pop() >= found.latest else []
         return []
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
@@ -619,3 +629,9 @@ def _covers(copy: Copy) -> Covers | None:
     """Return the events that a result covers; None if the message is not a result."""
     headers = copy.descriptor.headers
     return None if headers is None else headers.covers
+
+
+def _age(copy: Copy) -> tuple[int, int, int]:
+    """Return the place of a result among all that were made of its subscription."""
+    covers, descriptor = _covers(copy), copy.descriptor
+    return (0 if covers is None else covers.epoch), descriptor.incarnation, descriptor.sequence

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import Ledger, MessageRows
+    from carrypost.local.ledger import KnownRows, Ledger
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.items import Outbox, Reader
     from carrypost.overlay.legs import Detours
@@ -83,7 +83,7 @@ _SETTLED = 4
 MOVED, FAULT = "moved", "fault"
 """Refusals of a broker whose seat moved away, and of one that closed the seat after an error."""
 _COUNTERS = 1 << 24
-"""Number of relocations of one life with numbers of their own."""
+"""Number of relocations of one incarnation with numbers of their own."""
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
@@ -132,7 +132,7 @@ class Handoffs:
 
     def __init__(
         self, context: HostContext, topology: Topology, clients: ClientManager, seats: Seats, detours: Detours,
-        *, outbox: Outbox, rows: MessageRows, ledger: Ledger,
+        *, outbox: Outbox, rows: KnownRows, ledger: Ledger,
     ) -> None:  # fmt: skip
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
         self._settings, self._limits, self._signed = context.settings.overlay, context.limits, context.identity.signed
@@ -149,7 +149,7 @@ class Handoffs:
         self._incarnation = self._counter = 0
         self._lease_us, self._settled_us = topology.lease_us, round(_SETTLED * self._settings.handoff_s * 1e6)
 
-    # --- an earlier life -----------------------------------------------------------------------------------
+    # --- an earlier incarnation ----------------------------------------------------------------------------
 
     def restore(self, name: bytes, value: bytes) -> None:
         """Restore a row after a restart; clients and seats are restored already."""
@@ -374,7 +374,7 @@ class Handoffs:
         for action in actions or ():
             if action is Action.HANDOFF:
                 work = load.work(name_of(client))
-                offer = items.Handoff(h, work, load.percent_with(work))
+                offer = items.Handoff(h, work, load.percent(work))
                 outbox.add(to, offer, origin=client.origin)
             elif action is Action.MOVING:
                 outbox.add(client.node, items.Moving(item.channel, item.subscription, h.epoch, to, leaving.reason))
@@ -387,20 +387,21 @@ class Handoffs:
         if source.is_over:
             self._leaving.pop(client.digest, None)
             if source.state is SourceState.SEATED:
-                self._seats.stop_at(client, None)
                 load.leave(name_of(client), stays=True)
+                if (seat := self._seats.find(client)) is not None:
+                    seat.stops = None
         return actions is not None
 
     def _change(self, leaving: _Leaving, action: Action) -> None:
         """Change a seat that leaves."""
-        now, source = self._holdings.now_us, leaving.source
+        now, source, seat = self._holdings.now_us, leaving.source, self._seats.find(leaving.client)
         if action is Action.NOTE_REFUSAL:
             self._refused = {each: until_us for each, until_us in self._refused.items() if until_us > now}
             # Loads change, and brokers exchange them with every look. Distances change sooner.
             pause_us = round(self._settings.update_s * 1e6) if leaving.refusal == LOAD else _REFUSED_US
             self._refused[source.to] = now + pause_us
-        elif action is Action.STOP_AT_LAST:
-            self._seats.stop_at(leaving.client, source.last)
+        elif action is Action.STOP_AT_LAST and seat is not None:
+            seat.stops = source.last
         elif action is Action.STATE:
             self._send(leaving)
         elif action is Action.SUSPEND:
@@ -552,7 +553,7 @@ class Handoffs:
                 self._clients.keep(client)
             elif action is Action.ATTACHED:
                 name = CAME + client.digest
-                if self._rows.written(name) is None:  # In the batch of the item about it.
+                if self._rows.get(name) is None:  # In the batch of the item about it.
                     self._rows.put(name, _encode(_Row(h, self._node)))
                     self._seats.write(client)
                 homed = items.Attached(item.role, item.channel, item.subscription, epoch=h.epoch + 1)

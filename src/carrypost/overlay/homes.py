@@ -26,12 +26,11 @@ from carrypost.overlay.relocation import packed
 from carrypost.overlay.tables import REPEATS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.overlay.consumers import Consumers
-    from carrypost.overlay.event_numbers import EventNumbers
     from carrypost.overlay.items import Outbox
     from carrypost.overlay.tables import BrokerInfo
     from carrypost.overlay.topology import Topology
@@ -53,11 +52,13 @@ class _Client(msgspec.Struct, eq=False):
     """A client of this node."""
 
     key: Key
-    monitor: Monitor
+    look_us: int
+    """Time at which it looks for brokers."""
+    monitor: Monitor = msgspec.field(default_factory=Monitor)
     broker: NodeId | None = None
     """Broker that it asked to be its home."""
-    boot: int = 0
-    """Life of that broker."""
+    incarnation: int = 0
+    """Incarnation of that broker."""
     homed: bool = False
     """True once that broker confirmed that it is the home."""
     epoch: int = 0
@@ -77,8 +78,6 @@ class _Client(msgspec.Struct, eq=False):
     """Reason why the broker that answered last refused; empty if it did not."""
     detail: str = ""
     """Details of that refusal, for people."""
-    refused: dict[NodeId, int] = msgspec.field(default_factory=dict)
-    """Brokers that refused it, and until when it does not ask them again; at most as many as are known."""
 
 
 class Homes:
@@ -86,19 +85,20 @@ class Homes:
 
     def __init__(
         self, context: HostContext, island: Island, topology: Topology, outbox: Outbox,
-        *, consumers: Consumers, numbers: EventNumbers,
+        *, consumers: Consumers, last_event: Callable[[str], int],
     ) -> None:  # fmt: skip
         settings = context.settings.overlay
         self._node, self._broker, self._static = context.node, settings.broker, settings.homing == "static"
         self._discovery_us, self._orphan_us = round(settings.discovery_s * 1e6), round(settings.orphan_s * 1e6)
         self._most, self._holdings, self._lease_us = context.limits.clients_max, context.holdings, topology.lease_us
         self._outputs, self._island, self._topology, self._outbox = context.outputs, island, topology, outbox
-        self._consumers, self._numbers = consumers, numbers
+        self._consumers, self._last_event = consumers, last_event
         self._clients: dict[Key, _Client] = {}
         self.watch_us = NEVER
         """Time of the next check of how far the homes of producers are; NEVER if there are no producers."""
-        self._full: dict[tuple[Role, NodeId], int] = {}
-        """Brokers that had no room for clients of a role, and until when they are not asked again; two for each one."""
+        self._refused: dict[tuple[Key | Role, NodeId], int] = {}
+        """Brokers that refused a client, or had no room for clients of a role, and until when they are not asked again;
+        for each one at most as many brokers as are known."""
         self._started = False
 
     @property
@@ -106,7 +106,7 @@ class Homes:
         """Time at which `expire` has something to do."""
         if not self._started:
             return NEVER
-        return min([min(each.due_us, each.monitor.due_us) for each in self._clients.values()], default=NEVER)
+        return min([min(each.due_us, each.look_us) for each in self._clients.values()], default=NEVER)
 
     def start(self) -> None:
         """Begin to ask brokers."""
@@ -142,7 +142,7 @@ class Homes:
         check_channel(channel)
         self._check_room(1)
         self.watch_us = 0
-        self._clients[key] = _Client(key, Monitor(0, self._holdings.now_us), broker, reported=broker)
+        self._clients[key] = _Client(key, self._holdings.now_us, broker=broker, reported=broker)
 
     def check_producers(self, channels: Collection[str]) -> None:
         """Raise `LocalError` unless this node is a producer of these channels, or may become one."""
@@ -160,7 +160,9 @@ class Homes:
 
     def detach(self, role: Role, channel: str, subscription: int) -> None:
         """Let a client leave its home; idempotent."""
-        found = self._clients.pop((role, channel, subscription), None)
+        key = (role, channel, subscription)
+        self._refused = {each: until_us for each, until_us in self._refused.items() if each[0] != key}
+        found = self._clients.pop(key, None)
         if found is not None and found.broker is not None:
             self._leave(found, found.broker)
 
@@ -188,11 +190,9 @@ class Homes:
         else:
             # Only this client waits, unless the broker has no room for more of its kind. A program
             # with a faulty module must not keep the producers of its node from their home.
-            if item.refusal in NO_ROOM:
-                self._full[item.role, author] = now + _REFUSED_US
-            else:
-                found.refused[author] = now + _REFUSED_US
-            found.homed, found.due_us, found.monitor.due_us = False, NEVER, now
+            who = item.role if item.refusal in NO_ROOM else found.key
+            self._refused[who, author] = now + _REFUSED_US
+            found.homed, found.due_us, found.look_us = False, NEVER, now
             self._outputs.emit(events.HomeRefused(*found.key, author, item.refusal, item.detail))
         return True
 
@@ -238,18 +238,16 @@ class Homes:
         """Ask anew if a home has been restarted, and if there was no broker."""
         for each in self._clients.values():
             if each.broker is None:
-                each.monitor.due_us = now
-            elif each.broker == info.node and each.boot < info.boot:
+                each.look_us = now
+            elif each.broker == info.node and each.incarnation < info.incarnation:
                 each.homed, each.due_us, each.delay_us = False, now, _FIRST_US
 
     def lost(self, broker: NodeId, now: int) -> None:
         """Look for other homes than a broker that is not known as one any more."""
-        for role in Role:
-            self._full.pop((role, broker), None)
+        self._refused = {each: until_us for each, until_us in self._refused.items() if each[1] != broker}
         for each in self._clients.values():
-            each.refused.pop(broker, None)
             if each.broker == broker:
-                each.monitor.due_us = now
+                each.look_us = now
 
     # --- looking and asking --------------------------------------------------------------------------------
 
@@ -262,19 +260,21 @@ class Homes:
         self.watch_us = now + _WATCH_US if producers and not self._static else NEVER
         reach = self._island.reach()
         moved = [
-            each.monitor.home_moved(Distance(False, reach[each.broker]) if each.broker in reach else FAR, now)
-            for each in producers
+            each for each in producers
             if each.homed and each.broker not in {None, self._node}
-        ]
-        return any(moved)
+            and each.monitor.home_moved(Distance(False, reach[each.broker]) if each.broker in reach else FAR)
+        ]  # fmt: skip
+        for each in moved:
+            each.look_us = now
+        return bool(moved)
 
     def expire(self, now: int) -> None:
         """Look for brokers, and ask them, for clients that are due."""
-        due = [each for _, each in sorted(self._clients.items()) if min(each.due_us, each.monitor.due_us) <= now]
+        due = [each for _, each in sorted(self._clients.items()) if min(each.due_us, each.look_us) <= now]
         distances = self._distances() if due else {}
-        self._full = {each: until_us for each, until_us in self._full.items() if until_us > now}
+        self._refused = {each: until_us for each, until_us in self._refused.items() if until_us > now}
         for each in due:
-            if each.monitor.due_us <= now or each.broker is None:
+            if each.look_us <= now or each.broker is None:
                 self._look(each, distances, now)
             if each.due_us <= now:
                 self._ask(each, now)
@@ -282,16 +282,15 @@ class Homes:
     def _look(self, client: _Client, distances: Mapping[NodeId, Distance], now: int) -> None:
         """Change the home of a client, if the present one is gone, or farther away."""
         role = client.key[0]
-        client.refused = {node: until_us for node, until_us in client.refused.items() if until_us > now}
-        closed = client.refused.keys() | {node for each, node in self._full if each is role}
+        closed = {node for who, node in self._refused if who in (role, client.key)}
         home = client.broker if client.broker not in closed or client.homed else None
         open_to = {node: each for node, each in distances.items() if node == home or node not in closed}
         nearer = None
         if home is not None and role is Role.PRODUCER and not self._static:
-            nearer = client.monitor.look_for_producer(home, open_to, now)
+            nearer = client.monitor.look_for_producer(home, open_to)
         elif home is not None and client.homed and not self._static:
-            self._report(client, home, open_to, now)
-        client.monitor.due_us = now + self._discovery_us
+            self._report(client, home, open_to)
+        client.look_us = now + self._discovery_us
         best = nearest(open_to)
         if home is None or (home not in distances and not (self._static and client.homed)):
             self._move(client, best, now, events.ORPHAN)
@@ -308,10 +307,10 @@ class Homes:
             if orphaned and best is not None and not distances[best].unreachable and not self._static:
                 self._move(client, best, now, events.ORPHAN)
 
-    def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> None:
+    def _report(self, client: _Client, home: NodeId, distances: Mapping[NodeId, Distance]) -> None:
         """Inform the home of a consumer of brokers that are as near, or nearer."""
         unreachable = home not in distances or distances[home].unreachable
-        found = [] if unreachable else client.monitor.look_for_consumer(home, distances, now)
+        found = [] if unreachable else client.monitor.look_for_consumer(home, distances)
         if found and home != self._node:
             brokers = tuple((node, min(hops, HOPS_MAX)) for node, hops in found)
             self._outbox.add(home, Report(*client.key[1:], brokers, client.reason == events.UPSTREAM))
@@ -332,12 +331,12 @@ class Homes:
         client.due_us = now + client.delay_us
         client.delay_us = min(2 * client.delay_us, self._lease_us // REPEATS)
         info = self._topology.brokers.get(client.broker)
-        client.boot = 0 if info is None else info.boot
+        client.incarnation = 0 if info is None else info.incarnation
         role, channel, number = client.key
         if (found := self._consumers.at(number)) is None:
             nearer = client.reason == events.NEARER and client.reported != client.broker
-            last = self._numbers.written(channel)
-            self._outbox.add(client.broker, Attach(role, channel, number=last, passed_on=nearer))
+            item = Attach(role, channel, number=self._last_event(channel), passed_on=nearer)
+            self._outbox.add(client.broker, item)
             return
         self._consumers.ask(found, client.broker)
         item = found.attach(renews=client.homed and client.epoch == found.row.epoch)

@@ -32,7 +32,7 @@ from carrypost.overlay.modulators.registry import DIGEST_BYTES as MODULE_DIGEST_
 from carrypost.overlay.relocation import HandoffId
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Container, Iterator
 
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.descriptor import Descriptor
@@ -96,7 +96,8 @@ class Entry(NamedTuple):
     prefix: bytes
     """Four bytes that identify the broker (`node_prefix`)."""
     version: int
-    """Number by which `is_later` compares entries: the upper half is the broker's life, the lower half a sequence."""
+    """Number by which `is_later` compares entries: the upper half is the broker's incarnation, the lower half a
+    sequence."""
     load: int
     """Load in percent of the capacity; 255 means 255 or more."""
     neighbours: tuple[tuple[bytes, int], ...]
@@ -108,11 +109,11 @@ class Entry(NamedTuple):
         return hash_of(self.prefix, self.version)
 
 
-def first_version(boot: int) -> int:
-    """Return the first version of a broker's entries in one of its lives."""
-    # The incarnation is in the upper half, so that a restarted broker, which does not store its
+def first_version(incarnation: int) -> int:
+    """Return the first version of a broker's entries in an incarnation."""
+    # The incarnation is the upper half, so that a restarted broker, which does not store its
     # version, is later than all that it wrote before.
-    return boot % 2**16 << 16
+    return incarnation % 2**16 << 16
 
 
 def next_version(version: int) -> int:
@@ -215,6 +216,13 @@ def pages(routes: Iterable[bytes]) -> list[tuple[bytes, ...]]:
     return [tuple(page) for page in found]
 
 
+def cursor_pages(cursors: Iterable[tuple[NodeId | str, int]]) -> Iterator[tuple[tuple[NodeId | str, int], ...]]:
+    """Return cursors cut into as many parts as items are needed for them."""
+    rows = tuple(cursors)
+    for at in range(0, len(rows), CURSORS_MAX):
+        yield rows[at : at + CURSORS_MAX]
+
+
 def brokers_of(route: bytes, own: bytes) -> list[bytes]:
     """Return the brokers of a route, in order; raises `ValueError` for one that is cut short or comes back."""
     if len(route) % PREFIX_BYTES:
@@ -252,7 +260,7 @@ class Broker(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     capacity: _Count = 0
     """Work that it can do, in thousandths of a processor."""
     roster: _Version = 0
-    """Version of its roster; 0: it never had clients in this life."""
+    """Version of its roster; 0: it never had clients in this incarnation."""
 
 
 class Entries(msgspec.Struct, frozen=True, array_like=True, tag="t", gc=False):
@@ -542,10 +550,16 @@ Authors whose role only the receiver's tables show are checked again by the part
 """
 
 
-def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Container[NodeId], known: Container[NodeId]) -> bool:
-    """Return True if an item counts; `eligible`: nodes that may be brokers, `known`: brokers that are known."""
+def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Collection[str], known: Container[NodeId]) -> bool:
+    """Return True if an item counts.
+
+    `eligible`: nodes that may be brokers, all nodes if there are none; `known`: brokers that are known.
+    """
     who, said_to_all = AUTHORS[type(item)]
-    allowed = who in {Who.ANYBODY, Who.CLIENT, Who.LISTED} or author in (eligible if who is Who.ELIGIBLE else known)
+    if who is Who.ELIGIBLE:
+        allowed = not eligible or author in eligible
+    else:
+        allowed = who in {Who.ANYBODY, Who.CLIENT, Who.LISTED} or author in known
     return said_to_all is to_all and allowed
 
 

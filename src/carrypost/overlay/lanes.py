@@ -47,7 +47,7 @@ class Lane(msgspec.Struct, eq=False):
     """Events of one producer that wait, and the state of those that are missing."""
 
     events: dict[int, Copy] = {}
-    """Events by number; processed ones stay until that is durable."""
+    """Events by number that are not processed yet."""
     nbytes: int = 0
     """Bytes of the events' payloads."""
     last: int = 0
@@ -133,6 +133,8 @@ class Leaving(NamedTuple):
     """The seat once they are published."""
     numbers: set[int]
     """Numbers of results that are not published yet."""
+    event: Descriptor | None = None
+    """The event; None: they cover events that gave no results."""
 
 
 class Seat:
@@ -168,9 +170,7 @@ class Seat:
         self.flow = Flow()
         """Bytes that it got and sent."""
         self.opened_us = 0
-        """Time since which it is here, in this life of the broker."""
-        self.begin = row
-        """The seat to go back to as long as none is on disk."""
+        """Time since which it is here, in this incarnation of the broker."""
         self.next_us = 0
         """Time before which there is nothing to do for it, unless it is changed; 0: not known."""
 
@@ -211,9 +211,17 @@ class Seat:
         return address.results(self.client.node, str(self.client.item.subscription))
 
     @property
+    def unfinished(self) -> Descriptor | None:
+        """The event of which some results found no room: it is processed again before anything else.
+
+        The others are on their way, with numbers that must not become those of other results.
+        """
+        return self.leaving.event if self.leaving is not None and self.leaving.numbers else None
+
+    @property
     def checkpoint_us(self) -> int:
         """Time of the next checkpoint."""
-        if self.processing.instance is None or self.row.repeats:
+        if self.processing.instance is None or self.row.repeats or self.unfinished is not None:
             return NEVER
         if self.row.lacks or not self.row.begun:
             return 0
@@ -225,14 +233,18 @@ class Seat:
         ask_us = min([lane.ask_us for lane in self.lanes.values()], default=NEVER)
         if self.is_idle:
             return ask_us
-        return min(ask_us, max(self.after_us, 0 if self.heads() else min(self.cover_us, self.checkpoint_us)))
+        cover_us = self.cover_us if self.unfinished is None else NEVER
+        return min(ask_us, max(self.after_us, 0 if self.heads() else min(cover_us, self.checkpoint_us)))
 
     def heads(self) -> list[Copy]:
         """Return the events that can be processed next: one of each producer, or the one that has to be repeated."""
         lanes, cursors, stops = self.lanes, cast("Mapping[NodeId, int]", self.row.cursors), self.stops
+        first = self.unfinished.node if self.unfinished is not None else None
+        if first is None and self.row.repeats:
+            first = NodeId(self.row.repeats[0][0])
         return [
             lanes[each].events[cursors[each] + 1]
-            for each in ([NodeId(self.row.repeats[0][0])] if self.row.repeats else cursors)
+            for each in (cursors if first is None else [first])
             if each in lanes
             and cursors[each] + 1 in lanes[each].events
             # The new home gets all later events, too. A seat that went on with them would never be done
@@ -252,6 +264,9 @@ class Seat:
         If results cannot have more runs, nothing is skipped before one has reported those there are.
         """
         row, before = self.row, self.row.cursors[producer]
+        if (unfinished := self.unfinished) is not None and unfinished.node == producer:
+            self.leaving = None  # The event is gone; while it is awaited, no result reports any runs.
+            self.processing.restore(row.state)
         reported = row.runs
         if not any(each == producer for each, _, _ in (*reported, *row.repeats)):
             # One run is left for the next event, which a result has to cover, too.
@@ -648,7 +663,7 @@ class Checkpoints:
         # Results that are made of one event may have RUNS_MAX runs before it.
         self._runs_max = max(settings.limits.runs_max - RUNS_MAX, 1)
         self._since_us = now
-        self._runs = 1  # Perhaps of an earlier life.
+        self._runs = 1  # Perhaps of an earlier incarnation.
         self._bytes = 0
         self._last: tuple[str, int] | None = None
         """The last event that was processed."""

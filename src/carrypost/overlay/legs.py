@@ -13,8 +13,9 @@
 # What must hold.
 # 1. Nothing is passed on whose origin or routes do not fit: otherwise brokers would sign for
 #    forgeries.
-# 2. A leg that arrived is acknowledged when the legs that follow it are durable, so a crash loses
-#    none. It may repeat one: the last broker reports each message once (`LegArrivals`).
+# 2. A leg that arrived is acknowledged and dropped in the batch of the legs that follow it, or in a
+#    later one, so a crash loses none. It may repeat one: the last broker reports each message once
+#    (`LegArrivals`).
 # 3. A route is repaired at most once. If the next broker cannot be reached, another path to the
 #    last one is searched; without any, the leg goes straight to the last broker, and is carried
 #    there if that cannot be reached either. Legs on their way to a lost broker are treated alike.
@@ -35,7 +36,6 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -83,7 +83,7 @@ _TIME_BYTES: Final = 8
 
 
 class LegArrived(LayerEvent, frozen=True):
-    """A message that was passed on along the overlay is at this broker, the last one of its route."""
+    """A message, but no event, that was passed on along the overlay is at this broker, the last one of its route."""
 
     descriptor: Descriptor
     """The message as its author published it."""
@@ -106,7 +106,7 @@ class LegArrivals:
         self._reported: dict[MessageId, int] = {}
         """Messages that were reported, and the end of each, the latest last."""
         self.count = 0
-        """Number of messages that arrived since the start."""
+        """Number of messages that arrived since the start, events that came again included."""
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Restore the messages reported before a restart, by names of rows and their values."""
@@ -120,18 +120,14 @@ class LegArrivals:
             return
         self._reported[message] = event.descriptor.ends_us
         self.count += 1
-        self._hold(event)
+        self._journal.put((_KIND, FAMILY + message, 0), event.descriptor.ends_us.to_bytes(_TIME_BYTES, "big"))
+        self._journal.hold(event)
         while self._reported:
             oldest, until_us = next(iter(self._reported.items()))
             if len(self._reported) <= TOLD_MAX and until_us > now:
                 break
             del self._reported[oldest]
             self._journal.delete((_KIND, FAMILY + oldest, 0))
-
-    def _hold(self, event: LegArrived) -> None:
-        until = event.descriptor.ends_us.to_bytes(_TIME_BYTES, "big")
-        self._journal.put((_KIND, FAMILY + event.descriptor.id, 0), until)
-        self._journal.hold(event)
 
 
 class LegRoom:
@@ -246,38 +242,23 @@ class Detours:
         }
 
 
-class _End(enum.Enum):
-    """End of a message of which all legs that pass it on are durable."""
-
-    STAYS = enum.auto()
-    """Keep a message of this node."""
-    GOES = enum.auto()
-    """Drop a leg of this node that others replace."""
-    ACKNOWLEDGED = enum.auto()
-    """Acknowledge a leg that came, so that carriers drop it."""
-
-
-class _Leg(msgspec.Struct, eq=False):
-    """A leg that has to be published."""
-
-    to: NodeId
-    item: Pass
-
-
 class _Forwarding(msgspec.Struct, eq=False):
-    """A message that is here until all legs that pass it on are durable."""
+    """A message that is here until all legs that pass it on are published."""
 
     copy: Copy
-    legs: list[_Leg]
-    end: _End
+    legs: list[tuple[NodeId, Pass]]
+    """The legs that have to be published: to whom, and the item."""
     payer: NodeId
     """The node whose share of the room for legs it uses."""
     after_us: int = 0
     """Time before which nothing more is published of it."""
-    unwritten: int = 0
-    """Number of legs that were published, and are not durable yet."""
     holders: int = 0
     """Number of seats that have still to process it."""
+
+    @property
+    def is_leg(self) -> bool:
+        """True if it is dropped in the end: a leg that came, or one of this node that others replace."""
+        return self.copy.descriptor.original is not self.copy.descriptor
 
 
 class Legs:
@@ -285,8 +266,7 @@ class Legs:
 
     def __init__(self, context: HostContext, topology: Topology, detours: Detours) -> None:
         self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
-        self._holdings, self._journal = context.holdings, context.outputs.journal
-        self._detours = detours
+        self._holdings, self._detours = context.holdings, detours
         self._topology, self._direct = topology, context.settings.overlay.paths == "direct"
         self.arrivals = LegArrivals(context.outputs.journal)
         self._leg_room = LegRoom(context.node, context.settings)
@@ -294,34 +274,18 @@ class Legs:
         """Messages of channels at the last broker of their route, until seats get them."""
         self.modules: list[Copy] = []
         """Modules at the last broker of their route, until they are read."""
-        self.settled: list[Copy] = []
-        """Messages of this node whose legs are durable, until a caller collects them."""
         self._open: dict[MessageId, _Forwarding] = {}
         """Messages being forwarded; bounded by the cache, which has their copies."""
-        self._fresh: list[_Forwarding] = []
-        """Forwardings whose legs may be published, or that are complete, since the last call of `drafts`."""
-        self._leaving: dict[tuple[str, bytes, bytes], tuple[_Forwarding, _Leg]] = {}
+        self.fresh: list[_Forwarding] = []
+        """Forwardings whose legs may be published, or that may be complete, since `drafts` and `settle`."""
+        self._leaving: dict[tuple[str, bytes, bytes], tuple[_Forwarding, tuple[NodeId, Pass]]] = {}
         """Legs that were passed to the host to publish, by destination, items and origin."""
-        self._sent: dict[MessageId, tuple[_Forwarding, _Leg]] = {}
-        """Legs that were published, and are not durable yet."""
-        self._serials: dict[int, list[MessageId]] = {}
-        """Published legs that are not durable yet, by the number of their batch."""
-        self._again_us = NEVER
+        self.due_us = NEVER
         """Time at which legs that had no room are published again."""
         self._droppable: dict[NodeId, list[Copy]] = {}
         """By the node that they are charged to: legs that may be dropped in this call of `drafts`, the oldest last."""
         self.passed = self.repaired = 0
         """Numbers of legs that were passed on, and of routes that were changed on the way."""
-
-    @property
-    def has_fresh(self) -> bool:
-        """True if `drafts` has something to do now."""
-        return bool(self._fresh)
-
-    @property
-    def due_us(self) -> int:
-        """Time at which `drafts` has something that waited."""
-        return self._again_us
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Restore the arrivals, and the legs that were under way, after a restart."""
@@ -353,7 +317,7 @@ class Legs:
             self._arrive(copy, channel, 0)
             if spread:
                 routes, spread = self._to_seats(channel), False
-        self._pass(copy, routes, Pass(channel, spread=spread), _End.STAYS)
+        self._pass(copy, routes, Pass(channel, spread=spread))
 
     def route(self, prefix: bytes) -> list[bytes]:
         """Return the brokers that a leg to one passes, that one included."""
@@ -371,8 +335,12 @@ class Legs:
         ]
 
     def _arrive(self, copy: Copy, channel: str, brokers: int) -> None:
-        """Report that a message is here, at the last broker of its route; seats get it if it belongs to a channel."""
-        self.arrivals.report(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.date_us)
+        """Note that a message is at the last broker of its route: give events to seats, and report other messages."""
+        # Seats recognize events that come again by their numbers: to remember each of them, too, would cost a row.
+        if event_of(copy.descriptor.original):
+            self.arrivals.count += 1
+        else:
+            self.arrivals.report(LegArrived(copy.descriptor.original, channel, brokers), self._holdings.date_us)
         if channel:
             self.events.append((copy, channel))
         elif address.module_of(copy.descriptor.original.destination) is not None:
@@ -396,9 +364,9 @@ class Legs:
                 continue
             if any(items[0].routes):  # Else that broker is the last one, and it is carried there.
                 routes = [[lost, *brokers_of(route, self._prefix)] for route in items[0].routes]
-                self._pass(copy, routes, items[0], _End.GOES)
+                self._pass(copy, routes, items[0])
 
-    def _pass(self, copy: Copy, routes: Sequence[list[bytes]], item: Pass, end: _End) -> None:
+    def _pass(self, copy: Copy, routes: Sequence[list[bytes]], item: Pass) -> None:
         """Make one leg for each next broker."""
         found: dict[tuple[NodeId, bool], list[bytes]] = {}
         for route in routes:
@@ -409,16 +377,16 @@ class Legs:
             else:
                 found.setdefault((info.node, repaired), []).append(b"".join(brokers[1:]))
         legs = [
-            _Leg(node, Pass(item.channel, page, repaired, item.spread))
+            (node, Pass(item.channel, page, repaired, item.spread))
             for (node, repaired), ends in found.items()
             for page in pages(ends)
         ]
         forwarding = self._open.get(copy.id)
         if forwarding is None:
-            forwarding = self._open[copy.id] = _Forwarding(copy, [], end, self._payer(copy))
+            forwarding = self._open[copy.id] = _Forwarding(copy, [], self._payer(copy))
         forwarding.legs += legs
         forwarding.after_us = 0
-        self._fresh.append(forwarding)
+        self.fresh.append(forwarding)
 
     def _payer(self, copy: Copy) -> NodeId:
         """Return the node that a forwarding is charged to: the author of the leg, or of the message inside it.
@@ -471,7 +439,7 @@ class Legs:
                 onward += self._to_seats(item.channel)
                 item = Pass(item.channel, repaired=item.repaired)
         self.passed += any(routes)
-        self._pass(copy, onward, item, _End.ACKNOWLEDGED)
+        self._pass(copy, onward, item)
 
     def hold(self, copy: Copy) -> None:
         """Keep a message that arrived until a seat has processed it."""
@@ -482,7 +450,7 @@ class Legs:
         """Release a message that a seat has processed, or does not need."""
         if (forwarding := self._open.get(copy.id)) is not None and forwarding.holders:
             forwarding.holders -= 1
-            self._fresh.append(forwarding)
+            self.fresh.append(forwarding)
 
     def _refuse(self, copy: Copy, reason: str) -> None:
         self._outputs.refuse(reason, copy.descriptor.node, copy.descriptor.shown)
@@ -491,18 +459,18 @@ class Legs:
     # --- drafts --------------------------------------------------------------------------------------------
 
     def drafts(self, now: int) -> list[Draft]:
-        """Return the legs that may be published, and release forwardings whose legs are all durable."""
+        """Return the legs that may be published."""
         drafts: list[Draft] = []
         self._leaving, self._droppable = {}, {}
-        ready, self._fresh = self._fresh, []
-        if self._again_us <= now:
-            self._again_us = NEVER
+        ready, self.fresh = self.fresh, []
+        if self.due_us <= now:
+            self.due_us = NEVER
             ready = list(self._open.values())
         for forwarding in ready:
             if not forwarding.legs:
-                self._settle(forwarding)
+                self.fresh.append(forwarding)
             elif forwarding.after_us > now:
-                self._again_us = min(self._again_us, forwarding.after_us)
+                self.due_us = min(self.due_us, forwarding.after_us)
             else:
                 drafts += self._leave(forwarding, now)
         return drafts
@@ -512,8 +480,8 @@ class Legs:
         first = not forwarding.after_us
         self._put_off(forwarding, now)  # Until `published` removes them: the cache may have no room for them.
         # Legs that replace others need no room of their own.
-        if forwarding.end is _End.GOES or self._has_room(forwarding):
-            return [self._draft(forwarding, leg, now) for leg in forwarding.legs]
+        if (forwarding.is_leg and forwarding.copy.own) or self._has_room(forwarding):
+            return [self._draft(forwarding, to, item, now) for to, item in forwarding.legs]
         if first:
             self._outputs.refuse("legs", forwarding.payer, forwarding.copy.descriptor.shown)
         return []
@@ -539,17 +507,19 @@ class Legs:
 
     def _put_off(self, forwarding: _Forwarding, now: int) -> None:
         forwarding.after_us = now + _AGAIN_US
-        self._again_us = min(self._again_us, forwarding.after_us)
+        self.due_us = min(self.due_us, forwarding.after_us)
 
-    def _draft(self, forwarding: _Forwarding, leg: _Leg, now: int) -> Draft:
-        origin, destination = forwarding.copy.descriptor.original, address.overlay(leg.to)
+    def _draft(self, forwarding: _Forwarding, to: NodeId, item: Pass, now: int) -> Draft:
+        origin, destination = forwarding.copy.descriptor.original, address.overlay(to)
         date_us = self._holdings.date_of(now)
         lifetime_us = None if origin.deadline_us is None else max(origin.deadline_us - date_us, 1)
-        control = ITEMS.encode([leg.item])
-        self._leaving[destination, control, origin.wire] = forwarding, leg
+        control = ITEMS.encode([item])
+        self._leaving[destination, control, origin.wire] = forwarding, (to, item)
         return Draft(
             destination, b"", lifetime_us=lifetime_us, persistent=origin.persistent, priority=origin.priority,
             headers=Headers(control=control, origin=origin.wire), payload_of=forwarding.copy.id,
+            # The number of an event of this node must be on disk before another node sees it.
+            withheld=not forwarding.is_leg,
         )  # fmt: skip
 
     def published(self, copies: Sequence[Copy]) -> None:
@@ -560,20 +530,12 @@ class Legs:
                 continue
             found = self._leaving.pop((descriptor.destination, headers.control, headers.origin), None)
             if found is not None:
-                forwarding, leg = self._sent[copy.id] = found
+                forwarding, leg = found
                 forwarding.legs.remove(leg)
-                forwarding.unwritten += 1
+                self.fresh.append(forwarding)
                 self._leg_room.add(copy, forwarding.payer)
                 if self._holdings.watched >> forwarding.copy.slot & 1:  # A program may wait for a carrier.
                     self._holdings.watch(copy)
-                self._serials.setdefault(self._journal.serial, []).append(copy.id)
-
-    def durable(self, serial: int) -> None:
-        """Note the legs that are on disk."""
-        for message in self._serials.pop(serial, ()):
-            if (found := self._sent.pop(message, None)) is not None:
-                found[0].unwritten -= 1
-                self._fresh.append(found[0])
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget what is gone."""
@@ -581,16 +543,27 @@ class Legs:
             self._open.pop(copy.id, None)
             self._leg_room.remove(copy)
 
-    def _settle(self, forwarding: _Forwarding) -> None:
-        """Release a forwarding; a leg that arrived is acknowledged, so that carriers drop it."""
-        copy = forwarding.copy
-        if forwarding.unwritten or forwarding.holders or self._open.get(copy.id) is not forwarding:
-            return
-        del self._open[copy.id]
-        if forwarding.end is _End.STAYS:
-            self.settled.append(copy)
-        if forwarding.end is _End.STAYS or not copy.here:
-            return
-        if forwarding.end is _End.ACKNOWLEDGED:
-            self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
-        self._holdings.discard(copy, Reason.PURGED, done=True)
+    def settle(self) -> list[Copy]:
+        """Release messages whose legs are all published; return those of this node.
+
+        A leg that arrived is acknowledged, so that carriers drop it, and dropped. Both are in the batch of the legs
+        that pass it on, or in a later one.
+        """
+        fresh, self.fresh = self.fresh, []
+        settled: list[Copy] = []
+        for forwarding in fresh:
+            copy = forwarding.copy
+            if self._open.get(copy.id) is not forwarding or forwarding.holders:
+                continue
+            if forwarding.legs:
+                if not forwarding.after_us:
+                    self.fresh.append(forwarding)
+                continue
+            del self._open[copy.id]
+            if not forwarding.is_leg:
+                settled.append(copy)
+            elif copy.here:
+                if not copy.own:
+                    self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
+                self._holdings.discard(copy, Reason.PURGED, done=True)
+        return settled

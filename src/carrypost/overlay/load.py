@@ -88,11 +88,6 @@ class Load:
 
     # --- seats ---------------------------------------------------------------------------------------------
 
-    @property
-    def percent(self) -> int:
-        """The load that is reported to other brokers: `predicted` in percent."""
-        return min(round(100 * self.predicted), PERCENT_MAX)
-
     def add(self, name: bytes, now: int) -> None:
         """Begin to count the work of a seat."""
         self._shares[name] = _Share(now)
@@ -139,8 +134,8 @@ class Load:
         """Return the work of one seat, in thousandths of a processor."""
         return round(self.share(name) * self.power)
 
-    def percent_with(self, work: int) -> int:
-        """Return the load in percent, with the work of a seat that moves away."""
+    def percent(self, work: int = 0) -> int:
+        """Return the load that is reported to other brokers in percent, with the work of a seat that moves away."""
         return min(round(100 * (self.predicted + work / self.power)), PERCENT_MAX)
 
     def since_us(self, name: bytes) -> int:

@@ -25,14 +25,13 @@ from carrypost.errors import RemoteError, StateError
 from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.layer import Draft, Layer
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.local.ledger import Ledger, MessageRows
+from carrypost.local.ledger import KnownRows, Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
 from carrypost.overlay import clients, consumers, events, handoffs, items, lanes, legs, placement, processing
 from carrypost.overlay.clients import ClientManager, Reports
 from carrypost.overlay.consumers import Consumers
-from carrypost.overlay.event_numbers import NUMBERS, EventNumbers
 from carrypost.overlay.handoffs import Handoffs
 from carrypost.overlay.homes import Homes, check_channel
 from carrypost.overlay.items import ModuleWanted, Pass, Reader, Replay, event_of, items_of, may_say
@@ -40,7 +39,7 @@ from carrypost.overlay.legs import Detours, Legs
 from carrypost.overlay.load import Load
 from carrypost.overlay.modulators import modules
 from carrypost.overlay.modulators.modules import OwnModules
-from carrypost.overlay.producer import PASSED, ConsumerProgress, Producer
+from carrypost.overlay.producer import NUMBERS, PASSED, ConsumerProgress, EventNumbers, Producer
 from carrypost.overlay.seats import Seats
 from carrypost.overlay.tables import lease_us
 from carrypost.overlay.topology import Topology
@@ -84,16 +83,6 @@ Any node can announce brokers that do not exist. Each of them may ask, and answe
 """
 
 
-class _Eligible:
-    """Nodes that may be brokers: those that are listed, or all."""
-
-    def __init__(self, listed: Collection[str]) -> None:
-        self._listed = frozenset(listed)
-
-    def __contains__(self, node: object) -> bool:
-        return not self._listed or node in self._listed
-
-
 class Inbox:
     """The items that one node receives from other overlays."""
 
@@ -103,7 +92,7 @@ class Inbox:
     ) -> None:  # fmt: skip
         """Map kinds of items to functions that process them, except `Pass`, which `legs` processes."""
         self._holdings, self._outputs = context.holdings, context.outputs
-        self._eligible = _Eligible(context.settings.overlay.brokers)
+        self._eligible = frozenset(context.settings.overlay.brokers)
         self._topology, self._legs = topology, legs
         self._copy_handlers, self._item_handlers = copy_handlers, item_handlers
         self._read: list[Copy] = []
@@ -219,7 +208,7 @@ class OverlayLayer(Layer):
         self.channel = placement.SystemChannel(context.outputs)
         self.channel.add(placement.TopologyAdaptor(self.topology, self.legs, self.channel))
         self._ledger = Ledger(context.outputs.journal, self.kind)
-        self._rows = MessageRows(context.outputs.journal, self.kind)
+        self._rows = KnownRows(context.outputs.journal, self.kind)
         self.own_modules = OwnModules(context, self.legs, self._ledger)
         self.seats = Seats(context, self.legs, self._rows, self.load, outbox=outbox, meter=meter)
         self.reports = Reports(context, self.topology, self.seats)
@@ -230,8 +219,8 @@ class OverlayLayer(Layer):
         )  # fmt: skip
         self.channel.add(placement.HomeBrokerAdaptor(context, self.topology, self.load, self.seats, self.handoffs))
         self.consumers = Consumers(context, self._rows, self.topology.brokers)
-        numbers = EventNumbers(self._rows)
-        self.homes = Homes(context, island, self.topology, outbox, consumers=self.consumers, numbers=numbers)
+        numbers = EventNumbers(context.outputs.journal, self._ledger)
+        self.homes = Homes(context, island, self.topology, outbox, consumers=self.consumers, last_event=numbers.written)
         self.producer = Producer(context, self.legs, self.homes, numbers=numbers, ledger=self._ledger, outbox=outbox)
         self.progress = ConsumerProgress(
             context, self.topology, self.clients, outbox, consumers=self.consumers, producer=self.producer
@@ -465,19 +454,23 @@ class OverlayLayer(Layer):
         self._pass_own(now)
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
         drafts = [*self._outbox.drafts(), *results, *self.legs.drafts(now)]
-        settled, self.legs.settled = self.legs.settled, []
-        for copy in settled:
-            self.producer.passed(copy)
+        self._settle()
         self._look_ahead()
         self._has_work = False
         return drafts
 
+    def _settle(self) -> None:
+        """Release messages that all their legs pass on."""
+        for copy in self.legs.settle():
+            self.producer.passed(copy)
+
     def follow_up(self, now: int) -> Sequence[Draft]:
         """Process further events of seats whose results were just published."""
         results = self.seats.work_on(now)
+        self._settle()
         if results or self._has_work:
             self._look_ahead()
-            self._has_work = self.legs.has_fresh  # Everything else that was published has its time.
+            self._has_work = bool(self.legs.fresh)  # Everything else that was published has its time.
         return results
 
     def _receive_modules(self, now: int) -> None:
@@ -510,14 +503,6 @@ class OverlayLayer(Layer):
                 else:
                     self._inbox.handle_own(item, self._node)
             self._receive_events()
-
-    def durable(self, serial: int) -> None:
-        """Note that a batch is on disk."""
-        names, messages = self._rows.durable(serial)
-        self.producer.durable(messages)
-        self.seats.durable(names)
-        self.legs.durable(serial)
-        self._has_work = self._has_work or bool(names) or self.legs.has_fresh
 
     def _look_ahead(self) -> None:
         self._has_work = True

@@ -187,46 +187,37 @@ def nearest(distances: Mapping[NodeId, Distance], *, without: NodeId | None = No
 class Monitor:
     """The monitor of one client, which looks for nearer brokers."""
 
-    def __init__(self, discovery_us: int, now: int) -> None:
-        self._discovery_us = discovery_us
+    def __init__(self) -> None:
         self._reported: tuple[object, ...] = ()
         """The home that got the last report, its distance, and the nearest broker in that report."""
         self._looks = 0
         """Number of looks since the last report."""
         self._home = FAR
         """Distance of the home of a producer after its last look; `FAR` if that is not known."""
-        self.due_us = now + discovery_us
-        """Time of the next look."""
 
-    def look_for_producer(self, home: NodeId, distances: Mapping[NodeId, Distance], now: int) -> NodeId | None:
+    def look_for_producer(self, home: NodeId, distances: Mapping[NodeId, Distance]) -> NodeId | None:
         """Return a broker that is nearer than the home of a producer; None if there is none."""
-        self.due_us = now + self._discovery_us
         candidate, current = nearest(distances, without=home), distances.get(home, FAR)
         nearer = candidate is not None and distances[candidate] < current
         # A home out of reach is replaced after a while. Until then it cannot move farther away.
         self._home = FAR if current.unreachable else min(distances.values())
         return candidate if nearer else None
 
-    def home_moved(self, distance: Distance, now: int) -> bool:
-        """Let a producer look now if its home is farther away than after the last look; return True then.
+    def home_moved(self, distance: Distance) -> bool:
+        """Return True if the home of a producer is farther away than after the last look, so that it has to look now.
 
         Consumers wait for their looks, since a change of their homes is a relocation.
         """
         before, self._home = self._home, min(self._home, distance)
-        if before.unreachable or distance <= before:
-            return False  # It is new, or out of reach and waited for; or it is as near as before.
-        self.due_us = now
-        return True
+        # Else it is new, or out of reach and waited for; or it is as near as before.
+        return not before.unreachable and distance > before
 
-    def look_for_consumer(
-        self, home: NodeId, distances: Mapping[NodeId, Distance], now: int
-    ) -> list[tuple[NodeId, int]]:
+    def look_for_consumer(self, home: NodeId, distances: Mapping[NodeId, Distance]) -> list[tuple[NodeId, int]]:
         """Return brokers as near as the home of a consumer or nearer, with hops; none if the home knows that.
 
         One that is as near can be on shorter paths from producers, as in the second topology of the testbed (§4.3). The
         nearest one may have too much work.
         """
-        self.due_us = now + self._discovery_us
         self._looks += 1
         current = distances.get(home, FAR)
         near = sorted((distance, node) for node, distance in distances.items() if node != home and distance <= current)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import MessageRows
+    from carrypost.local.ledger import KnownRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.model.properties import AttributeValue
@@ -379,42 +379,37 @@ _decode = msgspec.msgpack.Decoder(SeatRow).decode
 class SeatRows:
     """The rows of one broker's seats, by the names of seats (`lanes.name_of`)."""
 
-    def __init__(self, rows: MessageRows) -> None:
+    def __init__(self, rows: KnownRows) -> None:
         self._rows = rows
 
-    def put(self, name: bytes, row: SeatRow, message: Descriptor | None = None) -> None:
-        """Add a seat to the batch that is being made, with the message that it belongs to."""
-        self._rows.put(name, _encode(msgspec.structs.replace(row, state=b"")), message)
+    def put(self, name: bytes, row: SeatRow) -> None:
+        """Add a seat to the batch that is being made."""
+        self._rows.put(name, _encode(msgspec.structs.replace(row, state=b"")))
         for number, part in enumerate(_names(name)):
-            before = self._rows.latest(part)
+            before = self._rows.get(part)
             after = row.state[number * PART_BYTES : (number + 1) * PART_BYTES]
             if before is None and not after:
                 break
             if before != after:
                 self._rows.put(part, after)
 
-    def written(self, name: bytes) -> SeatRow | None:
-        """Return a seat as it is on disk."""
-        stored = self._rows.written(name)
+    def get(self, name: bytes) -> SeatRow | None:
+        """Return a seat as it was stored last."""
+        stored = self._rows.get(name)
         if stored is None:
             return None
         parts = []
         for part in _names(name):
-            if not (found := self._rows.written(part)):
+            if not (found := self._rows.get(part)):
                 break
             parts.append(found)
         return msgspec.structs.replace(_decode(stored), state=b"".join(parts))
-
-    def cursors(self, name: bytes) -> dict[str, int]:
-        """Return the cursors of a seat as they are on disk."""
-        stored = self._rows.written(name)
-        return {} if stored is None else _decode(stored).cursors
 
     def delete(self, name: bytes) -> None:
         """Forget a seat."""
         self._rows.delete(name)
         for part in _names(name):
-            if self._rows.latest(part) is None:
+            if self._rows.get(part) is None:
                 break
             self._rows.delete(part)
 

@@ -6,10 +6,10 @@
 # their numbers are assigned again. A gap in the numbers would look like a lost event to every seat,
 # for ever.
 #
-# Once an event is durable, it goes as a leg to the producer's home, which passes it on. The node's
-# own copies are the log: pinned until they expire, or all consumers are past them, as far as they
-# fit into `share_log` of the cache. So a broker needs no log of its own, and a broker that vanishes
-# takes no event with it.
+# An event goes as a leg to the producer's home, which passes it on. If the home is known, the leg is
+# in the batch of the event, and leaves when that is on disk. The node's own copies are the log:
+# pinned until they expire, or all consumers are past them, as far as they fit into `share_log` of
+# the cache. So a broker needs no log of its own, and a broker that vanishes takes no event with it.
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from carrypost.errors import LocalError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
 from carrypost.model.address import channel_of
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.overlay.event_numbers import NUMBERS, EventNumbers, EventTime, before, packed
-from carrypost.overlay.items import CURSORS_MAX, Progress, Replay, Role, Sent, event_of
+from carrypost.overlay.items import CURSORS_MAX, Progress, Replay, Role, Sent, cursor_pages, event_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.journal import Journal
     from carrypost.local.ledger import Ledger
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
@@ -40,6 +42,114 @@ if TYPE_CHECKING:
     from carrypost.overlay.items import Outbox
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.topology import Topology
+
+# --- numbers -----------------------------------------------------------------------------------------------
+
+# Numbers of this node's events, dense for each channel, across crashes and full disks.
+#
+# The row of a channel has the number of the last event, and marks: numbers and times of some
+# events, by which a producer counts those sent since a time although they are gone. The newest
+# marks stay. Of older events ever fewer marks stay: between two of them are at most half as many
+# events as follow, so that their number grows as the logarithm of the events. If marks leave open
+# which event was the first one since a time, the earliest possible counts: a consumer may then be
+# notified of more events than it lost, never of fewer.
+
+
+NUMBERS = b"P"
+"""First byte of the names of rows, by channel."""
+_NUMBER_BYTES = 8
+_THIN_EVERY = 16
+"""Events after which marks are thinned."""
+_NEWEST = 16
+"""Number of newest events that all keep their marks."""
+_SHARE = 2
+"""Between two marks lie at most one event per this many later ones, the newest not counted."""
+
+
+class EventTime(NamedTuple):
+    """Number and time of an event."""
+
+    number: int
+    created_us: int
+
+
+def thinned(marks: Sequence[EventTime]) -> list[EventTime]:
+    """Return ascending marks without those that lie closer together than their age requires."""
+    kept: list[EventTime] = []
+    for mark in marks:
+        after = marks[-1].number - mark.number - _NEWEST
+        while len(kept) > 1 and _SHARE * (mark.number - kept[-2].number) <= after:
+            kept.pop()
+        kept.append(mark)
+    return kept
+
+
+def before(marks: Iterable[EventTime], since_us: int, last: int) -> int:
+    """Return the number of the last event before a time, or a lower one; `last`: the number of the last event of all.
+
+    Events older than all marks count as before that time.
+    """
+    known = sorted(mark for mark in marks if mark.number <= last)
+    first = min((mark.number for mark in known if mark.created_us >= since_us), default=last + 1)
+    least = known[0].number - 1 if known else last
+    return max([mark.number for mark in known if mark.number < first], default=least)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[EventTime]).decode
+
+
+class EventNumbers:
+    """The number of the last event of this node to each channel."""
+
+    def __init__(self, journal: Journal, ledger: Ledger) -> None:
+        self._journal, self._ledger = journal, ledger
+        self._last: dict[str, int] = {}
+        self._times: dict[str, list[EventTime]] = {}
+        self._written: dict[str, int] = {}
+        """Numbers on disk, by channel: other nodes learn only of these."""
+
+    def restore(self, name: bytes, row: bytes) -> None:
+        """Restore a number after a restart."""
+        channel = name[len(NUMBERS) :].decode()
+        self._last[channel] = self._written[channel] = int.from_bytes(row[:_NUMBER_BYTES], "big")
+        self._times[channel] = _decode(row[_NUMBER_BYTES:]) if row[_NUMBER_BYTES:] else []
+
+    @property
+    def total(self) -> int:
+        """Number of all events so far."""
+        return sum(self._last.values())
+
+    def last(self, channel: str) -> int:
+        """Return the number of the last event to a channel; 0 if there is none."""
+        return self._last.get(channel, 0)
+
+    def written(self, channel: str) -> int:
+        """Return the number of the last event to a channel that is on disk; 0 if there is none."""
+        return self._written.get(channel, 0)
+
+    def times(self, channel: str) -> list[EventTime]:
+        """Return the times of some events to a channel, with those that are not on disk yet."""
+        return self._times.get(channel, [])
+
+    def published(self, channel: str, descriptor: Descriptor) -> None:
+        """Note the number of an event that was admitted."""
+        number = self._last[channel] = event_of(descriptor)
+        marks = self._times.setdefault(channel, [])
+        marks.append(EventTime(number, descriptor.created_us))
+        if not number % _THIN_EVERY:
+            marks = self._times[channel] = thinned(marks)
+        self._ledger.put(NUMBERS + channel.encode(), packed(number) + _encode(marks))
+        self._journal.when_durable(self._written.__setitem__, channel, number)
+
+
+def packed(number: int) -> bytes:
+    """Return a number as it is stored."""
+    return number.to_bytes(_NUMBER_BYTES, "big")
+
+
+# --- producer ----------------------------------------------------------------------------------------------
+
 
 PASSED = b"Q"
 """First byte of the names of rows: numbers of the last events that are on their way, by channel."""
@@ -64,7 +174,7 @@ class Producer:
         self._young_us = round(settings.overlay.gap_s * 1e6)
         self.numbers = numbers
         self._log: dict[str, dict[int, Copy]] = {}
-        """Events that are here and durable, by channel and number."""
+        """Events that are here, by channel and number."""
         self._pinned: dict[MessageId, Copy] = {}
         self._pinned_bytes = 0
         self._waiting: dict[str, list[int]] = {}
@@ -77,7 +187,7 @@ class Producer:
         """Brokers that were answered, by channel, and when they may ask again. Channels without events of this node
         count as one, so that a broker that invents channels is answered no more often, and needs no more room."""
 
-    # --- an earlier life -----------------------------------------------------------------------------------
+    # --- an earlier incarnation ----------------------------------------------------------------------------
 
     def restore(self, name: bytes, row: bytes) -> None:
         """Restore a row after a restart."""
@@ -97,17 +207,11 @@ class Producer:
     # --- events --------------------------------------------------------------------------------------------
 
     def published(self, copies: Sequence[Copy]) -> None:
-        """Note the numbers of events that were admitted, and look for a home for their channels."""
+        """Number events that were admitted, add them to the log, and look for a home for their channels."""
         for copy in copies:
             if event_of(copy.descriptor) and (channel := channel_of(copy.descriptor.destination)) is not None:
                 self.numbers.published(channel, copy.descriptor)
                 self._homes.attach(Role.PRODUCER, channel)
-
-    def durable(self, messages: Iterable[Descriptor]) -> None:
-        """Release events that are on disk."""
-        for descriptor in messages:
-            copy = self._cache.get(descriptor.id)
-            if event_of(descriptor) and copy is not None and copy.here:
                 self._enter(copy)
 
     def _enter(self, copy: Copy) -> None:
@@ -158,7 +262,7 @@ class Producer:
                         self._waiting.setdefault(channel, []).append(number)
 
     def passed(self, copy: Copy) -> None:
-        """Note that an event is on its way to its home, and that this is durable."""
+        """Note that an event is on its way to its home."""
         if (channel := channel_of(copy.descriptor.destination)) is not None and copy.own:
             self._settle(channel, event_of(copy.descriptor))
 
@@ -252,8 +356,8 @@ class _LastReport(NamedTuple):
     number: int = 0
     """Number of the last result before it."""
     home: NodeId | None = None
-    boot: int = 0
-    """Life of the home, which does not remember reports of an earlier one."""
+    incarnation: int = 0
+    """Incarnation of the home, which does not remember reports to an earlier one."""
     cursors: Mapping[str, int] = MappingProxyType({})
 
 
@@ -289,10 +393,11 @@ class ConsumerProgress:
                 self._reports = {to: last for to, last in self._reports.items() if to in open_now}
                 info, cursors = self._topology.brokers.get(home), dict(self._consumers.kept.needed_after(each))
                 now = self._reports[each.destination] = _LastReport(
-                    number, home, 0 if info is None else info.boot, cursors
+                    number, home, 0 if info is None else info.incarnation, cursors
                 )
-                known = report.cursors if (report.home, report.boot) == (now.home, now.boot) else {}
-                for page in _pages({to: last for to, last in cursors.items() if known.get(to) != last}):
+                same = (report.home, report.incarnation) == (now.home, now.incarnation)
+                known = report.cursors if same else {}
+                for page in cursor_pages(each for each in cursors.items() if known.get(each[0]) != each[1]):
                     self._outbox.add(home, Progress(each.row.channel, page, each.number))
 
     def receive(self, item: Progress, author: NodeId, now: int) -> bool:
@@ -311,7 +416,7 @@ class ConsumerProgress:
         least = _least([self._of_clients.get(each.digest, {}) for each in seats])
         if news := self._news(self._reported, item.channel, least):
             for home in self._topology.producing(item.channel):
-                for page in _pages(news):
+                for page in cursor_pages(news.items()):
                     self._outbox.add(home, Progress(item.channel, page))
         return True
 
@@ -320,11 +425,7 @@ class ConsumerProgress:
         freed = self._producer.release(item, author, now)
         serving = self._topology.rosters.serving(item.channel)
         served = serving.get(node_prefix(author))
-        producers = [
-            each.node
-            for each in self._clients.table
-            if each.active and each.item.role is Role.PRODUCER and each.item.channel == item.channel
-        ]  # fmt: skip
+        producers = [each.node for each in self._clients.table if each.produces and each.item.channel == item.channel]
         if served is None or not served.seats or not producers:
             return freed
         of = self._of_brokers.setdefault(item.channel, {})
@@ -365,10 +466,3 @@ def _least(all_of: list[Cursors]) -> Cursors:
         for producer, number in first.items()
         if all(producer in each for each in others)
     }
-
-
-def _pages(cursors: Mapping[str, int]) -> Iterator[tuple[tuple[str, int], ...]]:
-    """Return cursors cut into as many parts as items are needed for them."""
-    rows = list(cursors.items())
-    for at in range(0, len(rows), CURSORS_MAX):
-        yield tuple(rows[at : at + CURSORS_MAX])

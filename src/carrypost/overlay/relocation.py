@@ -259,11 +259,6 @@ class Variant(NamedTuple):
     detours: bool
     """True: no event is lost. False: steps 3 to 6 are left out, and the new seat asks for nothing that it missed."""
 
-    @property
-    def source_table(self) -> Mapping[tuple[SourceState, SourceInput], Transition[SourceState]]:
-        """The table of its source."""
-        return SOURCE_TABLE if self.detours else SHORT_SOURCE_TABLE
-
 
 VARIANTS = {
     "strict": Variant(state=True, detours=True),
@@ -354,7 +349,7 @@ class Source(_Side[SourceState, SourceInput]):
         self, handoff: HandoffId, to: NodeId, variant: Variant, patience: Overlay, now: int, *, moved: bool = False
     ) -> None:
         """Begin with a working seat; `moved`: one whose state was on its way before a restart."""
-        self._table = variant.source_table
+        self._table = SOURCE_TABLE if variant.detours else SHORT_SOURCE_TABLE
         super().__init__(handoff, SourceState.MOVED if moved else SourceState.SEATED, patience, now)
         self.to, self.variant = to, variant
         self.homes: frozenset[NodeId] = frozenset()
@@ -531,22 +526,15 @@ def packed(snapshot: Snapshot) -> bytes:
         tuple([(places[producer], after, upto) for producer, after, upto in each])
         for each in (snapshot.runs, snapshot.repeats)
     )
-    cursors = tuple([(places[producer], number) for producer, number in snapshot.cursors.items()])
-    return _encode(
-        _Wire(
-            snapshot.epoch,
-            snapshot.number,
-            tuple(places),
-            cursors,
-            runs,
-            repeats,
-            snapshot.modulator,
-            snapshot.state,
-            snapshot.discarded,
-            tuple([(places[producer], number) for producer, number in snapshot.lacks.items()]),
-            snapshot.since_us,
-        )
+    cursors, lacks = (
+        tuple([(places[producer], number) for producer, number in each.items()])
+        for each in (snapshot.cursors, snapshot.lacks)
     )
+    wire = _Wire(
+        snapshot.epoch, snapshot.number, tuple(places), cursors, runs, repeats, snapshot.modulator, snapshot.state,
+        snapshot.discarded, lacks, snapshot.since_us,
+    )  # fmt: skip
+    return _encode(wire)
 
 
 def bytes_max(limits: Limits) -> int:

@@ -10,14 +10,14 @@
 # that state, or the consumer's results are wrong and no node notices.
 #
 # The way chosen. A result, the cursor and the number are in one batch. So after a crash a seat
-# continues where its results end. If a batch is lost, the seat goes back to what is on disk, and
-# processes the same events again, which it keeps until then: modulators are deterministic, so the
-# same results come out.
+# continues where its results end.
 #
 # What must hold.
-# 1. The row of a seat is replaced only when all results of an event are published (`_advance`). Until
-#    then the event can be processed again.
-# 2. Events leave a lane only when the row that covers them is durable (`durable`).
+# 1. The row of a seat is replaced only when all results of an event are published (`_advance`). If some
+#    find no room, the event is processed again before anything else (`Seat.unfinished`): the others
+#    may be on their way, and other results with their numbers would be taken for them.
+# 2. Events leave a lane when that row is written, not before: the message that brought them is
+#    acknowledged in the batch of the row, or later.
 # 3. One step processes at most `_STEP_EVENTS_MAX` events. A seat with ten thousand waiting events
 #    would otherwise keep the broker from answering its neighbours, and they would time it out.
 # 4. Clients' own code is charged to its client by the time that it takes, and only one payload is
@@ -51,13 +51,13 @@ from carrypost.overlay.processing import STEP_US, ComputeBudget, Outcome, Proces
 from carrypost.overlay.relocation import Snapshot, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import MessageRows
+    from carrypost.local.ledger import KnownRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId
@@ -89,7 +89,7 @@ class Seats:
     """The seats of one broker, those that come and those that leave included."""
 
     def __init__(
-        self, context: HostContext, legs: Legs, rows: MessageRows, load: Load,
+        self, context: HostContext, legs: Legs, rows: KnownRows, load: Load,
         *, outbox: Outbox, meter: Meter | None = None,
     ) -> None:  # fmt: skip
         self._outputs = context.outputs
@@ -99,7 +99,7 @@ class Seats:
         self._failures: list[tuple[Client, str]] = []
         """Clients of seats that failed, and the errors, for people."""
         self.failed = 0
-        """Number of seats that failed, in this life."""
+        """Number of seats that failed, in this incarnation."""
         self.last_fault = ""
         """Error of the last seat that failed, for people; empty if none did."""
         self._rows, self.monitor, self._meter = SeatRows(rows), load, meter
@@ -131,10 +131,7 @@ class Seats:
 
     def find(self, client: Client) -> Seat | None:
         """Return the seat of a consumer, which the caller may change."""
-        return self._named(name_of(client))
-
-    def _named(self, name: bytes) -> Seat | None:
-        if (seat := self._seats.get(name)) is not None:
+        if (seat := self._seats.get(name_of(client))) is not None:
             seat.next_us = 0
         return seat
 
@@ -279,6 +276,8 @@ class Seats:
         if seat.awaits_state:
             return []
         seat.next_us = 0
+        if seat.unfinished is not None:  # The modulator is past that event.
+            seat.processing.restore(seat.row.state)
         checkpoint = seat.checkpoint_us <= now
         heads = [] if checkpoint else seat.heads()
         if heads and seat.keep_us > now and self._asks(seat):
@@ -292,7 +291,7 @@ class Seats:
                 programs.append((seat, copy, len(heads) > 1 or seat.has_next(copy)))
             elif not self._budget.is_over:
                 return self._process(seat, copy, now)
-        elif checkpoint or seat.cover_us <= now:
+        elif checkpoint or (seat.cover_us <= now and seat.unfinished is None):
             result_of = seat.processing.checkpoint if checkpoint else seat.processing.empty_result
             step = result_of(seat.row, seat.destination, self._event_us, signed=self._signed)
             return self._leave(seat, step, now)
@@ -364,12 +363,7 @@ class Seats:
             seat.reading, seat.after_us = copy, now + _AGAIN_US
             self._outputs.emit(PayloadWanted(copy.descriptor))
             return []
-        processing, event, leaving = seat.processing, copy.descriptor.original, seat.leaving
-        if leaving is not None and leaving.numbers:  # There was no room for what came of it before.
-            leaving.numbers.clear()
-            processing.restore(seat.row.state)
-            if processing.is_broken:
-                return []
+        processing, event = seat.processing, copy.descriptor.original
         age_us = max(self._holdings.date_us - event.created_us, 0) if self._asks(seat) else None
         author = seat.client.node if processing.is_program else None
         with self._budget.charged(author, processing.instance, now):
@@ -383,11 +377,11 @@ class Seats:
             seat.keep_us, seat.after_us = now + max((age_us or 0) // _AGING, _LOOK_US), now + _LOOK_US
             return []
         seat.keep_us = 0
-        if leaving is None:
+        if seat.leaving is None:
             seat.flow.got(copy.descriptor.length + event.wire_bytes)
         seat.lanes[event.node].sent_us = event.created_us
         seat.checkpoints.processed(event.node, event_of(event))
-        drafts = self._leave(seat, step, now)
+        drafts = self._leave(seat, step, now, event)
         if author is not None:
             self._budget.made(author, len(drafts))
             self._pause(seat, now, failed=bool(step.fault))
@@ -404,24 +398,26 @@ class Seats:
         if failed:
             seat.after_us = max(seat.after_us, now + seat.pause_us)
 
-    def _leave(self, seat: Seat, step: Outcome, now: int) -> list[Draft]:
+    def _leave(self, seat: Seat, step: Outcome, now: int, event: Descriptor | None = None) -> list[Draft]:
         """Publish results, and note the state of the seat after them. Without results it has that state at once."""
         if not step.drafts:
             seat.cover_us = min(seat.cover_us, now + self._cover_us) if step.row.runs else NEVER
-            self._advance(seat, step.row, None)
+            self._advance(seat, step.row)
             return []
         seat.after_us = now + _AGAIN_US  # Unless they are published now.
         numbers = range(seat.row.number + 1, step.row.number + 1)
-        seat.leaving = Leaving(step.row, set(numbers))
+        seat.leaving = Leaving(step.row, set(numbers), event)
         self._leaving.update({(seat.destination, number): seat for number in numbers})
         return step.drafts
 
-    def _advance(self, seat: Seat, row: SeatRow, message: Descriptor | None) -> None:
+    def _advance(self, seat: Seat, row: SeatRow) -> None:
         before, seat.row, seat.leaving, seat.after_us = seat.row, row, None, 0
         seat.next_us = 0
-        self._rows.put(seat.name, row, message)
-        for producer in seat.lanes:
-            if row.cursors.get(producer) != before.cursors.get(producer):
+        self._rows.put(seat.name, row)
+        for producer, lane in seat.lanes.items():
+            cursor = row.cursors.get(producer)
+            if cursor is not None and cursor != before.cursors.get(producer):
+                self._gaps.room.release_upto(lane, cursor)
                 self._gaps.look(seat, producer)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
@@ -456,18 +452,7 @@ class Seats:
             seat.cover_us, seat.spoke_us = NEVER, self._holdings.now_us
             if covers.empty and copy.descriptor.size:
                 seat.checkpoints.begin(self._holdings.now_us)
-            self._advance(seat, leaving.row, copy.descriptor)
-
-    # --- batches -------------------------------------------------------------------------------------------
-
-    def durable(self, names: Iterable[bytes]) -> None:
-        """Release the events whose results are on disk."""
-        for name in names:
-            if (seat := self._named(name)) is None:
-                continue
-            for producer, cursor in self._rows.cursors(name).items():
-                if (lane := seat.lanes.get(NodeId(producer))) is not None:
-                    self._gaps.room.release_upto(lane, cursor)
+            self._advance(seat, leaving.row)
 
     # --- openings and moves --------------------------------------------------------------------------------
 
@@ -522,8 +507,8 @@ class Seats:
 
     def _restore(self, seat: Seat) -> None:
         """Let a seat continue with what is on disk."""
-        if (stored := self._rows.written(seat.name)) is not None:
-            seat.row = seat.begin = stored
+        if (stored := self._rows.get(seat.name)) is not None:
+            seat.row = stored
         elif seat.row.epoch and seat.row.cursors:
             # Later requests do not repeat the cursors, so that a restart would lose them.
             self._rows.put(seat.name, seat.row)
@@ -543,11 +528,10 @@ class Seats:
             return
         if item.epoch > seat.row.epoch or (item.epoch == seat.row.epoch and item.number > seat.row.number):
             # The consumer was elsewhere meanwhile, did not get some results, or this broker's disk lost some rows.
-            seat.row = seat.begin = fresh(item)
+            seat.row = fresh(item)
             changed = True
         if changed:
             self._begin(seat, msgspec.structs.replace(seat.row, state=b"", begun=False, repeats=[]), processing)
-            self._gaps.expect(seat)
 
     def _begin(self, seat: Seat, row: SeatRow, processing: Processing) -> None:
         """Continue a seat from a row, with another state than before."""
@@ -556,6 +540,7 @@ class Seats:
         processing.restore(row.state)
         seat.checkpoints.begin(self._holdings.now_us, runs=len(row.repeats))
         self._rows.put(seat.name, row)
+        self._gaps.expect(seat)
 
     def expect(self, client: Client, processing: Processing) -> None:
         """Keep events for a seat that moves here; it replaces any seat of the same consumer."""
@@ -590,7 +575,7 @@ class Seats:
             epoch, snapshot.number, dict(snapshot.cursors), state, list(snapshot.runs), begun=bool(state),
             discarded=snapshot.discarded, since_us=snapshot.since_us,
         )  # fmt: skip
-        seat.row = seat.begin = row
+        seat.row = row
         seat.processing.restore(state)
         seat.cover_us = self._holdings.now_us + self._cover_us if row.runs else NEVER
         seat.skips = set() if variant.detours else set(map(NodeId, row.cursors))
@@ -612,7 +597,6 @@ class Seats:
 
     def _adopt(self, seat: Seat, snapshot: Snapshot) -> None:
         self._begin(seat, adopted(seat.client.item, snapshot), seat.processing)
-        self._gaps.expect(seat)
 
     def lacks_state(self, client: Client) -> bool:
         """Return True if a consumer has results of a seat that is not here, or not as far: its lease was over.
@@ -644,16 +628,6 @@ class Seats:
         """Write a seat to the store."""
         if (seat := self.find(client)) is not None:
             self._rows.put(seat.name, seat.row)
-
-    def stop_at(self, client: Client, last: Mapping[NodeId, int] | None) -> None:
-        """Process events of each producer up to a number, and none of others; None: process all again."""
-        if (seat := self.find(client)) is not None:
-            seat.stops = last
-
-    def is_suspended(self, client: Client) -> bool:
-        """Return True if a seat moved away, and a copy is kept."""
-        seat = self.find(client)
-        return seat is not None and seat.suspended
 
     def suspend(self, client: Client) -> None:
         """Keep a seat that moved away as it is."""

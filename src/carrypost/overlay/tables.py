@@ -34,8 +34,8 @@ class BrokerInfo(NamedTuple):
 
     node: NodeId
     prefix: bytes
-    boot: int
-    """Life of the broker in which it announced itself last."""
+    incarnation: int
+    """Incarnation of the broker when it announced itself last."""
     capacity: int
     """Work that it can do, in thousandths of a processor."""
     until_us: int
@@ -85,7 +85,7 @@ class Brokers:
             return False
         if before is None and len(self._rows) >= self._most and not self._make_room(info, reach):
             return False
-        if before is not None and (info.boot, info.until_us) < (before.boot, before.until_us):
+        if before is not None and (info.incarnation, info.until_us) < (before.incarnation, before.until_us):
             return False
         self.version += before is None
         self._rows[info.node] = self._by_prefix[info.prefix] = info
@@ -180,7 +180,7 @@ class TopologyTable(Generic[Row]):
         self._changed[self._own] = set()
 
     def outbid(self, entry: Row) -> bool:
-        """Return True if the own entry has to be written again: this one is of an earlier life, or forged."""
+        """Return True if the own entry has to be written again: this one is of an earlier incarnation, or forged."""
         own = self._entries.get(self._own)
         later = items.is_later(entry.version, self._own_version)
         if later:
@@ -232,6 +232,11 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     def seated(self) -> bool:
         """True if the client has a seat."""
         return self.item.active and self.item.role is items.Role.CONSUMER
+
+    @property
+    def produces(self) -> bool:
+        """True if the client is a producer."""
+        return self.item.active and self.item.role is items.Role.PRODUCER
 
     @property
     def key(self) -> tuple[NodeId, items.Role, str, int]:

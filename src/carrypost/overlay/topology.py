@@ -293,7 +293,7 @@ class Topology:
         if self._propagate_us <= now:
             self.propagate(only_news=True)
         if self._rosters_us <= now:
-            self._propagate_rosters()
+            self.propagate(only_news=True, only_rosters=True)
         for node in self.rosters.asking(now, self._in_reach, now + self._update_us):
             self._send(node, (), asking=True)
         gone = self.brokers.expire(now) if self.brokers.due_us <= now else []
@@ -417,7 +417,7 @@ class Topology:
         """Write this broker's entry, if its contents changed, or it has to be written again."""
         hops = {node_prefix(node): min(each, items.HOPS_MAX) for node, each in self.neighbours.items()}
         links, own = tuple(sorted(hops.items())), self.table.get(self.prefix)
-        load = self._load.percent
+        load = self._load.percent()
         if again or own is None or own.neighbours != links or abs(own.load - load) >= _CHANGE_PERCENT:
             self.table.write(lambda version: items.Entry(self.prefix, version, load, links), self.brokers)
 
@@ -454,24 +454,26 @@ class Topology:
         ]
         return sorted({*self.neighbours, *listing} & self._island.reach().keys())
 
-    def propagate(self, *, asking: bool = False, only_news: bool = False) -> None:
+    def propagate(self, *, asking: bool = False, only_news: bool = False, only_rosters: bool = False) -> None:
         """Send all neighbours changed entries and rosters, and a digest of all; `asking`: and ask for what is lacking.
 
-        `only_news`: send nothing to neighbours that have all of them.
+        `only_news`: send nothing to neighbours that have all of them. `only_rosters`: send no entries.
         """
-        self._propagate_us = NEVER
         for node in self._informed():
             prefix = node_prefix(node)
             fresh = [
-                entry for entry in self.table.changed_for({node})
+                entry for entry in (() if only_rosters else self.table.changed_for({node}))
                 # The author of an entry sends it to all brokers that it lists.
                 if entry.prefix == self.prefix or prefix not in dict(entry.neighbours)
             ]  # fmt: skip
             changed = self._rosters_for(node)
             if fresh or changed or not only_news:
                 self._send(node, fresh, changed, asking=asking)
-        self.table.mark_sent()
-        self._mark_rosters_sent()
+        self._rosters_us, self.rosters.has_new_seats = NEVER, False
+        self.rosters.table.mark_sent()
+        if not only_rosters:
+            self._propagate_us = NEVER
+            self.table.mark_sent()
 
     def serve(self, channels: Mapping[str, Served], now: int) -> None:
         """Write this broker's roster; if its contents changed, inform others at once."""
@@ -489,17 +491,6 @@ class Topology:
         again_us = self._announced_us + max(self._update_us, self.lease_us // REPEATS)
         if self._announce_us > max(again_us, now) and self.rosters.seated != self._named:
             self._announce_us = max(again_us, now)
-
-    def _propagate_rosters(self) -> None:
-        """Send neighbours changed rosters."""
-        for node in self._informed():
-            if changed := self._rosters_for(node):
-                self._send(node, (), changed)
-        self._mark_rosters_sent()
-
-    def _mark_rosters_sent(self) -> None:
-        self._rosters_us, self.rosters.has_new_seats = NEVER, False
-        self.rosters.table.mark_sent()
 
     def _rosters_for(self, node: NodeId) -> list[Roster]:
         """Return changed rosters for a neighbour, except those that it got from the same broker as this one."""
