@@ -22,10 +22,10 @@ from benchmarks._processes import BenchmarkError, cpu_s
 
 from carrypost.daemon.stomp.codec import Decoder, Version
 
-_BODY: Final = bytes(random.Random(1).choices(range(1, 256), k=SIZE_BYTES))
-_WARM: Final = 20
+BODY: Final = bytes(random.Random(1).choices(range(1, 256), k=SIZE_BYTES))
+WARM: Final = 20
 _RECEIVE_BYTES: Final = 64 * 1024
-_BURST: Final = 16
+BURST: Final = 16
 _FILLING: Final = 300
 """Messages that are more than sockets keep for a client that does not read."""
 _WAIT_S: Final = 120.0
@@ -37,7 +37,7 @@ def send_frame(*, persistent: bool, receipt: bool) -> bytes:
     """Return a SEND as a client of some library writes it."""
     headers = b"persistent:true\n" * persistent + b"receipt:77\n" * receipt
     head = b"destination:/topic/bench\ncontent-type:application/octet-stream\n%bcontent-length:%d\n"
-    return b"SEND\n" + head % (headers, len(_BODY)) + b"\n" + _BODY + b"\0"
+    return b"SEND\n" + head % (headers, len(BODY)) + b"\n" + BODY + b"\0"
 
 
 # --- frames --------------------------------------------------------------------------------------------------------
@@ -113,6 +113,10 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Count."""
         self.frames += data.count(0)
+        self.count()
+
+    def count(self) -> None:
+        """Note that frames came."""
         if self.frames >= self._awaited:
             self._all.set()
 
@@ -187,7 +191,7 @@ async def sending(folder: Path, messages: int, clients: int, *, persistent: bool
             for _ in range(count):
                 await client.say(frame)
 
-        await some(made[0], _WARM)
+        await some(made[0], WARM)
         await _settle(made[0])
         begun_s = cpu_s(place.pid)
         async with asyncio.TaskGroup() as group:
@@ -202,12 +206,12 @@ async def receiving(folder: Path, messages: int, clients: int) -> float:
     async with served(folder, messages * clients) as place:
         made = await place.connect(clients, _SUBSCRIBE)
         (author,) = await place.connect(1)
-        await _send(author, _WARM)
-        await asyncio.gather(*(client.until(2 + _WARM) for client in made))
+        await _send(author, WARM)
+        await asyncio.gather(*(client.until(2 + WARM) for client in made))
         await _settle(author)
         begun_s = cpu_s(place.pid)
         await _send(author, messages)
-        await asyncio.gather(*(client.until(2 + _WARM + messages) for client in made))
+        await asyncio.gather(*(client.until(2 + WARM + messages) for client in made))
         await _settle(author)
         return (cpu_s(place.pid) - begun_s) / (messages * clients) * 1e6
 
@@ -215,8 +219,8 @@ async def receiving(folder: Path, messages: int, clients: int) -> float:
 async def _send(author: Client, messages: int) -> None:
     """Send, with a receipt for every few: the author is not far ahead of the node."""
     frame, last = send_frame(persistent=False, receipt=False), send_frame(persistent=False, receipt=True)
-    for first in range(0, messages, _BURST):
-        await author.say(frame * (min(_BURST, messages - first) - 1) + last)
+    for first in range(0, messages, BURST):
+        await author.say(frame * (min(BURST, messages - first) - 1) + last)
 
 
 async def beside_slow(folder: Path, messages: int, healthy: int, slow: int) -> float:

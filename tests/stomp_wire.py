@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from carrypost import testing
+from carrypost.daemon.copies import Copies
 from carrypost.daemon.stomp.client import Client, Options
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, StompError, Version
-from carrypost.daemon.stomp.copies import Copies
+from carrypost.daemon.stomp.mapping import rest
 
 
 class Wire:
@@ -18,9 +19,8 @@ class Wire:
     def __init__(self, net: testing.Network, node: str, **options: Any) -> None:  # noqa: ANN401 - as `Options` has them
         self.net = net
         self._written = Decoder(10**8, version=Version.V1_2, commands=SERVER)
-        self._read = Decoder(10**6)
         provider = net.provider(node)
-        self.client = Client(provider, self, Options(**options), Copies(provider))
+        self.client = Client(provider, self, Options(**options), Copies(provider, rest))
         self.frames: list[Frame] = []
         self.ended = False
         self.reads = asyncio.Event()
@@ -51,11 +51,10 @@ class Wire:
 
     async def feed(self, text: str | bytes) -> None:
         """Send frames: lines, an empty line, a body; ^ is NUL."""
-        self._read.feed(text if isinstance(text, bytes) else text.replace("^", "\0").encode())
+        self.client.decoder.feed(text if isinstance(text, bytes) else text.replace("^", "\0").encode())
         try:
-            while (frame := self._read.next()) is not None:
+            while (frame := self.client.decoder.next()) is not None:
                 await self.client.carry_out(frame)
-                self._read.version = self.client.version
         except StompError as error:
             self.client.fail(error)
 

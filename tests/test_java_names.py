@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 import inspect
+from itertools import chain
 from types import ModuleType
 
 import pytest
+from tests import test_openwire_java
 from tools import conformance, jms_names
 
 import carrypost
@@ -98,6 +100,15 @@ def test_a_row_without_a_test_or_reason_is_a_fault(monkeypatch: pytest.MonkeyPat
     assert conformance.faults() == ["row 62 has neither a test in the classic API nor a reason"]
     with pytest.raises(ValueError, match="row 62"):
         conformance.conformance_tables()
+
+
+def test_every_java_program_names_its_rows_and_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = conformance.java_rows()
+    assert {*named} == {*(each.__name__ for each in test_openwire_java.PROGRAMS), "outliving", "sharing"}
+    assert all(named.values())
+    assert {row for row, ways in conformance.shown().items() if "java" in ways} == {*chain(*named.values())}
+    monkeypatch.setattr(conformance, "java_rows", lambda: named | {"many": (90, 105)})
+    assert conformance.faults() == ["the Java program 'many' names row 105, which is not in the table"]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ async def test_settings_that_can_change_at_once_do_and_the_others_are_named(
     file.write(stomp={"port": free_port()})
     served = await ServedNode.start(file.load())
     node = served.node
-    service = Service(node, await serve(served), file.load)
+    service = Service(node, [found for found in [await serve(served)] if found], file.load)
     service.reload()
     assert taken(said) == ["the settings were reloaded"]
     file.write(
@@ -114,7 +114,7 @@ async def test_static_peers_are_reached_and_left_as_the_settings_say(
         peer.setblocking(False)
         address = f"127.0.0.1:{peer.getsockname()[1]}"
         served = await ServedNode.start(file.load())
-        service = Service(served.node, None, file.load)
+        service = Service(served.node, [], file.load)
         file.write(udp={"peers": [address]})
         service.reload()
         assert taken(said)[0] == f"udp.peers is now {[address]}"
@@ -131,7 +131,7 @@ async def test_static_peers_are_reached_and_left_as_the_settings_say(
 async def test_with_faulty_settings_everything_stays_as_it_is(file: File, said: pytest.LogCaptureFixture) -> None:
     file.write(udp={"hear": ["127.0.0.1:4000"]}, stomp={"port": free_port()})
     served = await ServedNode.start(file.load())
-    service = Service(served.node, await serve(served), file.load)
+    service = Service(served.node, [found for found in [await serve(served)] if found], file.load)
     before = file.path.read_text()
     for fault, told in (
         ("[udp]\nhear = 5", "udp.hear must be"),

@@ -10,7 +10,8 @@ from tests.jms_scenes import SOON_S, got, scene
 from tests.stomp_wire import Wire
 
 from carrypost import Queue, testing
-from carrypost.daemon.stomp import subscriptions, transactions
+from carrypost.daemon import transactions
+from carrypost.daemon.stomp import subscriptions
 from carrypost.daemon.stomp.codec import Frame, Version
 
 V1_0, V1_1, V1_2 = Version

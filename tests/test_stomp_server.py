@@ -20,9 +20,10 @@ from tests.examples import examples
 from tests.nodes import scene, until
 from tests.stomp_clients import Raw, serving, settings
 
-from carrypost.daemon.stomp import connection
-from carrypost.daemon.stomp import server as stomp_server
-from carrypost.daemon.stomp.server import UNCONNECTED_MAX, Server, serve
+from carrypost.daemon import connection
+from carrypost.daemon import server as stomp_server
+from carrypost.daemon.server import UNCONNECTED_MAX
+from carrypost.daemon.stomp.server import Server, serve
 from carrypost.errors import ConfigError, NodeError
 from carrypost.jms.provider import Perform, Performed
 from carrypost.jms.served_node import ServedNode

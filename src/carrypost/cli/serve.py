@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,8 +21,10 @@ from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
 from carrypost.cli._wrapping import wrapped
 from carrypost.daemon.metrics import server as metrics_server
+from carrypost.daemon.openwire import server as openwire_server
+from carrypost.daemon.server import Server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
-from carrypost.daemon.stomp.server import Server, serve
+from carrypost.daemon.stomp import server as stomp_server
 from carrypost.errors import CarrypostError
 from carrypost.jms.served_node import ServedNode
 from carrypost.node.carrying import Carrying
@@ -59,14 +61,16 @@ async def _run(settings: NodeSettings, command: NodeCommand) -> int:
     with _heeding(stopping) as came:
         served = await ServedNode.start(settings, stopping=stopping)
         try:
-            stomp, metrics = await serve(served), await metrics_server.serve(served)
+            both = await stomp_server.serve(served), await openwire_server.serve(served)
+            servers = [each for each in both if each is not None]
+            metrics = await metrics_server.serve(served)
             collect_seldom()
             if came:
                 return _signals.exit_code(came[0])
             if command.until_eof:
                 _end_at_eof(stopping)
-            _reload_by_signal(Service(served.node, stomp, command.settings))
-            _report_ready(served.node, stomp, metrics, json=command.json)
+            _reload_by_signal(Service(served.node, servers, command.settings))
+            _report_ready(served.node, servers, metrics, json=command.json)
             notify_ready()
             await stopping.wait()
         finally:
@@ -116,7 +120,7 @@ def _reload_by_signal(service: Service) -> None:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(service.reload))
 
 
-def _report_ready(node: Node, stomp: Server | None, metrics: metrics_server.Server | None, *, json: bool) -> None:
+def _report_ready(node: Node, servers: Sequence[Server], metrics: metrics_server.Server | None, *, json: bool) -> None:
     carrying = Carrying.of(node.settings.core)
     ready = {
         "event": "ready",
@@ -125,18 +129,18 @@ def _report_ready(node: Node, stomp: Server | None, metrics: metrics_server.Serv
         "control": str(node.settings.control),
         "addresses": node.udp.addresses,
         "carries": carrying,
-        "stomp": None if stomp is None else stomp.address,
+        "stomp": None,
+        "openwire": None,
+        **{each.table: each.address for each in servers},
         "metrics": None if metrics is None else metrics.url,
     }
     lines = [msgspec.json.encode(ready).decode()]
     if not json:
-        token = stomp and stomp.token_file
-        passcode = f"their passcode is in {token}" if token else "they need no passcode"
         lines = [
             f"node {node.host.node} is running in {node.folder.folder}; press Ctrl-C to stop it",
             f"its addresses: {', '.join(node.udp.addresses) or 'none yet'}",
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
-            *([] if stomp is None else [f"it serves STOMP clients at {stomp.address}; {passcode}"]),
+            *(f"it serves {each.name} clients at {each.address}; {each.access}" for each in servers),
             *([] if metrics is None else [f"it serves metrics at {metrics.url}"]),
             "for more, run carrypost status, peers or doctor in another terminal",
         ]

@@ -1,7 +1,7 @@
 """A node as a service of the system: its log, reloading of settings, and notifications for the service manager.
 
 On SIGHUP a node without a terminal reads its settings again. The contact gate, static peers, the level of the log and
-the passcode of STOMP clients change at once, and each change is logged. Other changed settings are named: they need a
+the passcodes of clients change at once, and each change is logged. Other changed settings are named: they need a
 restart. If anything is wrong with the settings, all of them stay as they are. The manager is notified by the protocol
 of `sd_notify`: datagrams to the socket that NOTIFY_SOCKET names.
 """
@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from carrypost.errors import CarrypostError
@@ -23,7 +23,7 @@ from carrypost.node.settings import NodeSettings, differences
 from carrypost.printing import paragraph
 
 if TYPE_CHECKING:
-    from carrypost.daemon.stomp.server import Server
+    from carrypost.daemon.server import Server
     from carrypost.node.runtime import Node
 
 _log = logging.getLogger("carrypost.service")
@@ -74,8 +74,8 @@ def notify_ready() -> None:
 class Service:
     """The settings of a running node, and the file that they come from."""
 
-    def __init__(self, node: Node, stomp: Server | None, load: Callable[[], NodeSettings]) -> None:
-        self._node, self._stomp, self._load = node, stomp, load
+    def __init__(self, node: Node, servers: Sequence[Server], load: Callable[[], NodeSettings]) -> None:
+        self._node, self._servers, self._load = node, servers, load
         self._settings = node.settings
         """Settings in effect."""
 
@@ -106,18 +106,18 @@ class Service:
         for name in _APPLIED:
             if name in changed:
                 _log.info("%s is now %s", name, changed.pop(name))
-        self._read_passcode()
+        for each in self._servers:
+            _read_passcode(each)
         if changed:
             _log.warning("needs a restart: %s", ", ".join(changed))
         _log.info("the settings were reloaded")
 
-    def _read_passcode(self) -> None:
-        if self._stomp is None:
-            return
-        before = self._stomp.options
-        try:
-            self._stomp.reload()
-        except CarrypostError as error:
-            _log.error("the passcode of STOMP clients was not changed: %s", error)
-        if self._stomp.options != before:
-            _log.info("the passcode of STOMP clients was changed, for new connections")
+
+def _read_passcode(server: Server) -> None:
+    before = server.token
+    try:
+        server.reload()
+    except CarrypostError as error:
+        _log.error("the passcode of %s clients was not changed: %s", server.name, error)
+    if server.token != before:
+        _log.info("the passcode of %s clients was changed, for new connections", server.name)

@@ -47,7 +47,7 @@ class Reading(NamedTuple):
 
 READINGS: Final = (
     Reading("uptime_s", "uptime_seconds", "Time since the node was started."),
-    Reading("incarnation", "incarnation", "Number of this life of the node."),
+    Reading("incarnation", "incarnation", "Incarnation of the node: one more with each start."),
     Reading("clock_ahead_s", "clock_ahead_seconds", "Time by which the system's clock is behind the node's store."),
     Reading("clock_set_back_s", "clock_set_back_seconds", "Time by which the clock was set back since the start."),
     Reading("neighbours", "neighbours", "Neighbours with which messages are exchanged."),
@@ -106,6 +106,8 @@ READINGS: Final = (
     Reading("messaging.unattended", "queues_unattended", "Queues with messages and without consumers, up to 10."),
     Reading("services.stomp.clients", "stomp_clients", "STOMP clients."),
     Reading("services.stomp.slow", "stomp_clients_slow", "STOMP clients that do not read."),
+    Reading("services.openwire.clients", "openwire_clients", "OpenWire clients."),
+    Reading("services.openwire.slow", "openwire_clients_slow", "OpenWire clients that do not read."),
     # The island.
     Reading("island.hosts", "island_hosts", "Nodes that can be reached over other nodes."),
     Reading("island.records", "island_records", "Nodes whose links are known."),

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
-from collections import deque
 from collections.abc import Callable, Container, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from carrypost.daemon import queues
+from carrypost.daemon.outbox import Outbox, is_late
 from carrypost.daemon.stomp import mapping, subscriptions
-from carrypost.daemon.stomp.codec import RULES, Frame, StompError, Version, agreed, encode, heart_beat
+from carrypost.daemon.stomp.codec import BEAT, RULES, Decoder, Frame, StompError, Version, agreed, encode, heart_beat
 from carrypost.daemon.stomp.mapping import Temporary
 from carrypost.daemon.stomp.subscriptions import AUTO, Subscription, Subscriptions
-from carrypost.daemon.stomp.transactions import Transactions
+from carrypost.daemon.subscription import opened
+from carrypost.daemon.transactions import Transactions
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -32,49 +33,28 @@ from carrypost.errors import (
     NamingException,
     ResourceAllocationException,
 )
+from carrypost.events import Unserved
 from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.consumer_options import asked as wanted_of
-from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
+from carrypost.jms.destinations import Destination, Queue, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.pause import pause_s
 from carrypost.jms.provider import Perform, Program
-from carrypost.jms.queue_declaration import ANYONE, declare, declared
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
 from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Declare, Late
+from carrypost.mom.commands import Late
 from carrypost.version import __version__
 
 if TYPE_CHECKING:
-    from carrypost.daemon.stomp.copies import Copies
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
+    from carrypost.daemon.connection import Output
+    from carrypost.daemon.copies import Copies
+    from carrypost.events import Handed
     from carrypost.gossip.layer import Draft
-    from carrypost.jms.provider import Performed, Provider
+    from carrypost.jms.provider import News, Performed, Provider
     from carrypost.mom.commands import Ack
 
-_log = logging.getLogger("carrypost.stomp")
-_TEMPORARIES_MAX = 100
 _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
-
-
-class Output(Protocol):
-    """The connection to a client, which takes the bytes for it."""
-
-    def admit(self) -> str:
-        """Count the client, whose CONNECT is valid; return the reason why it cannot be served, or an empty text."""
-
-    def write(self, data: bytes) -> None:
-        """Write bytes, in order."""
-
-    @property
-    def is_full(self) -> bool:
-        """True while the client does not read what was written."""
-
-    async def drained(self) -> None:
-        """Wait while the client does not read."""
-
-    def end(self) -> None:
-        """Close the connection, once everything is written."""
 
 
 class Options(NamedTuple):
@@ -90,10 +70,9 @@ class Options(NamedTuple):
 class Client(Program):
     """A client, from its first frame to the end of its connection; a `Program` to the node."""
 
-    def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies) -> None:
+    def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies[Version, bytes]) -> None:
         self._provider, self._output, self._options, self._copies = provider, output, options, copies
-        self.version: Version | None = None
-        """None before CONNECT; the decoder of the client's bytes uses it."""
+        self.decoder = Decoder(provider.node_info.limits.message_bytes_max)
         self.beats_ms = 0, 0
         """Times after which something has to be written, and has to have come; 0: never."""
         self.closed = False
@@ -102,14 +81,13 @@ class Client(Program):
         self._client_id = ""
         self._sent = 0
         self._subscriptions = Subscriptions()
-        self._transactions = Transactions()
+        self._transactions = Transactions[Subscription]()
         self._temporaries: dict[str, Queue] = {}
         self._unfinished: dict[asyncio.Future[None], None] = {}
         """Requests of the client that are not durable yet."""
-        self._outbox: deque[tuple[Subscription, Handed, bytes | None]] = deque()
+        self._outbox = Outbox[Subscription](output, self._write, self._acknowledge_written, self.fail)
         self._written: dict[Subscription, list[Handed]] = {}
         """Messages that count as acknowledged, because they were written."""
-        self._delivering: asyncio.Task[None] | None = None
         self._pauses: set[asyncio.Task[None]] = set()
         """Tasks that wait before refused messages come again."""
         self._commands: dict[str, Callable[[Frame], Coroutine[Any, Any, None]]] = {
@@ -117,6 +95,11 @@ class Client(Program):
             "NACK": self._nack, "BEGIN": self._begin, "COMMIT": self._commit, "ABORT": self._abort,
             "DISCONNECT": self._disconnect,
         }  # fmt: skip
+
+    @property
+    def version(self) -> Version | None:
+        """The version of the client's frames; None before CONNECT."""
+        return self.decoder.version
 
     # --- frames --------------------------------------------------------------------------------------------
 
@@ -150,6 +133,10 @@ class Client(Program):
     def _end(self) -> None:
         self.closed = True
         self._output.end()
+
+    def beat(self) -> None:
+        """Write a heart-beat."""
+        self._output.write(BEAT)
 
     def _write_frame(self, frame: Frame) -> None:
         if not self.closed:
@@ -194,7 +181,7 @@ class Client(Program):
         self._client_id = headers.get("client-id", "")
         self._connection = await self._provider.connect(self._client_id, self)
         self._session = await self._provider.execute(do.OpenSession(self._connection))
-        self.version, ours = version, self._options.heart_beat_ms
+        self.decoder.version, ours = version, self._options.heart_beat_ms
         self.beats_ms = _slower(ours, theirs[1]), _slower(theirs[0], ours)
         answer = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
         beats = {"heart-beat": f"{ours},{ours}"} if RULES[version].beats else {}
@@ -217,8 +204,7 @@ class Client(Program):
         Unless that is `orderly`, messages that it saw come again one at a time.
         """
         self.closed = True
-        if self._delivering is not None:
-            self._delivering.cancel()
+        self._outbox.close()
         for pause in self._pauses:
             pause.cancel()
         connection, self._connection = self._connection, 0
@@ -239,9 +225,11 @@ class Client(Program):
             number=self._sent, reply_to=None if reply_to is None else await self._place(reply_to),
         )  # fmt: skip
         draft = to_draft(asked.message, to, sending, self._provider.node_info.limits)
-        transaction = self._transactions.get(frame.headers)
+        transaction = self._transactions.get(frame.headers.get("transaction"))
         if transaction is not None:
-            transaction.send(draft, frame, self._provider.node_info.settings.draft_bytes_max)
+            # Headers count, too: a frame without a body may have 64 KiB of them.
+            nbytes = len(frame.body) + sum(len(name) + len(value) for name, value in frame.headers.items())
+            transaction.send(draft, nbytes, self._provider.node_info.settings.draft_bytes_max)
             self._confirm(frame)
             return
         await self._provider.room()
@@ -262,22 +250,19 @@ class Client(Program):
             return await resolved(self._provider, meant)
         found = self._temporaries.get(meant.name)
         if found is None:
-            if len(self._temporaries) >= _TEMPORARIES_MAX:
-                raise ResourceAllocationException(f"a client has at most {_TEMPORARIES_MAX} temporary queues")
             number = len(self._temporaries) + 1
-            name = f"{TEMPORARY}{self._provider.now_us():x}-{self._connection}-{number}"
-            await self._provider.execute(do.DeclareQueue(Declare(name, connection=self._connection)))
-            found = self._temporaries[meant.name] = Queue(f"{name}@{self._provider.node_info.node}")
+            found = await queues.temporary_queue(self._provider, self._connection, number)
+            self._temporaries[meant.name] = found
         return found
 
     # --- transactions --------------------------------------------------------------------------------------
 
     async def _begin(self, frame: Frame) -> None:
-        self._transactions.begin(frame.headers)
+        self._transactions.begin(frame.headers["transaction"])
         self._confirm(frame)
 
     async def _commit(self, frame: Frame) -> None:
-        transaction = self._transactions.end(frame.headers)
+        transaction = self._transactions.end(frame.headers["transaction"])
         acknowledged = [(each, list(handed.values())) for each, handed in transaction.acknowledged.items()]
         for subscription, _ in acknowledged:
             self._subscriptions.check_open(subscription)
@@ -292,7 +277,7 @@ class Client(Program):
         self._follow(frame, done)
 
     async def _abort(self, frame: Frame) -> None:
-        self._transactions.end(frame.headers)
+        self._transactions.end(frame.headers["transaction"])
         self._confirm(frame)
 
     # --- subscriptions -------------------------------------------------------------------------------------
@@ -310,12 +295,7 @@ class Client(Program):
             no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
         )  # fmt: skip
         asked = subscriptions.asked(id_, wanted_of(wanted), headers, provider)
-        session = await provider.execute(do.OpenSession(self._connection))
-        try:
-            consumer = await provider.execute(do.Consume(session, asked.wanted))
-        except JMSException:
-            await provider.execute(do.CloseSession(session))
-            raise
+        session, consumer = await opened(provider, self._connection, asked.wanted)
         made = Subscription(asked, session, consumer, self.version or Version.V1_0)
         self._subscriptions.add(made)
         self._confirm(frame)
@@ -323,14 +303,9 @@ class Client(Program):
 
     async def _found(self, meant: Destination | Temporary) -> Destination:
         """Return the destination of a subscription: an unknown queue is declared here, if that is allowed."""
-        try:
+        if isinstance(meant, Temporary):
             return await self._place(meant)
-        except InvalidDestinationException:
-            if not (isinstance(meant, NamedQueue) and self._options.declares):
-                raise
-            node = self._provider.node_info.node
-            asked = declared(node, meant.queue_name, "never", None, "fair", receivers=ANYONE)
-            return await declare(self._provider, asked, advertise=True)
+        return await queues.consumed(self._provider, meant, declares=self._options.declares)
 
     async def _unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -340,7 +315,7 @@ class Client(Program):
         if with_one:
             self._acknowledge_written()
             subscription = self._subscriptions.remove(id_)
-            self._outbox = deque(each for each in self._outbox if each[0] is not subscription)
+            self._outbox.forget(subscription)
             await self._provider.execute(do.CloseSession(subscription.session, list(subscription.unread)))
         if name:
             await self._provider.execute(do.Unsubscribe(self._client_id, name))
@@ -351,7 +326,7 @@ class Client(Program):
     async def _ack(self, frame: Frame) -> None:
         subscription, number = self._subscriptions.find(frame.headers)
         handed = subscription.meant(number)
-        transaction = self._transactions.get(frame.headers)
+        transaction = self._transactions.get(frame.headers.get("transaction"))
         if transaction is not None:
             transaction.acknowledge(subscription, handed)
             self._confirm(frame)
@@ -363,7 +338,7 @@ class Client(Program):
     async def _nack(self, frame: Frame) -> None:
         subscription, number = self._subscriptions.find(frame.headers)
         handed, dead = subscription.meant(number), frame.headers.get("requeue") == "false"
-        transaction = self._transactions.get(frame.headers)
+        transaction = self._transactions.get(frame.headers.get("transaction"))
         if transaction is not None:
             transaction.refuse(subscription, handed, dead=dead)
         else:
@@ -404,32 +379,11 @@ class Client(Program):
         subscription = self._subscriptions.of_consumer(handed.consumer)
         if subscription is None or self.closed:
             return
-        subscription.hand(handed)
-        self._outbox.append((subscription, handed, body))
-        if self._delivering is None or self._delivering.done():
-            self._delivering = asyncio.get_running_loop().create_task(self._deliver())
-
-    async def _deliver(self) -> None:
-        """Write waiting messages, as fast as the client reads."""
-        try:
-            while self._outbox and not self.closed:
-                await self._write(*self._outbox.popleft())
-                if self._output.is_full:
-                    self._acknowledge_written()
-                    await self._output.drained()
-            self._acknowledge_written()
-        except CarrypostError as error:
-            self.fail(error)
-        except Exception:  # noqa: BLE001 - A client that gets nothing more, and no error, would wait for ever.
-            _log.exception("a message could not be written to a client; ending its connection")
-            self.fail(JMSException("the node failed to write a message: please report this, with the node's log"))
+        self._outbox.add(subscription, handed, body)
 
     async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
         number = handed.number
-        if 0 < handed.lease_us <= self._provider.now_us():
-            # The lease ended while the message waited here: its manager gives it to another consumer.
-            await self._provider.execute(do.Recover(subscription.session, (number,), (number,)))
-            subscription.release(self._provider, [handed])
+        if await is_late(self._provider, subscription, handed):
             return
         rest = await self._copies.rest(handed, body, subscription.version)
         if rest is None or not subscription.holds(number):
@@ -455,24 +409,13 @@ class Client(Program):
         for subscription, handed in written.items():
             subscription.release(self._provider, handed)
 
-    def gave_up(self, event: GivenUp) -> None:
-        """Do nothing: the message is a dead letter, which the node's queue for those has."""
+    def note(self, news: News) -> None:
+        """End the connection if a subscription gets nothing further: with another one, a client subscribes again.
 
-    def browsed(self, part: Browsed) -> None:
-        """Do nothing: STOMP has no browsers."""
-
-    def receipt(self, receipt: Receipt) -> None:
-        """Do nothing: receipts of STOMP mean that the node has something."""
-
-    def lost(self, lost: ClaimLost) -> None:
-        """Do nothing: STOMP cannot express it."""
-
-    def overlaid(self, event: OverlayTold) -> None:
-        """Do nothing: no client consumes from a channel."""
-
-    def unserved(self, event: Unserved) -> None:
-        """End the connection: a client that connects again also subscribes again."""
-        self.fail(unserved(event))
+        STOMP cannot express other news. Its receipts mean that the node has something.
+        """
+        if isinstance(news, Unserved):
+            self.fail(unserved(news))
 
     def node_ended(self, reason: str) -> None:
         """End the connection, after the receipts of what was done before."""

@@ -14,7 +14,7 @@ import base64
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from carrypost.daemon.stomp.codec import Frame
+from carrypost.daemon.stomp.codec import Frame, Version, encode
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
 from carrypost.jms.destinations import Destination, Topic, as_destination, as_queue, named
 from carrypost.jms.mapping import Sending
@@ -259,6 +259,16 @@ def received(sent: Descriptor, payload: bytes) -> Frame:
     if sent.attributes or stated.property_types:
         form |= _property_headers(sent)
     return Frame("MESSAGE", headers | form, body)  # Properties last: of a repeated header, the first counts.
+
+
+def beginning(subscription: str, version: Version) -> bytes:
+    """Return what each MESSAGE of a subscription begins with."""
+    return encode(Frame("MESSAGE", {"subscription": subscription}), version).removesuffix(b"\n\0")
+
+
+def rest(sent: Descriptor, payload: bytes, version: Version) -> bytes:
+    """Return the MESSAGE as bytes, less its beginning, and what a copy has of its own."""
+    return encode(received(sent, payload), version).removeprefix(b"MESSAGE\n")
 
 
 def _property_headers(sent: Descriptor) -> dict[str, str]:

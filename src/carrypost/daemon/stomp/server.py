@@ -1,153 +1,45 @@
-"""Listens for STOMP clients on this machine: admission, limits, and what `carrypost status` reports of them.
-
-A client is admitted by the passcode in the node's folder, unless the settings admit every client. `carrypost node`
-starts the server beside the node, and the server ends with the node.
-"""
+"""Listens for STOMP clients, if the settings say so."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from carrypost.daemon.stomp.client import Options
-from carrypost.daemon.stomp.connection import Connection
-from carrypost.daemon.stomp.copies import Copies
-from carrypost.errors import ConfigError, NodeError
-from carrypost.files import reason
+from carrypost.daemon import server
+from carrypost.daemon.connection import Output, Wording
+from carrypost.daemon.copies import Copies
+from carrypost.daemon.stomp.client import Client, Options
+from carrypost.daemon.stomp.mapping import rest
 
 if TYPE_CHECKING:
-    from carrypost.jms.provider import Provider
     from carrypost.jms.served_node import ServedNode
-    from carrypost.node.folder import NodeFolder
-    from carrypost.node.settings import StompSettings
 
 TOKEN_FILE: Final = "stomp.token"  # noqa: S105 - its name is no secret
-SLOW_S: Final = 10.0
-"""Time after which a client that does not read is reported."""
-UNCONNECTED_MAX: Final = 64
-"""Sockets that may be open without a valid CONNECT."""
-# Beyond that the oldest is closed, not the newest: any user of this machine can open sockets and say
-# nothing, and refusing new ones would let such sockets keep all places taken. An honest client sends
-# its CONNECT as soon as its socket is open, and needs a place only until the node has read it. That
-# takes about four turns of the loop, in which no more than `_ACCEPTED` others are accepted each. If
-# sockets are opened faster than the node accepts them, they wait with the system, and a client sends
-# its CONNECT meanwhile.
-_ACCEPTED, _BACKLOG = 8, 4_096
-"""Sockets that are accepted in one turn of the loop, and that may wait for it."""
-_HANG_UP_S = 1.0
-"""Time for which clients are waited for when the node ends."""
 
 
 async def serve(served: ServedNode) -> Server | None:
     """Serve STOMP clients at a node, if its settings say so; raises `ConfigError` or `NodeError`."""
-    settings = served.node.settings.stomp
-    if not settings.port:
+    if not served.node.settings.stomp.port:
         return None
-    if served.provider is None:
-        raise ConfigError("stomp.port requires messaging: set messaging.enabled = true, or stomp.port = 0")
-    server = Server(served.provider, settings, served.node.folder)
-    await server.open()
-    served.add("stomp", server)
-    return server
+    made = Server(served)
+    await made.open()
+    served.add("stomp", made)
+    return made
 
 
-class Server:
+class Server(server.Server):
     """The STOMP clients of one node."""
 
-    def __init__(self, provider: Provider, settings: StompSettings, home: NodeFolder) -> None:
-        self.provider, self.copies = provider, Copies(provider)
-        self._settings, self._home = settings, home
-        self._listening: asyncio.Server | None = None
-        self.connections: set[Connection] = set()
-        """Clients that sent a valid CONNECT."""
-        self._unconnected: dict[Connection, None] = {}
-        """Sockets without a valid CONNECT, oldest first; also those that are being refused."""
-        self._all_gone = asyncio.Event()
-        self.options = Options()
-        """Options of the clients that connect from now on."""
-        self.reload()
+    name: ClassVar[str] = "STOMP"
+    table: ClassVar[str] = "stomp"
+    wording = Wording("CONNECT", "frame")
 
-    @property
-    def token_file(self) -> str:
-        """Path of the file with the passcode; empty: clients need none."""
-        return "" if self._settings.open else str(self._home.folder / TOKEN_FILE)
+    def __init__(self, served: ServedNode) -> None:
+        settings = served.node.settings.stomp
+        super().__init__(served, settings)
+        self._declares, self._heart_beat_ms = settings.declare, round(1_000 * settings.heart_beat_s)
+        self._copies = Copies(self.provider, rest)
 
-    def reload(self) -> None:
-        """Read the passcode anew, for clients that connect later; raises `NodeError`, and then the old one stays."""
-        token = None if self._settings.open else self._home.token(TOKEN_FILE)
-        heart_beat_ms = round(1_000 * self._settings.heart_beat_s)
-        self.options = Options(token, self._settings.declare, heart_beat_ms)
-
-    async def open(self) -> None:
-        """Listen; raises `NodeError`."""
-        host, port = self._settings.host, self._settings.port
-        try:
-            loop = asyncio.get_running_loop()
-            self._listening = await loop.create_server(lambda: Connection(self), host, port, backlog=_ACCEPTED)
-            for each in self._listening.sockets:
-                with each.dup() as same:  # For asyncio both numbers are one.
-                    same.listen(_BACKLOG)
-        except OSError as error:
-            raise NodeError(
-                f"cannot listen for STOMP clients at {host}:{port}: {reason(error)}; choose another stomp.port or "
-                "stomp.host, or stomp.port = 0 for none"
-            ) from None
-
-    @property
-    def address(self) -> str:
-        """The address that it listens on."""
-        host = self._settings.host
-        return f"[{host}]:{self._settings.port}" if ":" in host else f"{host}:{self._settings.port}"
-
-    def status(self) -> dict[str, object]:
-        """Return where it listens, how many clients there are, and how many of them do not read."""
-        slow = sum(each.unread_s >= SLOW_S for each in self.connections)
-        return {"address": self.address, "clients": len(self.connections), "slow": slow}
-
-    def add(self, connection: Connection) -> None:
-        """Note a socket that was opened; of too many without a CONNECT, the oldest is closed at once."""
-        self._unconnected[connection] = None
-        if self._listening is None or not self._listening.is_serving():
-            connection.cut_off()  # It was accepted just before.
-        elif len(self._unconnected) > UNCONNECTED_MAX:
-            oldest = next(iter(self._unconnected))
-            del self._unconnected[oldest]
-            oldest.cut_off()
-
-    def admit(self, connection: Connection) -> str:
-        """Note one more client; return why it cannot be served, or an empty text."""
-        most = self._settings.connections_max
-        if connection not in self._unconnected:
-            return "the connection is closed"  # What came before its end is processed after it.
-        if len(self.connections) >= most:
-            return f"the node has all {most:,} clients that stomp.connections_max allows: close one of them first"
-        del self._unconnected[connection]
-        self.connections.add(connection)
-        return ""
-
-    def remove(self, connection: Connection) -> None:
-        """Forget a socket, with its client."""
-        self._unconnected.pop(connection, None)
-        self.connections.discard(connection)
-        self._all_gone.set()
-
-    def leave(self) -> None:
-        """Let no more clients in; those that are connected stay."""
-        if self._listening is not None:
-            self._listening.close()
-
-    async def close(self) -> None:
-        """End all connections."""
-        self.leave()
-        for connection in self._unconnected:
-            connection.cut_off()
-        for connection in self.connections:
-            connection.end()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_HANG_UP_S):
-                while self.connections or self._unconnected:
-                    self._all_gone.clear()
-                    await self._all_gone.wait()
-        for connection in self.connections:
-            connection.cut_off()
+    def client(self, output: Output) -> Client:
+        """Return a new client."""
+        options = Options(self.token, self._declares, self._heart_beat_ms)
+        return Client(self.provider, output, options, self._copies)

@@ -1,21 +1,21 @@
 """Subscriptions of one STOMP client: what each was handed, and what the client said of it.
 
-Each subscription is a session of the node with one consumer, so a cumulative acknowledgement is one number. The node
-hands over as much as the client may have unacknowledged: what is acknowledged, or in mode `auto` written, makes room.
+Each subscription is a session of the node with one consumer, so a cumulative acknowledgement is one number. What is
+acknowledged, or in mode `auto` written, makes room for more.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from carrypost.daemon.stomp.copies import beginning
+from carrypost.daemon import subscription
+from carrypost.daemon.stomp.mapping import beginning
 from carrypost.errors import IllegalArgumentException, ResourceAllocationException
 from carrypost.model import address
-from carrypost.mom.commands import Ack, Late, Receive, Subscribe
-from carrypost.mom.program_commands import Credit
+from carrypost.mom.commands import Receive, Subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from carrypost.daemon.stomp.codec import Version
     from carrypost.events import Handed
@@ -41,31 +41,14 @@ class SubscribeRequest(NamedTuple):
     """Messages that the client may have and not have acknowledged."""
 
 
-class Subscription:
+class Subscription(subscription.Subscription):
     """An open subscription."""
 
     def __init__(self, asked: SubscribeRequest, session: int, consumer: int, version: Version) -> None:
-        self.id, self.mode, self.session, self.consumer = asked.id, asked.mode, session, consumer
+        super().__init__(session, consumer, asked.prefetch)
+        self.id, self.mode = asked.id, asked.mode
         self.version, self.beginning = version, beginning(asked.id, version)
         """The client's version, and what each MESSAGE begins with."""
-        self._prefetch = asked.prefetch
-        self._held: dict[int, Handed] = {}
-        """Messages that were handed over and not acknowledged, by number; numbers rise."""
-        self.unread: dict[int, None] = {}
-        """Numbers of those that were not written to the client."""
-
-    def begin(self, provider: Provider) -> None:
-        """Let the node hand over as much as the client may have."""
-        provider.tell(Credit(self.consumer, self._prefetch, provider.node_info.settings.prefetch_bytes))
-
-    def hand(self, handed: Handed) -> None:
-        """Note what the node hands over."""
-        self._held[handed.number] = handed
-        self.unread[handed.number] = None
-
-    def holds(self, number: int) -> bool:
-        """Return True if a message was not acknowledged, and is still the client's."""
-        return number in self._held
 
     def named(self, message: str) -> int | None:
         """Return the number of the message with this id; None if the client has no such message."""
@@ -73,30 +56,8 @@ class Subscription:
 
     def meant(self, number: int) -> list[Handed]:
         """Return the messages that an ACK or NACK of this number covers: in mode `client` all up to it."""
-        if self.mode == INDIVIDUAL:
-            return [self._held[number]]
         # In mode `client` an acknowledgement is cumulative, as STOMP has it.
-        return [each for each in self._held.values() if each.number <= number]
-
-    def ack(self, handed: Iterable[Handed], *, late: Late = Late.REFUSE) -> Ack:
-        """Return an acknowledgement of these messages."""
-        return Ack(self.session, tuple(each.number for each in handed), late=late)
-
-    def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
-        """Make room for more: the client is done with these."""
-        self.make_room(provider, self.withdraw(handed))
-
-    def withdraw(self, handed: Iterable[Handed]) -> list[Handed]:
-        """Return those of these messages that the client still had; it has them no longer."""
-        found = [each for each in handed if self._held.pop(each.number, None) is not None]
-        for each in found:
-            self.unread.pop(each.number, None)
-        return found
-
-    def make_room(self, provider: Provider, withdrawn: Collection[Handed]) -> None:
-        """Let the node hand over as many messages as were withdrawn."""
-        if withdrawn:
-            provider.tell(Credit(self.consumer, len(withdrawn), sum(each.descriptor.length for each in withdrawn)))
+        return [self._held[number]] if self.mode == INDIVIDUAL else self.through(number)
 
 
 class Subscriptions:

@@ -1,8 +1,8 @@
-"""The socket of one STOMP client: bytes come from it and go to it as fast as both sides can.
+"""The socket of one client of a protocol: bytes come from it and go to it as fast as both sides can.
 
-A client is read as fast as its frames are processed, and written to as fast as it reads. While it does not read,
+A client is read as fast as its commands are processed, and written to as fast as it reads. While it does not read,
 messages wait at the node within the credit of its subscriptions, nothing more is read from it, and others notice
-nothing of it. The one invariant: for each client no more is kept here than one frame, 64 KiB of input and little more
+nothing of it. The one invariant: for each client no more is kept here than one command, 64 KiB of input and little more
 than 64 KiB of output.
 """
 
@@ -12,40 +12,102 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from carrypost.daemon.stomp.client import Client, Options
-from carrypost.daemon.stomp.codec import BEAT, Decoder, Frame, StompError
-from carrypost.errors import JMSException
+from carrypost.errors import CarrypostError, JMSException
 
-if TYPE_CHECKING:
-    from carrypost.daemon.stomp.copies import Copies
-    from carrypost.jms.provider import Provider
-
-_log = logging.getLogger("carrypost.stomp")
+_log = logging.getLogger("carrypost.daemon")
 CONNECT_S: Final = 5.0
-"""Time within which a client has to send its CONNECT."""
+"""Time within which a client has to send its first command."""
 _BUFFER_BYTES = 64 * 1024
 _LINGER_S = 5.0
-"""Time after which a client that was sent an ERROR, and does not disconnect, is cut off."""
-_FRAMES = 16
-"""Number of frames of one client that are processed before others have their turn."""
+"""Time after which a client that was sent an error, and does not disconnect, is cut off."""
+_COMMANDS = 16
+"""Number of commands of one client that are processed before others have their turn."""
 _BEATS = 3
 """Number of checks of a connection between two heart-beats."""
 
 
-class Sockets(Protocol):
-    """The sockets of all clients, the node that they are connected to, and their options."""
+class Output(Protocol):
+    """The connection to a client, which takes the bytes for it."""
 
-    provider: Provider
-    copies: Copies
-    options: Options
+    def admit(self) -> str:
+        """Count the client, whose first command is valid; return why it cannot be served, or an empty text."""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, in order."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while the client does not read what was written."""
+
+    async def drained(self) -> None:
+        """Wait while the client does not read."""
+
+    def end(self) -> None:
+        """Close the connection, once everything is written."""
+
+
+class Decoder(Protocol):
+    """The bytes of a client as commands."""
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes."""
+
+    def next(self) -> Any:  # noqa: ANN401 - a command of the protocol
+        """Return the next command; None if more bytes are needed. Raises a `CarrypostError` for invalid bytes."""
+
+
+class Client(Protocol):
+    """A client, by the commands of its protocol."""
+
+    closed: bool
+    """True if the connection is to end: nothing more is read or written."""
+    beats_ms: tuple[int, int]
+    """Times after which something has to be written, and has to have come; 0: never."""
+
+    @property
+    def decoder(self) -> Decoder:
+        """The decoder of its bytes."""
+
+    async def carry_out(self, command: Any) -> None:  # noqa: ANN401 - as the decoder returns it
+        """Process a command; a fault ends the connection."""
+
+    def fail(self, error: CarrypostError) -> None:
+        """Send the client an error, and end the connection."""
+
+    def beat(self) -> None:
+        """Write a heart-beat."""
+
+    async def settled(self) -> None:
+        """Wait until everything that the client asked for is durable, and confirmed."""
+
+    async def close(self) -> None:
+        """End what the client has at the node."""
+
+
+class Wording(NamedTuple):
+    """A protocol, in the texts of errors."""
+
+    first: str
+    """The first command of a client."""
+    command: str
+    """A command."""
+
+
+class Sockets(Protocol):
+    """The sockets of all clients of a protocol."""
+
+    wording: Wording
+
+    def client(self, output: Output) -> Client:
+        """Return a new client."""
 
     def add(self, connection: Connection) -> None:
         """Add a socket that was opened."""
 
     def admit(self, connection: Connection) -> str:
-        """Add its client, whose CONNECT is valid; return the reason why it cannot be served, or an empty text."""
+        """Add its client, whose first command is valid; return the reason why it cannot be served, or an empty text."""
 
     def remove(self, connection: Connection) -> None:
         """Forget a socket, with its client."""
@@ -59,14 +121,14 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Sockets) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(server.provider.node_info.limits.message_bytes_max)
-        self._client = Client(server.provider, self, server.options, server.copies)
+        self._client = server.client(self)
+        self._decoder = self._client.decoder
         self._serving: asyncio.Task[None] | None = None
         self._came, self._room = asyncio.Event(), asyncio.Event()
         """Something came from the client, or its end; the client has read enough for more to be written."""
         self._room.set()
         self._unread_bytes = 0
-        """Bytes that came while frames were processed."""
+        """Bytes that came while commands were processed."""
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._read_s = self._wrote_s = self._full_s = self._loop.time()
@@ -102,7 +164,7 @@ class Connection(asyncio.Protocol):
         self._server.remove(self)
 
     def end(self) -> None:
-        """Close, once all frames queued for the client are written."""
+        """Close, once everything queued for the client is written."""
         if self._is_ended:
             return
         self._flush()
@@ -114,7 +176,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         elif self._is_over:
             self._transport.close()
-        else:  # It may be in the middle of a frame, and would not see the error if its bytes were refused.
+        else:  # It may be in the middle of a command, and would not see the error if its bytes were refused.
             with contextlib.suppress(OSError):  # It is gone, which is reported later.
                 self._transport.write_eof()
             self._transport.resume_reading()
@@ -127,7 +189,7 @@ class Connection(asyncio.Protocol):
     # --- reading -------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Handle bytes; while frames are processed, only few more are read."""
+        """Handle bytes; while commands are processed, only few more are read."""
         if self._is_ended:
             return
         self._read_s = self._loop.time()
@@ -144,52 +206,49 @@ class Connection(asyncio.Protocol):
         return not self._is_ended
 
     async def _serve(self) -> None:
-        client = self._client
+        client, wording = self._client, self._server.wording
         try:
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    frame = await self._next()
+                    command = await self._next()
             except TimeoutError:
-                raise StompError(f"no CONNECT arrived within {CONNECT_S:.0f} s") from None
+                raise JMSException(f"no {wording.first} arrived within {CONNECT_S:.0f} s") from None
             carried_out = 0
-            while frame is not None:
-                await self._carry_out(frame)
+            while command is not None:
+                await client.carry_out(command)
+                if not self._room.is_set():
+                    await self._room.wait()
                 if not carried_out:
                     self._beat()
                 carried_out += 1
-                if not carried_out % _FRAMES:
+                if not carried_out % _COMMANDS:
                     await asyncio.sleep(0)
-                frame = None if client.closed else await self._next()
+                command = None if client.closed else await self._next()
             if not client.closed:
                 await client.settled()
-        except StompError as error:
+        except CarrypostError as error:
             client.fail(error)
         except Exception:  # noqa: BLE001 - A mistake of ours with one client must not end the others.
-            _log.exception("the frame of a client could not be processed")
-            client.fail(JMSException("the node failed on this frame: please report this, with the node's log"))
+            _log.exception("the %s of a client could not be processed", wording.command)
+            client.fail(
+                JMSException(f"the node failed on this {wording.command}: please report it, with the node's log")
+            )
         finally:
             try:
                 await client.close()
             finally:
                 self.end()
 
-    async def _next(self) -> Frame | None:
-        """Return the next frame; None if no more will come."""
-        while (frame := self._decoder.next()) is None:
+    async def _next(self) -> Any:  # noqa: ANN401 - a command of the protocol
+        """Return the next command; None if no more will come."""
+        while (command := self._decoder.next()) is None:
             self._unread_bytes = 0
             if self._is_over or self._is_ended:
                 return None
             self._transport.resume_reading()
             self._came.clear()
             await self._came.wait()
-        return frame
-
-    async def _carry_out(self, frame: Frame) -> None:
-        """Process a frame, and wait while the client does not read."""
-        await self._client.carry_out(frame)
-        self._decoder.version = self._client.version
-        if not self._room.is_set():
-            await self._room.wait()
+        return command
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -244,7 +303,7 @@ class Connection(asyncio.Protocol):
             return
         now_s = self._loop.time()
         if writes_s and now_s - self._wrote_s >= pause_s and not self.is_full:
-            self.write(BEAT)
+            self._client.beat()
         # Of a client that is not read because it does not read, beats cannot be seen.
         if reads_s and now_s - self._read_s > 2 * reads_s and self._transport.is_reading() and not self.is_full:
             self._client.fail(JMSException(f"nothing was received for {2 * reads_s:g} s, not even a heart-beat"))

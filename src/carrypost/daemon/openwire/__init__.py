@@ -1,0 +1,1 @@
+"""OpenWire: programs in Java use a node as a broker of ActiveMQ."""

@@ -1,0 +1,511 @@
+"""Commands of OpenWire and the values in them: one table, the fields of each class in the order of the wire.
+
+The annotation of a field is its form on the wire, and what a client may write there: numbers, truth values and texts,
+and other structures, of the class that is named and of no other. No class can contain itself, so bytes cannot nest
+deeply. Fields that only brokers use among themselves are read, and ignored.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, ClassVar
+
+import msgspec
+
+Byte = Annotated[int, "b"]
+Int = Annotated[int, "i"]
+Long = Annotated[int, "q"]
+Magic = Annotated[bytes, "8s"]
+Failure = Annotated[tuple[str, str] | None, "throwable"]
+"""A Java exception: the name of its class, and its message."""
+NEWER: int = 10
+"""Version from which fields annotated with this number exist; all others exist in each version that is spoken."""
+
+
+class Structure(msgspec.Struct, gc=False):
+    """A value with a type on the wire."""
+
+    number: ClassVar[int] = 0
+    """Number of its type; 0: it has none."""
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+class Destination(Structure):
+    """A destination by its name."""
+
+    name: str | None = None
+
+
+class QueueName(Destination):
+    """A queue."""
+
+    number: ClassVar[int] = 100
+
+
+class TopicName(Destination):
+    """A topic."""
+
+    number: ClassVar[int] = 101
+
+
+class TemporaryQueueName(QueueName):
+    """A temporary queue."""
+
+    number: ClassVar[int] = 102
+
+
+class TemporaryTopicName(TopicName):
+    """A temporary topic."""
+
+    number: ClassVar[int] = 103
+
+
+class ConnectionId(Structure):
+    """A connection."""
+
+    number: ClassVar[int] = 120
+    value: str | None = None
+
+
+class SessionId(Structure):
+    """A session."""
+
+    number: ClassVar[int] = 121
+    connection: str | None = None
+    value: Long = 0
+
+
+class ConsumerId(Structure):
+    """A consumer."""
+
+    number: ClassVar[int] = 122
+    connection: str | None = None
+    session: Long = 0
+    value: Long = 0
+
+    @property
+    def text(self) -> str:
+        """The id as Java shows it."""
+        return f"{self.connection}:{self.session}:{self.value}"
+
+
+class ProducerId(Structure):
+    """A producer."""
+
+    number: ClassVar[int] = 123
+    connection: str | None = None
+    value: Long = 0
+    session: Long = 0
+
+    @property
+    def text(self) -> str:
+        """The id as Java shows it."""
+        return f"{self.connection}:{self.session}:{self.value}"
+
+
+class BrokerId(Structure):
+    """A broker."""
+
+    number: ClassVar[int] = 124
+    value: str | None = None
+
+
+class MessageId(Structure):
+    """A message."""
+
+    number: ClassVar[int] = 110
+    text: Annotated[str | None, NEWER] = None
+    """The id for people and programs, if it is not made of the fields below."""
+    producer: ProducerId | None = None
+    sequence: Long = 0
+    place: Long = 0
+    """Number that a broker gives to the message, and the client returns with an acknowledgement."""
+
+
+class LocalTransactionId(Structure):
+    """A transaction of one connection."""
+
+    number: ClassVar[int] = 111
+    value: Long = 0
+    connection: ConnectionId | None = None
+
+    @property
+    def text(self) -> str:
+        """The id as Java shows it."""
+        return f"TX:{self.connection.value if self.connection else ''}:{self.value}"
+
+
+class XATransactionId(Structure):
+    """A distributed transaction, which is refused."""
+
+    number: ClassVar[int] = 112
+    form: Int = 0
+    transaction: bytes | None = None
+    branch: bytes | None = None
+
+
+# --- the connection --------------------------------------------------------------------------------------------------
+
+
+class WireFormatInfo(Structure):
+    """The first command of each side: its version, and its options as a map."""
+
+    number: ClassVar[int] = 1
+    magic: Magic = b"ActiveMQ"
+    version: Int = 0
+    options: bytes | None = None
+
+
+class Command(Structure):
+    """A command, with its number."""
+
+    command: Int = 0
+    answered: bool = False
+    """True if the sender waits for a response."""
+
+
+class BrokerInfo(Command):
+    """The broker, which only it sends."""
+
+    number: ClassVar[int] = 2
+    broker: BrokerId | None = None
+    url: str | None = None
+    peers: tuple[BrokerId, ...] | None = None
+    name: str | None = None
+    slave: bool = False
+    master: bool = False
+    tolerant: bool = False
+    duplex: bool = False
+    network: bool = False
+    connection: Long = 0
+    upload_url: str | None = None
+    properties: str | None = None
+
+
+class ConnectionInfo(Command):
+    """The client, with its credentials."""
+
+    number: ClassVar[int] = 3
+    connection: ConnectionId | None = None
+    client: str | None = None
+    password: str | None = None
+    user: str | None = None
+    path: tuple[BrokerId, ...] | None = None
+    bridge: bool = False
+    manageable: bool = False
+    master: bool = False
+    tolerant: bool = False
+    reconnects: bool = False
+    """True if the same client was connected before, and lost its connection."""
+    address: str | None = None
+
+
+class ConnectionControl(Command):
+    """A request about a connection."""
+
+    number: ClassVar[int] = 18
+    close: bool = False
+    exit: bool = False
+    tolerant: bool = False
+    resume: bool = False
+    suspend: bool = False
+    brokers: str | None = None
+    reconnect_to: str | None = None
+    rebalance: bool = False
+    token: bytes | None = None
+
+
+class ConnectionError_(Command):  # noqa: N801 - Python has a class of this name
+    """An error that no command waits for."""
+
+    number: ClassVar[int] = 16
+    error: Failure = None
+    connection: ConnectionId | None = None
+
+
+class KeepAliveInfo(Command):
+    """A heart-beat."""
+
+    number: ClassVar[int] = 10
+
+
+class ShutdownInfo(Command):
+    """The end of a connection."""
+
+    number: ClassVar[int] = 11
+
+
+class ControlCommand(Command):
+    """A command in text, which means nothing here."""
+
+    number: ClassVar[int] = 14
+    text: str | None = None
+
+
+class FlushCommand(Command):
+    """A request to answer everything before."""
+
+    number: ClassVar[int] = 15
+
+
+class Response(Command):
+    """The answer to a command: it is done."""
+
+    number: ClassVar[int] = 30
+    to: Int = 0
+
+
+class ExceptionResponse(Response):
+    """The answer to a command that failed."""
+
+    number: ClassVar[int] = 31
+    error: Failure = None
+
+
+# --- sessions, producers, consumers ----------------------------------------------------------------------------------
+
+
+class SessionInfo(Command):
+    """A session that is opened."""
+
+    number: ClassVar[int] = 4
+    session: SessionId | None = None
+
+
+class ConsumerInfo(Command):
+    """A consumer that is opened."""
+
+    number: ClassVar[int] = 5
+    consumer: ConsumerId | None = None
+    browser: bool = False
+    destination: Destination | None = None
+    prefetch: Int = 0
+    pending_max: Int = 0
+    asynchronous: bool = False
+    selector: str | None = None
+    client: Annotated[str | None, NEWER] = None
+    subscription: str | None = None
+    """Name of a durable subscription."""
+    no_local: bool = False
+    exclusive: bool = False
+    retroactive: bool = False
+    priority: Byte = 0
+    path: tuple[BrokerId, ...] | None = None
+    predicate: None = None
+    network: bool = False
+    optimized: bool = False
+    no_ranges: bool = False
+    network_path: tuple[ConsumerId, ...] | None = None
+
+
+class ConsumerControl(Command):
+    """A change of a consumer."""
+
+    number: ClassVar[int] = 17
+    destination: Destination | None = None
+    close: bool = False
+    consumer: ConsumerId | None = None
+    prefetch: Int = 0
+    flush: bool = False
+    start: bool = False
+    stop: bool = False
+
+
+class ProducerInfo(Command):
+    """A producer that is opened."""
+
+    number: ClassVar[int] = 6
+    producer: ProducerId | None = None
+    destination: Destination | None = None
+    path: tuple[BrokerId, ...] | None = None
+    asynchronous: bool = False
+    window: Int = 0
+    """Bytes that the client sends before it waits for a `ProducerAck`; 0: it never does."""
+
+
+class ProducerAck(Command):
+    """The report that a message of a producer is stored."""
+
+    number: ClassVar[int] = 19
+    producer: ProducerId | None = None
+    nbytes: Int = 0
+
+
+class DestinationInfo(Command):
+    """A temporary destination that is made or removed."""
+
+    number: ClassVar[int] = 8
+    connection: ConnectionId | None = None
+    destination: Destination | None = None
+    operation: Byte = 0
+    timeout: Long = 0
+    path: tuple[BrokerId, ...] | None = None
+
+
+class RemoveInfo(Command):
+    """The end of something that was opened."""
+
+    number: ClassVar[int] = 12
+    object: ConnectionId | SessionId | ConsumerId | ProducerId | None = None
+    delivered: Long = 0
+    """The last `MessageId.place` that a program got."""
+
+
+class RemoveSubscriptionInfo(Command):
+    """The end of a durable subscription."""
+
+    number: ClassVar[int] = 9
+    connection: ConnectionId | None = None
+    name: str | None = None
+    client: str | None = None
+
+
+class TransactionKind(enum.IntEnum):
+    """Requests about a transaction."""
+
+    BEGIN = 0
+    PREPARE = 1
+    COMMIT = 2
+    COMMIT_PREPARED = 3
+    ROLLBACK = 4
+    RECOVER = 5
+    FORGET = 6
+    END = 7
+
+
+class TransactionInfo(Command):
+    """The begin or the end of a transaction."""
+
+    number: ClassVar[int] = 7
+    connection: ConnectionId | None = None
+    transaction: LocalTransactionId | XATransactionId | None = None
+    kind: Byte = 0
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+class AckKind(enum.IntEnum):
+    """Kinds of acknowledgements."""
+
+    DELIVERED = 0
+    """A program got the messages, and has not acknowledged them."""
+    POISON = 1
+    """Programs failed too often with the messages."""
+    STANDARD = 2
+    """All messages up to the last one are consumed."""
+    REDELIVERED = 3
+    """A program gets the messages again."""
+    INDIVIDUAL = 4
+    UNMATCHED = 5
+    EXPIRED = 6
+
+
+class MessageAck(Command):
+    """Messages that a client got."""
+
+    number: ClassVar[int] = 22
+    destination: Destination | None = None
+    transaction: LocalTransactionId | XATransactionId | None = None
+    consumer: ConsumerId | None = None
+    kind: Byte = 0
+    first: MessageId | None = None
+    last: MessageId | None = None
+    count: Int = 0
+    cause: Failure = None
+
+
+class MessagePull(Command):
+    """A request for one message."""
+
+    number: ClassVar[int] = 20
+    consumer: ConsumerId | None = None
+    destination: Destination | None = None
+    timeout: Long = 0
+    """Milliseconds; 0: without an end, below 0: only a message that is there."""
+    correlation: str | None = None
+    message: MessageId | None = None
+
+
+class Message(Command):
+    """A message without a body; those with a body have the same fields."""
+
+    number: ClassVar[int] = 23
+    producer: ProducerId | None = None
+    destination: Destination | None = None
+    transaction: LocalTransactionId | XATransactionId | None = None
+    original: Destination | None = None
+    id: MessageId | None = None
+    original_transaction: LocalTransactionId | XATransactionId | None = None
+    group: str | None = None
+    group_sequence: Int = 0
+    correlation: str | None = None
+    persistent: bool = False
+    expiration: Long = 0
+    """Milliseconds since 1970; 0: the node decides."""
+    priority: Byte = 4
+    reply_to: Destination | None = None
+    timestamp: Long = 0
+    type: str | None = None
+    content: bytes | None = None
+    properties: bytes | None = None
+    about: DestinationInfo | None = None
+    """The content of an advisory message."""
+    target: ConsumerId | None = None
+    compressed: bool = False
+    redelivered: Int = 0
+    path: tuple[BrokerId, ...] | None = None
+    arrival: Long = 0
+    user: str | None = None
+    bridged: bool = False
+    droppable: bool = False
+    cluster: tuple[BrokerId, ...] | None = None
+    came: Long = 0
+    left: Long = 0
+    first_of_group: Annotated[bool, NEWER] = False
+
+
+class BytesMessage(Message):
+    """Bytes."""
+
+    number: ClassVar[int] = 24
+
+
+class MapMessage(Message):
+    """A map of typed values."""
+
+    number: ClassVar[int] = 25
+
+
+class ObjectMessage(Message):
+    """An object of Java, serialized."""
+
+    number: ClassVar[int] = 26
+
+
+class StreamMessage(Message):
+    """Typed values in order."""
+
+    number: ClassVar[int] = 27
+
+
+class TextMessage(Message):
+    """A text."""
+
+    number: ClassVar[int] = 28
+
+
+AnyMessage = Message | BytesMessage | MapMessage | ObjectMessage | StreamMessage | TextMessage
+
+
+class MessageDispatch(Command):
+    """A message for a consumer; without one, the answer that there is none."""
+
+    number: ClassVar[int] = 21
+    consumer: ConsumerId | None = None
+    destination: Destination | None = None
+    message: Message | None = None
+    redelivered: Int = 0
+    """Number of earlier deliveries."""

@@ -1,0 +1,355 @@
+"""The receiving side of an OpenWire client: consumers and browsers, dispatches for them, and acknowledgements.
+
+A consumer with a prefetch gets messages as they come, within that; one without asks for each. A client refuses to
+reply to a temporary destination that it was not told of, so those of others are announced before they are needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from carrypost.daemon import queues
+from carrypost.daemon.openwire import codec, mapping
+from carrypost.daemon.openwire import commands as wire
+from carrypost.daemon.openwire.codec import OpenWireError
+from carrypost.daemon.openwire.commands import AckKind
+from carrypost.daemon.openwire.consumers import Consumer
+from carrypost.daemon.outbox import Outbox, is_late
+from carrypost.daemon.subscription import opened
+from carrypost.errors import (
+    CarrypostError,
+    IllegalStateException,
+    InvalidDestinationException,
+    JMSException,
+    ResourceAllocationException,
+)
+from carrypost.jms.consumer_options import ConsumerOptions, asked, queue_selector
+from carrypost.jms.destinations import Destination, Queue, Topic, resolved
+from carrypost.jms.enumeration import Enumeration
+from carrypost.jms.provider import Perform
+from carrypost.journal import Durability
+from carrypost.model import address
+from carrypost.mom import program_commands as do
+from carrypost.mom.commands import Late
+
+if TYPE_CHECKING:
+    from carrypost.daemon.connection import Output
+    from carrypost.daemon.copies import Copies
+    from carrypost.daemon.openwire.mapping import Copy
+    from carrypost.daemon.openwire.shared import Shared
+    from carrypost.daemon.transactions import Transaction
+    from carrypost.events import Browsed, Handed
+    from carrypost.jms.provider import Provider
+    from carrypost.model.descriptor import Descriptor
+
+CONSUMERS_MAX = 1_000
+"""Consumers, browsers included, that one client may have."""
+TEMPORARY = (wire.TemporaryQueueName, wire.TemporaryTopicName)
+Done = asyncio.Future[Any] | None
+_PREFETCH_MAX = 32_766
+_NOW_S, _BROWSE_S = 0.05, 10.0
+"""Time in which a message that is there is handed over, and in which the next part of a browsed queue must come."""
+_ANNOUNCED_MAX = 1_000
+_CORRELATION = re.compile(r"JMSCorrelationID\s*=\s*'(ID:[^']+)'")
+
+
+class Receiving:
+    """Consumers and browsers of one client."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        output: Output,
+        copies: Copies[int, Copy],
+        shared: Shared,
+        *,
+        decoder: codec.Decoder,
+        fail: Callable[[CarrypostError], None],
+    ) -> None:
+        self._provider, self._output, self._copies, self._shared = provider, output, copies, shared
+        self._decoder = decoder
+        self._connection, self._client_id, self._declares = 0, "", False
+        self._consumers: dict[str, Consumer] = {}
+        self._by_number: dict[int, Consumer] = {}
+        self._browsers: dict[str, asyncio.Task[None]] = {}
+        self._browsing: dict[int, Enumeration] = {}
+        self._advisories: dict[str, wire.ConsumerInfo] = {}
+        self._announced: dict[str, None] = {}
+        """Temporary destinations of others that the client knows."""
+        self._consumed: dict[Consumer, list[Handed]] = {}
+        """Messages that were acknowledged in this turn of the loop."""
+        self._fail = fail
+        self._outbox = Outbox[Consumer](output, self._write, _nothing, fail)
+
+    def connect(self, connection: int, client: str, *, declares: bool) -> None:
+        """Begin, as a connection of the node."""
+        self._connection, self._client_id, self._declares = connection, client, declares
+
+    def close(self) -> None:
+        """End; the node closes the sessions with the connection."""
+        with suppress(JMSException):  # The node is gone.
+            self._acknowledge_consumed()
+        self._connection = 0
+        self._outbox.close()
+        for task in self._browsers.values():
+            task.cancel()
+        for consumer in self._consumers.values():
+            consumer.stop_pulling()
+
+    def has(self, consumer: Consumer) -> bool:
+        """Return True unless the consumer is closed."""
+        return self._by_number.get(consumer.consumer) is consumer
+
+    def unread(self, delivered: int) -> list[int]:
+        """Return the numbers of messages that no program saw, if programs got all up to `delivered`."""
+        return [number for each in self._consumers.values() for number in each.unread_after(delivered)]
+
+    def _tell(self, command: wire.Structure) -> None:
+        if self._connection:
+            self._output.write(codec.encode(command, self._decoder.version))
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    async def consume(self, info: wire.ConsumerInfo) -> Done:
+        """Open a consumer or a browser."""
+        id_, meant = info.consumer, info.destination
+        if id_ is None:
+            raise OpenWireError("a consumer needs an id")
+        if meant is not None and (meant.name or "").startswith(mapping.ADVISORY):
+            self._advisories[id_.text] = info
+            return None
+        if id_.text in self._consumers or id_.text in self._browsers:
+            raise IllegalStateException(f"there is a consumer {id_.text!r} already"[:200])
+        if len(self._consumers) + len(self._browsers) >= CONSUMERS_MAX:
+            raise ResourceAllocationException(f"a client has at most {CONSUMERS_MAX} consumers")
+        if info.browser:
+            await self._browse(id_.text, info)
+            return None
+        name = info.subscription or ""
+        if name and not self._client_id:
+            raise IllegalStateException("a durable subscription requires a client id: call setClientID")
+        found = await self._meant(meant)
+        options = ConsumerOptions(
+            destination=found, selector=self._selector(info.selector), name=name, durable=bool(name),
+            no_local=info.no_local and isinstance(found, Topic),
+        )  # fmt: skip
+        session, number = await opened(self._provider, self._connection, asked(options))
+        made = Consumer(info, session, number, self._prefetch(found, info.prefetch), self._decoder.version)
+        self._consumers[id_.text] = self._by_number[number] = made
+        made.begin(self._provider)
+        return None
+
+    async def _meant(self, meant: wire.Destination | None) -> Destination:
+        """Return the destination of a consumer: an unknown queue is declared here, if that is allowed."""
+        found = self._shared.temporaries.get((meant and meant.name) or "")
+        if found is not None:
+            return found
+        if isinstance(meant, TEMPORARY):
+            raise InvalidDestinationException("only the connection that made a temporary destination consumes from it")
+        return await queues.consumed(self._provider, mapping.destination(meant), declares=self._declares)
+
+    def _selector(self, text: str | None) -> str | None:
+        """Return a selector that finds replies to messages of Java programs, too, if they name the node's id."""
+
+        def both(found: re.Match[str]) -> str:
+            own = [own for own, label in self._shared.labels.items() if label == found[1]]
+            return f"({found[0]} OR JMSCorrelationID = '{own[-1]}')" if own else found[0]
+
+        return text if text is None else _CORRELATION.sub(both, text)
+
+    def _prefetch(self, destination: Destination, wanted: int) -> int:
+        settings, node = self._provider.node_info.settings, self._provider.node_info.node
+        remote = isinstance(destination, Queue) and address.addressee(destination.address) != node
+        most = max(settings.prefetch_remote, 1) if remote else _PREFETCH_MAX
+        return min(max(wanted, 0), most)
+
+    async def remove(self, removed: wire.ConsumerId | wire.SessionId, delivered: int) -> None:
+        """Close a consumer, or all of a session, whose programs got messages up to `delivered`."""
+        if isinstance(removed, wire.ConsumerId):
+            await self._close(removed.text, delivered)
+            return
+        of_session = f"{removed.connection}:{removed.value}:"
+        for name in [each for each in (*self._consumers, *self._browsers) if each.startswith(of_session)]:
+            await self._close(name, delivered)
+
+    async def _close(self, name: str, delivered: int) -> None:
+        self._advisories.pop(name, None)
+        if (task := self._browsers.pop(name, None)) is not None:
+            task.cancel()
+        self._acknowledge_consumed()
+        consumer = self._consumers.pop(name, None)
+        if consumer is not None:
+            del self._by_number[consumer.consumer]
+            consumer.stop_pulling()
+            self._outbox.forget(consumer)
+            await self._provider.execute(do.CloseSession(consumer.session, consumer.unread_after(delivered)))
+
+    async def control(self, control: wire.ConsumerControl) -> Done:
+        """Raise a prefetch: a client that connected again begins with 0, and raises it when it is ready."""
+        consumer = self._consumers.get(control.consumer.text if control.consumer else "")
+        if consumer is not None:
+            consumer.widen(self._provider, min(control.prefetch, _PREFETCH_MAX))
+        return None
+
+    async def pull(self, asked: wire.MessagePull) -> Done:
+        """Let a consumer without a prefetch have one message, or be told in time that there is none."""
+        consumer = self._consumers.get(asked.consumer.text if asked.consumer else "")
+        if consumer is None:
+            raise IllegalStateException("the consumer is closed")
+        consumer.stop_pulling()
+        consumer.pull(self._provider)
+        if asked.timeout:
+            wait_s = asked.timeout / 1_000 if asked.timeout > 0 else _NOW_S
+            consumer.timer = asyncio.get_running_loop().call_later(wait_s, self._nothing_came, consumer)
+        return None
+
+    def _nothing_came(self, consumer: Consumer) -> None:
+        consumer.stop_pulling()
+        info = consumer.info
+        self._tell(wire.MessageDispatch(consumer=info.consumer, destination=info.destination))
+
+    # --- browsers ------------------------------------------------------------------------------------------
+
+    async def _browse(self, name: str, info: wire.ConsumerInfo) -> None:
+        queue = await resolved(self._provider, mapping.destination(info.destination))
+        selector = queue_selector(self._selector(info.selector))
+        session = await self._provider.execute(do.OpenSession(self._connection))
+        try:
+            found = await self._provider.execute(do.Browse(session, queue.address, selector))
+        except JMSException:
+            await self._provider.execute(do.CloseSession(session))
+            raise
+        shown = self._browsing[found.number] = Enumeration(found)
+        self._browsers[name] = asyncio.get_running_loop().create_task(self._show(info, session, shown))
+
+    async def _show(self, info: wire.ConsumerInfo, session: int, shown: Enumeration) -> None:
+        """Write the messages of a queue as they arrive, and at last that there are no more."""
+        try:
+            while True:
+                while shown.waiting:
+                    await self._show_one(info, shown.waiting.popleft())
+                if shown.complete or not await shown.more(_BROWSE_S) or shown.ended:
+                    break
+            self._tell(wire.MessageDispatch(consumer=info.consumer, destination=info.destination))
+        finally:
+            self._browsing.pop(shown.number, None)
+            with suppress(JMSException):  # The connection has ended.
+                await self._provider.execute(do.CloseSession(session))
+
+    async def _show_one(self, info: wire.ConsumerInfo, descriptor: Descriptor) -> None:
+        alive = descriptor.alive(self._provider.now_us())
+        payload = await self._provider.payload(descriptor) if alive else None
+        if payload is not None:
+            message = mapping.received(descriptor.original, payload, self._shared.labels)
+            message.destination = info.destination
+            self._announce(descriptor.original)
+            self._tell(wire.MessageDispatch(consumer=info.consumer, destination=info.destination, message=message))
+            await self._output.drained()
+
+    def add(self, part: Browsed) -> None:
+        """Add a part of a queue that is browsed."""
+        if (shown := self._browsing.get(part.number)) is not None:
+            shown.add(part)
+
+    # --- acknowledging -------------------------------------------------------------------------------------
+
+    async def acknowledge(self, ack: wire.MessageAck, transaction: Transaction[Consumer] | None) -> Done:
+        """Do what a client says of messages that it got."""
+        name = ack.consumer.text if ack.consumer else ""
+        if name in self._advisories or name in self._browsers:
+            return None
+        consumer = self._consumers.get(name)
+        if consumer is None:
+            raise IllegalStateException("the consumer is closed: its messages come again")
+        handed = consumer.meant(ack)
+        if ack.kind == AckKind.DELIVERED:
+            consumer.deliver(self._provider, handed[-1].number)
+        elif ack.kind == AckKind.REDELIVERED:
+            for each in handed:
+                await self._provider.execute(do.Retry(consumer.session, each.number))
+        elif ack.kind == AckKind.POISON:
+            numbers, cause = [each.number for each in handed], ack.cause[1] if ack.cause else "redelivered too often"
+            await self._provider.execute(do.Release(consumer.session, numbers, dead=True, error=cause))
+            consumer.release(self._provider, handed)
+        elif transaction is not None:
+            transaction.acknowledge(consumer, handed)
+        else:
+            self._consumed.setdefault(consumer, []).extend(consumer.withdraw(handed))
+            if ack.answered:
+                return self._acknowledge_consumed(Durability.FULL)
+            if len(self._consumed) == 1:
+                asyncio.get_running_loop().call_soon(self._acknowledge_consumed)
+        return None
+
+    def _acknowledge_consumed(self, durability: Durability = Durability.NORMAL) -> Done:
+        """Acknowledge, in one unit of work, what the client acknowledged in this turn of the loop."""
+        if not self._consumed or not self._connection:
+            return None
+        consumed, self._consumed = self._consumed, {}
+        acks = tuple(each.ack(handed, late=Late.ACCEPT) for each, handed in consumed.items())
+        try:
+            done = self._provider.perform(Perform(next(iter(consumed)).session, (), acks, durability)).done
+        except CarrypostError as error:
+            self._fail(error)
+            return None
+        done.add_done_callback(self._acknowledged)
+        for consumer, handed in consumed.items():
+            consumer.make_room(self._provider, handed)
+        return done
+
+    def _acknowledged(self, done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, CarrypostError):  # What comes again, comes with the next connection.
+            self._fail(error)
+
+    # --- dispatching ---------------------------------------------------------------------------------------
+
+    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
+        """Write a message from the node, when the client has read what came before."""
+        consumer = self._by_number.get(handed.consumer)
+        if consumer is not None and self._connection:
+            self._outbox.add(consumer, handed, body)
+
+    async def _write(self, consumer: Consumer, handed: Handed, body: bytes | None) -> None:
+        number = handed.number
+        if await is_late(self._provider, consumer, handed):
+            return
+        copy = await self._copies.rest(handed, body, self._decoder.version)
+        if copy is None or not consumer.holds(number):
+            consumer.release(self._provider, [handed])  # It expired, or its consumer ended.
+            return
+        if not consumer.came():
+            # A queue gives it to another consumer, a subscription keeps it for this one.
+            with suppress(JMSException):  # The consumer has ended.
+                if isinstance(consumer.info.destination, wire.QueueName):
+                    await self._provider.execute(do.Release(consumer.session, (number,)))
+                else:
+                    await self._provider.execute(do.Recover(consumer.session, (number,), (number,)))
+            consumer.release(self._provider, [handed])
+            return
+        consumer.unread.pop(number, None)
+        self._announce(handed.descriptor.original)
+        self._output.write(consumer.dispatch(copy, handed))
+
+    def _announce(self, sent: Descriptor) -> None:
+        """Tell the client that the temporary destination is there to which a message wants its reply."""
+        text = sent.headers.reply_to if sent.headers is not None else None
+        if text is None or text in self._announced or not self._advisories:
+            return
+        found = mapping.named(text)
+        if isinstance(found, TEMPORARY):
+            self._announced[text] = None
+            if len(self._announced) > _ANNOUNCED_MAX:
+                del self._announced[next(iter(self._announced))]
+            about = wire.DestinationInfo(connection=wire.ConnectionId(sent.node), destination=found)
+            for info in self._advisories.values():
+                news = wire.Message(destination=info.destination, id=mapping.message_id(sent), about=about)
+                self._tell(wire.MessageDispatch(consumer=info.consumer, destination=info.destination, message=news))
+
+
+def _nothing() -> None:
+    """Do nothing when messages were written: only the client acknowledges."""
