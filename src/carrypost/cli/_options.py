@@ -8,7 +8,6 @@ means: True where lines of JSON are to be printed.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import say, streams_json, wants_json
 from carrypost.errors import LocalError, NoNodeError
 
@@ -177,32 +177,7 @@ async def answer(settings: NodeSettings, start: str, what: str, *given: str, **n
         raise TimeoutError(f"the node at {settings.control} does not answer") from None
 
 
-# --- extras, and Spark -----------------------------------------------------------------------------------------------
-
-
-def needs_emulator() -> None:
-    """Raise `LocalError` where what the emulator needs is not installed."""
-    _needs("the emulator needs numpy and pyarrow", "emu", "numpy", "pyarrow")
-
-
-def needs_reports() -> None:
-    """Raise `LocalError` where what reports need is not installed."""
-    _needs("reports need numpy, pyarrow and vl-convert", "report", "numpy", "pyarrow", "vl_convert")
-
-
-def needs_engine(engine: Literal["spark", "local"]) -> None:
-    """Raise `LocalError` where what an engine of the laboratory needs is not installed."""
-    _needs("the laboratory needs numpy and pyarrow", "emu", "numpy", "pyarrow")
-    if engine == "spark":
-        from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by some commands only
-
-        needs_extra()
-
-
-def _needs(what: str, extra: str, *modules: str) -> None:
-    """Say how to install what is missing, rather than which module is."""
-    if not all(map(importlib.util.find_spec, modules)):
-        raise LocalError(f"{what}: pip install 'carrypost[{extra}]'; in the source tree, '.[{extra}]'")
+# --- Spark ------------------------------------------------------------------------------------------------------------
 
 
 class Spark(OptionGroup, frozen=True):

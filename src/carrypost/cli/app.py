@@ -23,6 +23,7 @@ from carrypost.cli import (
     node,
     reproduce,
     trace,
+    web,
 )
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
@@ -86,6 +87,7 @@ app.add_typer(modulators.modulators)
 app.add_typer(emu.emu)
 app.add_typer(lab.lab)
 app.command()(reproduce.reproduce)
+app.command()(web.web)
 app.command()(examples.examples)
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from carrypost.cli import _paths
-from carrypost.cli._options import Engine, needs_engine, needs_reports, option
+from carrypost.cli._extras import needs_engine, needs_reports
+from carrypost.cli._options import Engine, option
 
 RecordOption = Annotated[Path, _paths.option("--record", "Folder for the nodes' records.", "FOLDER", default=True)]
 

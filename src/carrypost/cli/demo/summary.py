@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections import Counter
@@ -36,7 +37,7 @@ def show(console: Console, played: Sequence[Played], ledger: Ledger, record: Pat
     console.print(Text("hops, waiting: the maximum over all messages and readers; datagrams: sent by all nodes", "dim"))
     console.print(f"\nAll nodes have ended. Their records are in {_short(record)}, one JSON line per event.")
     console.print("\nTo try it yourself:")
-    for command, what in COMMANDS:
+    for command, what in (*COMMANDS, (f"web {shlex.quote(str(_short(record)))}", "in the browser: see what happened")):
         console.print(Text(f"  {_program()} {command}", "bold"), soft_wrap=True)
         console.print(Text(f"      {what}", "dim"))
 

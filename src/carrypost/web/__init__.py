@@ -1,0 +1,1 @@
+"""Web pages: what happened in a run, served to browsers on this machine only."""

@@ -1,0 +1,299 @@
+"""Runs that pages can show: found in files and folders, opened when they are asked for, followed while they grow."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.records.files import ARROW_SCHEMA
+from carrypost.emu.records.log import MISSING
+from carrypost.emu.records.summary import summarise
+from carrypost.errors import CarrypostError, LocalError
+from carrypost.record import Kind
+from carrypost.web.arrow import NotFoundError
+from carrypost.web.replay import example, inspect, places
+from carrypost.web.replay.copies import Messages
+from carrypost.web.replay.inspect import Filter, NodeRows
+from carrypost.web.replay.scan import Scan, UnsortedError
+from carrypost.web.replay.source import LINES, PART, LinesSource, Source, in_memory, lines_in, parquet, rows_of
+from carrypost.web.replay.why import Meetings, meetings
+
+FOUND_MAX = 50
+"""Number of records that are looked for where no path is given."""
+NAMES = ("demo.json", "names.json")
+_RECORDS = "records"
+_ID_LETTERS = 10
+_REMEMBERED_MAX = 8
+_SUMMARY_ROWS_MAX = 5_000_000
+_FOLLOW_S = 0.5
+_FOLLOW_SHARE = 4
+"""A run that is followed is read anew at most for one part in so many of the time."""
+_RECORD_ENDINGS = (".parquet", *LINES)
+Tell = Callable[[float], None]
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_LAYERS = {"homes": Kind.HOME, "queues": Kind.ASSIGN, "reach": Kind.REACH}
+
+
+class Opened:
+    """A run whose rows were read once, and what was found out about it since."""
+
+    def __init__(self, scan: Scan, found: places.Places, messages: Messages, info: dict[str, Any]) -> None:
+        self.scan, self.places, self.messages, self.info = scan, found, messages, info
+        self._filters: OrderedDict[Filter, list[Any]] = OrderedDict()
+        self._nodes: OrderedDict[int, NodeRows] = OrderedDict()
+
+    @cached_property
+    def meetings(self) -> Meetings:
+        """Contacts by which messages may travel."""
+        return meetings(self.scan)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Figures of the run; raises `LocalError` for runs with too many rows to be read at once."""
+        if self.scan.rows > _SUMMARY_ROWS_MAX:
+            raise LocalError(f"figures are made of at most {_SUMMARY_ROWS_MAX:,} rows; this run has {self.scan.rows:,}")
+        source, names = self.scan.source, ARROW_SCHEMA.names
+        parts = [source.read(group, *names) for group in range(len(source.groups))]
+        whole = pa.concat_tables(parts).cast(ARROW_SCHEMA) if parts else ARROW_SCHEMA.empty_table()
+        whole = whole.filter(pc.is_in(whole["kind"], pa.array([kind.value for kind in Kind])))
+        found = msgspec.json.decode(summarise(whole, bound=False).json())
+        return {key: value for key, value in found.items() if value is not None}
+
+    def node(self, number: int) -> NodeRows:
+        """Return the rows of a node; those of the last few nodes are remembered."""
+        return _remembered(self._nodes, number, lambda: NodeRows(self.scan, number))
+
+    def matches(self, wanted: Filter) -> list[Any]:
+        """Return the rows that a filter lets through, by group; the last few filters are remembered."""
+        return _remembered(self._filters, wanted, lambda: list(inspect.matches(self.scan, wanted)))
+
+
+def _remembered(known: OrderedDict[_K, _V], key: _K, make: Callable[[], _V]) -> _V:
+    if key not in known:
+        known[key] = make()
+        while len(known) > _REMEMBERED_MAX:
+            known.popitem(last=False)
+    known.move_to_end(key)
+    return known[key]
+
+
+class Run:
+    """A run, opened or not."""
+
+    def __init__(self, name: str, make: Callable[[Tell], Source], given: tuple[Path | None, Path | None]) -> None:
+        self.id = name
+        self._make = make
+        self._given = given
+        self.lock = threading.RLock()
+        """Held by the one thread that reads."""
+        self.progress = 0.0
+        self.source: Source | None = None
+        self._opened: Opened | None = None
+        self._next_s = 0.0
+        self._error: CarrypostError | None = None
+
+    def opened(self) -> Opened:
+        """Return the run, read as far as it is written by now."""
+        with self.lock:
+            if self._error is not None:
+                raise self._error
+            if self._opened is None or self._is_grown():
+                begun = time.monotonic()
+                try:
+                    self._opened = self._open()
+                except CarrypostError as error:
+                    self._error = error
+                    raise
+                self._next_s = time.monotonic() + max(_FOLLOW_S, _FOLLOW_SHARE * (time.monotonic() - begun))
+            return self._opened
+
+    def _is_grown(self) -> bool:
+        source = self.source
+        return source is not None and source.follows and time.monotonic() >= self._next_s and source.changed()
+
+    def _open(self) -> Opened:
+        def tell(share: float) -> None:
+            self.progress = share
+
+        if self.source is None:
+            self.source = self._make(tell)
+            self.source.changed()
+        try:
+            scan = Scan(self.source, tell)
+        except UnsortedError:
+            run = self.source.run
+            self.source = next(each for each in in_memory(self.source.path) if each.run == run)
+            scan = Scan(self.source, tell)
+        found = places.find(scan, *self._given)
+        messages = Messages(scan)
+        return Opened(scan, found, messages, self._info(self.source, scan, found, messages))
+
+    @staticmethod
+    def _info(source: Source, scan: Scan, found: places.Places, messages: Messages) -> dict[str, Any]:
+        return {
+            "run": source.run,
+            "seed": scan.attributes.get("seed"),
+            "mode": scan.attributes.get("mode"),
+            "start": scan.start,
+            "end": scan.end,
+            "rows": scan.rows,
+            "range_m": found.range_m,
+            "nodes": scan.names.shown,
+            "names": _names(source.path),
+            "kinds": scan.kinds,
+            "brokers": sorted(scan.brokers | set(scan.spans["home"].b.tolist()) - {MISSING}),
+            "layers": ["paths"] * scan.has_paths + [name for name, kind in _LAYERS.items() if scan.count(kind)],
+            "positions": found.source,
+            "why": found.why,
+            "box": found.box,
+            "chunk_s": places.chunk_s(scan, found),
+            "first": messages.first,
+            "follows": source.follows,
+            "notes": [*source.notes, *_clocks(source, messages)],
+        }
+
+
+def _clocks(source: Source, messages: Messages) -> list[str]:
+    """Return a sentence about the clocks of real nodes, if they differ."""
+    if not source.follows or (by_s := messages.clocks_s) == 0.0:
+        return []
+    return [f"clocks of these nodes differ by {by_s:,.3f} s or more: messages were received before they were published"]
+
+
+def _names(path: Path) -> dict[str, str]:
+    """Return names of nodes that a file beside the records gives."""
+    for name in NAMES:
+        try:
+            return msgspec.json.decode((path / name).read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.MsgspecError):
+            continue
+    return {}
+
+
+class Entry(NamedTuple):
+    """A line of the start page."""
+
+    id: str
+    run: str
+    rows: int | None
+    """None: they were not counted yet."""
+    source: str
+    example: bool = False
+
+
+class Runs:
+    """All runs that were found; without paths, those in a folder and one below, and an example."""
+
+    def __init__(
+        self, paths: Iterable[Path], positions: Path | None = None, scenario: Path | None = None, *,
+        folder: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._given = positions, scenario
+        self._runs: dict[str, Run] = {}
+        self._entries: list[Entry] = []
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.paths = list(paths)
+        for path in self.paths:
+            for source in sources(path):
+                self._add(source)
+        if not self.paths:
+            for path in looked_for(folder or Path()):
+                with suppress(CarrypostError):
+                    for source in sources(path)[: FOUND_MAX - len(self._runs)]:
+                        self._add(source)
+            self._add_example()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what was made for the time being."""
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    @property
+    def only(self) -> Run | None:
+        """The run at the one path that was given; None: there is more to choose from."""
+        return next(iter(self)) if len(self.paths) == len(self._runs) == 1 else None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All runs, without reading their rows."""
+        return list(self._entries)
+
+    def _add(self, source: Source) -> None:
+        key = str(source.path.resolve()) if source.follows else source.run
+        name = base = hashlib.sha256(key.encode()).hexdigest()[:_ID_LETTERS]
+        number = 1
+        while name in self._runs:
+            number += 1
+            name = f"{base}-{number}"
+        self._runs[name] = Run(name, lambda _: source, self._given)
+        # JSON lines are read when they are asked for.
+        rows = None if source.follows else rows_of(source)
+        self._entries.append(Entry(name, source.run, rows, str(source.path)))
+
+    def _add_example(self) -> None:
+        def make(tell: Tell) -> Source:
+            self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="carrypost-web-")
+            return example.emulated(Path(self._scratch.name), tell)
+
+        name = hashlib.sha256(example.NAME.encode()).hexdigest()[:_ID_LETTERS]
+        self._runs[name] = Run(name, make, (None, None))
+        self._entries.append(Entry(name, example.NAME, None, "an example, emulated when it is opened", example=True))
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs.values())
+
+    def find(self, name: str) -> Run:
+        """Return a run by its id; raises `NotFoundError`."""
+        if name not in self._runs:
+            raise NotFoundError(f"there is no run {name[:40]!r}; the start page has those that there are")
+        return self._runs[name]
+
+
+def looked_for(folder: Path) -> Iterator[Path]:
+    """Yield records, folders of JSON lines and campaigns, in a folder and one below; those changed last come first."""
+    found: list[Path] = []
+    with suppress(OSError):
+        for each in sorted(folder.iterdir()):
+            if each.name.startswith("."):
+                continue
+            if each.name.endswith(_RECORD_ENDINGS):
+                found.append(each)
+            elif each.is_dir():
+                with suppress(OSError):
+                    inside = [each.name for each in each.iterdir()]
+                    if any(name.endswith((*_RECORD_ENDINGS, PART)) or name == _RECORDS for name in inside):
+                        found.append(each)
+    yield from sorted(found, key=lambda each: -each.stat().st_mtime)[:FOUND_MAX]
+
+
+def sources(path: Path) -> list[Source]:
+    """Return the runs at a path: a record, a folder of JSON lines, or a campaign; raises `CarrypostError`."""
+    if path.is_dir():
+        if records := sorted((path / _RECORDS).glob("**/*.parquet")):
+            return [source for record in records for source in parquet(record)]
+        if lines_in(path):
+            return [LinesSource(path)]
+        if records := sorted(path.glob("*.parquet")):
+            return [source for record in records for source in parquet(record)]
+        raise LocalError(f"{path} has no records: neither Parquet files nor JSON lines")
+    if path.name.endswith(LINES):
+        if not path.is_file():
+            raise LocalError(f"{path} cannot be read as a record: there is no such file")
+        return [LinesSource(path)]
+    return parquet(path)

@@ -1,0 +1,380 @@
+"""One pass over the rows of a run: names, counts over time, and spans.
+
+A span ties a node to another one for a time: a contact, a neighbour seen, a presence, a home broker, a host in reach.
+Rows of the other kinds are only counted here; by these counts later questions know which groups to read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.emu.records.log import MISSING, Log, encoded
+from carrypost.record import Kind
+from carrypost.web.arrow import NotFoundError
+from carrypost.web.replay.source import Source, rows_of
+
+BINS = 4096
+"""Number of parts of the run for which rows are counted, by kind."""
+NAME_MAX = 200
+"""Characters of a name; a longer one is cut, with a number that tells it from others."""
+ONE_WAY = "one-way"
+SPANS = ("contact", "seen", "presence", "home", "reach")
+_SEEN = (Kind.UP, Kind.DOWN, Kind.ONEWAY)
+_TIED = frozenset((*_SEEN, Kind.JOIN, Kind.LEAVE, Kind.HOME, Kind.REACH, Kind.UNREACH))
+"""Kinds of rows that begin or end a span, but for contacts, which have their end with them."""
+_HOME = ("channel", "role", "subscription")
+
+
+class UnsortedError(Exception):
+    """Rows that are not in order of time, or have none."""
+
+
+class Names:
+    """Texts by number, each once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.shown: list[str] = []
+        """The same, cut where they are too long."""
+        self._places: dict[str, int] = {}
+        self._by_shown: dict[str, int] = {}
+        self._array: pa.Array | None = None
+        """The same as a column, as far as they were looked up."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def add(self, text: str) -> int:
+        """Return the number of a text."""
+        place = self._places.get(text)
+        if place is None:
+            place = self._places[text] = len(self.texts)
+            self.texts.append(text)
+            self.shown.append(cut := text if len(text) <= NAME_MAX else f"{text[:NAME_MAX]}… ({place})")
+            self._by_shown.setdefault(cut, place)
+        return place
+
+    def codes(self, texts: pa.Array) -> Ints:
+        """Return the numbers of texts, -1 for an empty one, and -1 at the end, for those that are missing."""
+        if self._array is None or len(self._array) != len(self.texts):
+            self._array = pa.array(self.texts, pa.string())
+        found = np.append(pc.index_in(texts, self._array).fill_null(MISSING).to_numpy(zero_copy_only=False), MISSING)
+        fresh = np.flatnonzero(found[:-1] == MISSING)  # Mostly none: groups have the same names.
+        found[fresh] = [self.add(text) if text else MISSING for text in texts.take(pa.array(fresh)).to_pylist()]
+        return found.astype(np.int64)
+
+    def known(self, text: str | None) -> int:
+        """Return the number of a text, or -1 if it is not here."""
+        return self._places.get(text or "", MISSING)
+
+    def find(self, shown: str, what: str) -> int:
+        """Return the number of a text as it is shown; raises `NotFoundError`."""
+        if (place := self._by_shown.get(shown)) is None:
+            raise NotFoundError(f"there is no {what} {shown[:NAME_MAX]!r} in this run")
+        return place
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """Times for which nodes are tied, in order of their start."""
+
+    a: Codes
+    b: Codes
+    start: Floats
+    end: Floats
+    """Infinite where the record has no end."""
+    label: Codes
+    labels: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, a: Ints, b: Ints, times: tuple[Floats, Floats], label: Ints | None = None,
+           labels: Sequence[str] = ()) -> Spans:  # fmt: skip
+        """Return spans in any order as ordered ones."""
+        order = np.argsort(times[0], kind="stable")
+        label = np.full(len(a), MISSING) if label is None else label
+        numbers = [each[order].astype(np.int32) for each in (a, b, label)]
+        return cls(numbers[0], numbers[1], times[0][order], times[1][order], numbers[2], list(labels))
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    def overlapping(self, start: float, end: float, node: int | None = None) -> Ints:
+        """Return the places of spans that have a moment in common with a time, both ends included."""
+        last = int(np.searchsorted(self.start, end, side="right"))
+        there = self.end[:last] >= start
+        if node is not None:
+            there &= (self.a[:last] == node) | (self.b[:last] == node)
+        return np.flatnonzero(there)
+
+    def at(self, t: float, node: int | None = None) -> Ints:
+        """Return the places of spans that hold at an instant."""
+        found = self.overlapping(t, t, node)
+        return found[self.end[found] > t]
+
+
+class _Marks(NamedTuple):
+    """Rows that begin or end spans."""
+
+    t: Floats
+    kind: Ints
+    node: Ints
+    peer: Ints
+    label: Ints
+    """Of homes, the number of channel, role and subscription; of hosts in reach, the hops."""
+
+
+class Scan:
+    """All that one pass finds in a run."""
+
+    def __init__(self, source: Source, progress: Callable[[float], None] = lambda _: None) -> None:
+        self.source = source
+        self.names, self.labels = Names(), Names()
+        self.kinds: list[str] = []
+        self.rows = rows_of(source)
+        there = [group for group in source.groups if group.rows]
+        self.start = there[0].start + 0.0 if there else 0.0  # Not minus zero, which Parquet has as a minimum.
+        self.end = there[-1].end if there else 0.0
+        self.by_group: list[dict[int, int]] = []
+        """Number of rows of each kind, by group."""
+        self.brokers: set[int] = set()
+        """Nodes that told of their load."""
+        self.has_paths = False
+        """True if receptions tell the path that the message took."""
+        self._counts: dict[int, Ints] = {}
+        self._contacts: list[tuple[Ints, Ints, Floats, Floats, Flags]] = []
+        self._marks: list[_Marks] = []
+        before = -math.inf
+        for number, group in enumerate(source.groups):
+            before = self._group(number, before)
+            progress((group.first + group.rows) / max(1, self.rows))
+        self.spans = self._spans()
+        self.attributes = self._attributes()
+
+    def _group(self, number: int, before: float) -> float:
+        table = self.source.read(number, "t", "kind", "node", "peer", "source", "attrs")
+        t = table["t"].to_numpy()
+        if len(t) and not (t[0] >= before and (np.diff(t) >= 0).all()):  # Written so that nan fails, too.
+            raise UnsortedError
+        kind, kinds = self._coded(table, "kind")
+        self._count(t, kind, kinds)
+        node, of_node = self._coded(table, "node")
+        peer, of_peer = self._coded(table, "peer")
+        sources = encoded(table["source"])[1]
+        # The peer of a refusal may be an address.
+        refused = pc.index(kinds, Kind.REFUSE.value).as_py()
+        there = np.ones(len(of_peer) + 1, np.bool_)
+        if refused >= 0:
+            there[:] = False
+            there[peer[kind != refused]] = True
+        known = np.flatnonzero(there[:-1])
+        of_nodes = self.names.codes(of_node)
+        self.names.codes(sources)
+        of_peers = np.full(len(of_peer) + 1, MISSING)
+        of_peers[known] = self.names.codes(of_peer.take(pa.array(known)))[:-1]
+        log = Log(table)
+        load = pc.index(kinds, Kind.LOAD.value).as_py()
+        self.brokers |= set(of_nodes[np.unique(node[kind == load])].tolist()) if load >= 0 else set()
+        self.has_paths |= any(pc.index(chunk.keys, "path").as_py() >= 0 for chunk in table["attrs"].chunks)
+        contact = pc.index(kinds, Kind.CONTACT.value).as_py()
+        if contact >= 0 and len(rows := np.flatnonzero(kind == contact)):
+            places = of_nodes[node[rows]], of_peers[peer[rows]]
+            self._take_contacts(log, rows, t[rows], *places)
+        tied = np.array([name in _TIED for name in kinds.to_pylist()] or [False])
+        if tied.any() and len(rows := np.flatnonzero(tied[kind])):
+            mine = np.array([self.kinds.index(name) for name in kinds.to_pylist()])
+            places = of_nodes[node[rows]], of_peers[peer[rows]]
+            self._marks.append(_Marks(t[rows], mine[kind[rows]], *places, self._labels(number, log, kind, kinds, rows)))
+        return float(t[-1]) if len(t) else before
+
+    @staticmethod
+    def _coded(table: pa.Table, column: str) -> tuple[Codes, pa.Array]:
+        (codes,), names = encoded(table[column])
+        return codes, names
+
+    def _count(self, t: Floats, kind: Codes, kinds: pa.Array) -> None:
+        scale = BINS / (self.end - self.start) if self.end > self.start else 0.0
+        at = np.minimum(((t - self.start) * scale).astype(np.int64), BINS - 1)
+        first, last = (int(at[0]), int(at[-1])) if len(at) else (0, 0)
+        width = last - first + 1
+        counts = np.bincount(kind * width + (at - first), minlength=len(kinds) * width).reshape(len(kinds), width)
+        found = {}
+        for name, row in zip(kinds.to_pylist(), counts, strict=True):
+            if name not in self.kinds:
+                self.kinds.append(name)
+            number = self.kinds.index(name)
+            found[number] = int(row.sum())
+            self._counts.setdefault(number, np.zeros(BINS, np.int64))[first : last + 1] += row
+        self.by_group.append(found)
+
+    def _take_contacts(self, log: Log, rows: Ints, t: Floats, a: Ints, b: Ints) -> None:
+        heard = log.attribute("heard", rows)
+        one_way = heard.is_valid().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(one_way).tolist():
+            if self.names.texts[b[row]] == heard[row].as_py():
+                a[row], b[row] = b[row], a[row]
+        there = (a >= 0) & (b >= 0)
+        end = _numbers(log.attribute("end", rows))
+        self._contacts.append((a[there], b[there], t[there], end[there], one_way[there]))
+
+    def _labels(self, number: int, log: Log, kind: Codes, kinds: pa.Array, rows: Ints) -> Ints:
+        """Return labels of rows that begin spans: hops of hosts in reach; channel, role and subscription of homes."""
+        found = np.full(len(rows), MISSING)
+        for name, texts in (
+            (Kind.REACH, lambda at: self.source.read(number, "hops")["hops"].take(pa.array(at)).to_pylist()),
+            (Kind.HOME, lambda at: _joined(*(log.attribute(each, at).to_pylist() for each in _HOME))),
+        ):
+            which = kind[rows] == pc.index(kinds, name.value).as_py()
+            if which.any():
+                found[which] = [self.labels.add(str(text)) for text in texts(rows[which])]
+        return found
+
+    def _attributes(self) -> dict[str, str]:
+        """Return the attributes of the first row that describes the run, if there is any."""
+        for number in self.groups_with(Kind.RUN):
+            table = self.source.read(number, "kind", "attrs")
+            for attrs in table.filter(pc.equal(table["kind"].cast(pa.string()), Kind.RUN.value))["attrs"].to_pylist():
+                if attrs:
+                    return dict(attrs)
+        return {}
+
+    def groups_with(self, *kinds: str) -> Iterator[int]:
+        """Yield the groups that have rows of these kinds."""
+        wanted = {number for number, name in enumerate(self.kinds) if name in kinds}
+        return (number for number, found in enumerate(self.by_group) if wanted & found.keys())
+
+    def density(self, bins: int) -> dict[str, list[int]]:
+        """Return the number of rows of each kind, in parts of the run of one length; their number divides `BINS`."""
+        return {self.kinds[number]: found.reshape(bins, -1).sum(1).tolist() for number, found in self._counts.items()}
+
+    def count(self, kind: str) -> int:
+        """Return the number of rows of a kind."""
+        return int(self._counts[self.kinds.index(kind)].sum()) if kind in self.kinds else 0
+
+    # --- spans -------------------------------------------------------------------------------------------------------
+
+    def _spans(self) -> dict[str, Spans]:
+        none = np.array([], np.int64), np.array([], np.int64), np.array([]), np.array([]), np.array([], np.bool_)
+        a, b, start, end, one_way = (np.concatenate(each) for each in zip(none, *self._contacts, strict=True))
+        found = {"contact": Spans.of(a, b, (start, end), one_way.astype(np.int64) - 1, [ONE_WAY])}
+        nothing = np.array([], np.int64)
+        empty = _Marks(np.array([], np.float64), nothing, nothing, nothing, nothing)
+        marks = _Marks._make(np.concatenate(each) for each in zip(empty, *self._marks, strict=True))
+        found["presence"] = lives = self._lives(marks)
+        clip = _Clip(lives)
+        found["seen"] = self._seen(self._of(marks, *_SEEN), clip)
+        homes, reach = self._of(marks, Kind.HOME), self._of(marks, Kind.REACH, Kind.UNREACH)
+        labels = max(1, len(self.labels))
+        until = _until_next(homes.node * labels + homes.label, homes.t)[0]
+        found["home"] = Spans.of(homes.node, homes.peer, (homes.t, until), homes.label, self.labels.texts)
+        until = _until_next(self._pair(reach), reach.t)[0]
+        begins = reach.kind == self._kind(Kind.REACH)
+        times = reach.t[begins], clip(reach.node, reach.t, until)[begins]
+        found["reach"] = Spans.of(reach.node[begins], reach.peer[begins], times, reach.label[begins], self.labels.texts)
+        self._contacts, self._marks = [], []
+        return found
+
+    def _kind(self, kind: str) -> int:
+        return self.kinds.index(kind) if kind in self.kinds else MISSING
+
+    def _of(self, marks: _Marks, *kinds: str) -> _Marks:
+        which = np.isin(marks.kind, [self._kind(kind) for kind in kinds])
+        return _Marks._make(column[which] for column in marks)
+
+    def _pair(self, marks: _Marks) -> Ints:
+        return marks.node * len(self.names) + marks.peer
+
+    def _seen(self, marks: _Marks, clip: _Clip) -> Spans:
+        """Return neighbours as their hosts see them; of one that is heard and does not hear, the one heard is `a`."""
+        until = clip(marks.node, marks.t, _until_next(self._pair(marks), marks.t)[0])
+        begins = marks.kind != self._kind(Kind.DOWN)
+        one_way = marks.kind == self._kind(Kind.ONEWAY)
+        a, b = np.where(one_way, marks.peer, marks.node), np.where(one_way, marks.node, marks.peer)
+        label = one_way.astype(np.int64) - 1
+        return Spans.of(a[begins], b[begins], (marks.t[begins], until[begins]), label[begins], [ONE_WAY])
+
+    def _lives(self, marks: _Marks) -> Spans:
+        """Return the presences of nodes; a node without a row about it is present throughout."""
+        marks = self._of(marks, Kind.JOIN, Kind.LEAVE)
+        until, following = _until_next(marks.node, marks.t)
+        joins = marks.kind == self._kind(Kind.JOIN)
+        killed = joins & (following >= 0) & joins[following]
+        if killed.any():
+            until[killed] = self._last_before(marks.node[killed], marks.t[following[killed]])
+        first = np.ones(len(marks.t), np.bool_)
+        first[following[following >= 0]] = False
+        here = first & ~joins  # The record begins while they are present.
+        rest = np.setdiff1d(np.arange(len(self.names)), marks.node)
+        a = np.concatenate([marks.node[joins], marks.node[here], rest])
+        start = np.concatenate([marks.t[joins], np.full(np.count_nonzero(here) + len(rest), self.start)])
+        end = np.concatenate([until[joins], marks.t[here], np.full(len(rest), math.inf)])
+        return Spans.of(a, np.full(len(a), MISSING), (start, end))
+
+    def _last_before(self, node: Ints, t: Floats) -> Floats:
+        """Return the time of the last row of a node before it joined again, for each."""
+        found = np.full(len(node), self.start)
+        for number in range(len(self.source.groups)):
+            table = self.source.read(number, "t", "node")
+            codes, names = self._coded(table, "node")
+            of, at = self.names.codes(names)[codes], table["t"].to_numpy()
+            for place, (who, joined) in enumerate(zip(node.tolist(), t.tolist(), strict=True)):
+                rows = at[(of == who) & (at < joined)]
+                if len(rows):
+                    found[place] = rows[-1]
+        return found
+
+
+class _Clip:
+    """Ends spans where the node that saw them ended."""
+
+    def __init__(self, lives: Spans) -> None:
+        order = np.lexsort((lives.start, lives.a))
+        self._node, self._start, self._end = lives.a[order], lives.start[order], lives.end[order]
+
+    def __call__(self, node: Ints, start: Floats, end: Floats) -> Floats:
+        found = end.copy()
+        first = np.searchsorted(self._node, np.arange(int(node.max(initial=0)) + 2))
+        for place in range(int(np.diff(first).max(initial=0))):
+            at = first[node] + place
+            there = at < first[node + 1]
+            at = np.minimum(at, max(0, len(self._node) - 1))
+            inside = there & (self._start[at] <= start) & (start <= self._end[at])
+            found = np.where(inside, np.minimum(found, np.where(inside, self._end[at], found)), found)
+        return found
+
+
+def _until_next(key: Ints, t: Floats) -> tuple[Floats, Ints]:
+    """Return the time of the next row with the same key, and its place; infinite and -1 where there is none."""
+    order = np.argsort(key, kind="stable")
+    same = key[order[1:]] == key[order[:-1]]
+    following = np.full(len(key), MISSING)
+    following[order[:-1][same]] = order[1:][same]
+    return np.where(following >= 0, t[following] if len(t) else t, math.inf), following
+
+
+def _numbers(texts: pa.Array) -> Floats:
+    """Return texts as numbers; infinite where they are none."""
+    try:
+        found: Floats = pc.cast(texts, pa.float64()).fill_null(math.inf).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        found = np.array([number(each.as_py(), math.inf) for each in texts])
+    return np.where(np.isnan(found), math.inf, found)
+
+
+def number(text: str | None, otherwise: float) -> float:
+    """Return the number that a text is."""
+    try:
+        return float(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise
+
+
+def _joined(*columns: Sequence[str | None]) -> list[str]:
+    return [" ".join(filter(None, each)) for each in zip(*columns, strict=True)]
