@@ -10,16 +10,28 @@ import sys
 import sysconfig
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from benchmarks import _processes
+from tests.copies import copy, python
+from tools.netns import Net
+
 from carrypost.cli.app import run as command
 
 Tables = dict[str, list[dict[str, Any]]]
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "carrypost")
+
+
+def _copied(
+    program: Sequence[str], environment: Mapping[str, str], net: Net | None, namespace: str
+) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return copy(python(*program), net=net, namespace=namespace, stdin=pipe, stdout=pipe, env=environment)
 
 
 @dataclass(frozen=True)
@@ -38,9 +50,10 @@ class Bench:
         )
 
     def here(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run it in this process, which has loaded most of what it uses."""
+        """Run it in this process, which has loaded most of what it uses; its nodes are copies of this process."""
         out, err = io.StringIO(), io.StringIO()
         with (
+            mock.patch.object(_processes, "launch", _copied),
             mock.patch.object(sys, "path", list(sys.path)),
             mock.patch.dict(os.environ, environment),
             mock.patch.object(tempfile, "tempdir", environment.get("TMPDIR", tempfile.gettempdir())),
@@ -53,7 +66,7 @@ class Bench:
     def tables(self, folder: Path, *arguments: str, apart: bool = False, progress: bool = False) -> Tables:
         """Return the tables that it shows; nothing is left in `folder`, which it has for its own files.
 
-        `apart`: it runs in a process of its own, as those of real nodes do.
+        `apart`: it runs in a process of its own, with fresh nodes.
         """
         outcome = (self.run if apart else self.here)(*arguments, TMPDIR=str(folder))
         assert outcome.returncode == 0, outcome.stderr

@@ -35,6 +35,7 @@ from carrypost import (
     MessageNotWriteableException,
     Queue,
     SendState,
+    TextMessage,
     Topic,
 )
 from carrypost.classic import Session
@@ -791,6 +792,48 @@ async def test_row_85_a_requestor_returns_a_reply_and_has_a_deadline(world: Worl
     assert "session is closed" in await raised(session.create_message, IllegalStateException)
 
 
+@pytest.mark.parametrize("correlated", [False, True])
+async def test_row_85_further_replies_are_not_taken_for_that_of_the_next_request(
+    world: World, correlated: bool
+) -> None:
+    scene = await Scene.open(world)
+    topic, session, server = scene.topic(), await scene.session(), await scene.session()
+    requestor, questions = world.requestor("topic")(session, topic), await server.create_consumer(topic)
+
+    async def answer(question: Any, text: str) -> None:
+        reply = server.create_text_message(text)
+        if correlated:
+            reply.set_jms_correlation_id(question.jms_message_id)
+        await server.create_producer(None).send(question.jms_reply_to, reply)
+
+    async def serve() -> None:
+        first = await scene.got(questions)
+        await answer(first, "first")
+        if not correlated:
+            await answer(first, "again")
+        second = await scene.got(questions)
+        if correlated:
+            await answer(first, "late")
+        await answer(second, "second")
+
+    end = world.begin(serve)
+    assert (await requestor.request(session.create_text_message("1"), WITHIN_MS)).text == "first"
+    if not correlated:
+        await world.pause(0.5)
+    assert (await requestor.request(session.create_text_message("2"), WITHIN_MS)).text == "second"
+    await end()
+
+
+async def test_row_85_a_request_that_cannot_receive_its_reply_is_not_sent(world: World) -> None:
+    scene = await Scene.open(world)
+    queue, session = await scene.queue(), await scene.session()
+    (await session.create_consumer(scene.topic())).set_message_listener(print)
+    requestor = world.requestor("queue")(session, queue)
+    text = await raised(lambda: requestor.request(session.create_text_message("x"), WITHIN_MS), IllegalStateException)
+    assert "has listeners" in text
+    assert [each async for each in (await scene.session()).create_browser(queue).enumeration] == []
+
+
 # ----------------------------------------------------------------------------------------------------- reliability
 
 
@@ -962,12 +1005,16 @@ async def test_row_103_calls_of_the_other_domain_raise(world: World) -> None:
         lambda: publishing.create_queue("x"), lambda: publishing.create_browser(queue),
         publishing.create_temporary_queue, lambda: publishing.declare_queue("x"),
         lambda: queues.create_durable_connection_consumer(topic, "x", None, None, 1),
+        lambda: world.requestor("topic")(queueing, topic), lambda: world.requestor("queue")(publishing, queue),
     ):  # fmt: skip
         assert "alone" in await raised(call, IllegalStateException)
     for call in (
         lambda: queueing.create_consumer(topic), lambda: queueing.create_producer(topic),
         lambda: queueing.create_sender(topic), lambda: queueing.create_receiver(topic),
         lambda: publishing.create_publisher(queue), lambda: publishing.create_subscriber(queue),
+        lambda: queueing.create_sender(None).send(topic, TextMessage("x")),
+        lambda: queueing.create_producer(None).send("topic/x", TextMessage("x")),
+        lambda: publishing.create_publisher(None).publish(queue, TextMessage("x")),
     ):  # fmt: skip
         assert "alone" in await raised(call, InvalidDestinationException)
     assert isinstance(await raised(lambda: queues.create_session(False, 77), JMSException), str)
@@ -1008,6 +1055,9 @@ async def test_row_104_names_of_a_file_and_of_the_directory_are_looked_up(world:
     assert await scene.texts(await session.create_consumer(session.create_queue(name))) == ["tea"]
     await raised(lambda: names.lookup("nobody"), NameNotFoundException)
     await raised(lambda: names.lookup("queue/nobody"), NameNotFoundException)
+    assert "did you mean ConnectionFactory?" in await raised(
+        lambda: names.lookup("jms/ConnectionFactory"), NameNotFoundException
+    )
     await names.bind(fresh("name"), queue)
     await names.close()
     assert "closed" in await raised(lambda: names.lookup("here"), IllegalStateException)

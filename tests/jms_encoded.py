@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from carrypost import testing
-from carrypost.errors import JMSException
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
-from carrypost.jms.provider import NodeInfo, Perform, Performed, Program, Provider
+from carrypost.errors import CarrypostError, JMSException
+from carrypost.events import Handed
+from carrypost.jms.provider import News, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.values import (
     ANSWERS,
+    MESSAGES,
     NEWS,
-    Fault,
     decode_command,
     decode_node_info,
     encode_command,
@@ -24,12 +24,13 @@ from carrypost.jms.values import (
 )
 from carrypost.model.descriptor import Descriptor, decode
 from carrypost.mom.program_commands import Command, Connect, Credit, GoOn, ReadPayload
+from carrypost.node.control.calls import Refusal
 
 R = TypeVar("R")
 
 
-def raised(error: JMSException) -> JMSException:
-    return Fault.of(error).raised()
+def raised(error: JMSException) -> CarrypostError:
+    return Refusal.of(1, error).raised(JMSException)
 
 
 class EncodedProgram(Program):
@@ -38,34 +39,18 @@ class EncodedProgram(Program):
     def __init__(self, program: Program) -> None:
         self._program = program
 
-    def _tell(self, name: str, *args: object) -> None:
-        news = NEWS[name]
-        for decoded in news.decode(news.encode((args,))):
-            getattr(self._program, news.method)(*decoded)
-
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
-        self._tell("take", handed, body)
+        codec = NEWS[MESSAGES]
+        for decoded in codec.decode(codec.encode(((handed, body),))):
+            self._program.deliver(*decoded)
 
-    def gave_up(self, event: GivenUp) -> None:
-        self._tell("gave_up", event)
-
-    def browsed(self, part: Browsed) -> None:
-        self._tell("browsed", part)
-
-    def receipt(self, receipt: Receipt) -> None:
-        self._tell("receipt", receipt)
-
-    def lost(self, lost: ClaimLost) -> None:
-        self._tell("lost", lost)
-
-    def unserved(self, event: Unserved) -> None:
-        self._tell("unserved", event)
-
-    def overlaid(self, event: OverlayTold) -> None:
-        self._tell("overlaid", event)
+    def note(self, news: News) -> None:
+        codec = NEWS[type(news).__name__]
+        for decoded in codec.decode(codec.encode((news,))):
+            self._program.note(decoded)
 
     def node_ended(self, reason: str) -> None:
-        self._tell("node_ended", reason)
+        self._program.node_ended(reason)
 
 
 class EncodedNetwork(testing.Network):

@@ -7,8 +7,8 @@ import asyncio
 from tests.jms_attached import AttachedNetwork, VirtuallyAttached
 
 from carrypost.errors import JMSException, NoNodeError
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
-from carrypost.jms.provider import NodeInfo, Program, Provider
+from carrypost.events import Handed
+from carrypost.jms.provider import News, NodeInfo, Program, Provider
 from carrypost.jms.reconnecting import ReconnectingProvider
 from carrypost.testing import Network
 
@@ -29,17 +29,7 @@ class Deaf(Program):
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None: ...
 
-    def gave_up(self, event: GivenUp) -> None: ...
-
-    def browsed(self, part: Browsed) -> None: ...
-
-    def receipt(self, receipt: Receipt) -> None: ...
-
-    def lost(self, lost: ClaimLost) -> None: ...
-
-    def unserved(self, event: Unserved) -> None: ...
-
-    def overlaid(self, event: OverlayTold) -> None: ...
+    def note(self, news: News) -> None: ...
 
     def node_ended(self, reason: str) -> None: ...
 
@@ -69,7 +59,7 @@ class ReconnectingNetwork(AttachedNetwork):
             self.attached = asyncio.Event()
         found = self._lasting.get(node)
         if found is None or found.is_over:
-            found = self._lasting[node] = ReconnectingProvider.of(
+            found = self._lasting[node] = ReconnectingProvider(
                 self._attached_to(node), lambda: self._reach(node), node, self.limit_s
             )
         return found
@@ -118,8 +108,9 @@ class ReconnectingNetwork(AttachedNetwork):
         await (self._lasting or {})[node].close()
 
     def consumers(self, node: str) -> int:
-        """Return the number of consumers that are open on a node."""
-        return len(self._lives[node]._consumers)  # noqa: SLF001 - there is no other way to see that
+        """Return the number of consumers of topics that are open on a node."""
+        seen = self.host(node).messaging.overview()
+        return 0 if seen is None else seen.consumers
 
     def cut(self, node: str) -> None:
         """Cut off the programs of a node, which goes on."""

@@ -199,6 +199,8 @@ class Command:
     commit: bool = False
     made: Sub | None = None
     ended: Sub | None = None
+    retried: tuple[Owed, int] | None = None
+    """A claim that was tried again, and the number of hand-overs that are counted with the answer."""
 
 
 def _is_seen(owed: Owed) -> bool:
@@ -379,9 +381,10 @@ class Model:
         if session.alone == number:
             session.alone = 0
 
-    def retry(self, session: Session, number: int, count: int) -> None:
-        """Note that a session recovers its messages, which were counted so far."""
+    def retry(self, command: int, session: Session, number: int, count: int) -> None:
+        """Note that a program tries a message again, which was counted so far."""
         owed = session.handed[number][2]
+        self.commands[command] = Command(retried=(owed, 1 + owed.accompanied) if count else None)
         if not count:
             assert owed.letter.is_over(self.now), "it is here, and cannot be tried again"
             return
@@ -668,6 +671,10 @@ class Model:
             acked = Truth.YES if command.commit and found == {True} else Truth.PERHAPS
             for *_, owed in command.acked:
                 self._acknowledge(owed, acked)
+        if command.retried is not None:
+            owed, counted = command.retried
+            owed.told -= counted
+            owed.exact = False
         sub = command.made or command.ended
         if sub is not None and (sub.stands is not Truth.NO or command.ended):
             other = self.standing(sub.key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from benchmarks import _states, _victim
@@ -18,8 +19,11 @@ from carrypost import testing
 from carrypost.config import Limits
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.transfers import link
 from carrypost.gossip.transfers.accounts import ACCOUNTS_MAX, MERIT_MAX, Accounts, Work
+from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.requests import Requests
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import WIRE_KINDS, ProfileRequest
 
@@ -183,6 +187,104 @@ def test_one_long_step_mutes_no_address_and_the_next_one_does() -> None:
         meter.us += 10**6
         accounts.settle("a", work(10, 0), meter.us - 10**6, 0)
         assert accounts.listens("a", 0, neighbour=True) == heard
+
+
+def test_while_all_are_over_their_bound_a_step_wastes_little_beyond_its_merit() -> None:
+    accounts = Accounts(Limits(link_waste_per_s=10_000, waste_per_s=10_000))
+    accounts.charge("giver", -5_000, 0)
+    assert not accounts.exceeds("a", work(8_900, 0), 0)
+    assert accounts.exceeds("a", work(9_000, 0), 0)
+    accounts.charge("s", 15_000, 0)
+    assert accounts.exceeds("a", work(1_100, 0), 0)
+    assert not accounts.exceeds("a", work(900, 0), 0)
+    assert not accounts.exceeds("a", work(9_000, 8_100), 0)
+    assert not accounts.exceeds("giver", work(5_900, 0), 0)
+    assert not accounts.exceeds("a", work(1_100, 0), 2 * SECOND_US)
+
+
+def test_of_strangers_that_begin_at_once_not_each_has_a_long_step() -> None:
+    meter = Meter()
+    victim = Victim(meter=meter)
+    found = strangers(victim, 10)
+    victim.wait(2)
+    meter.step_us = 500
+    for each in found:
+        victim.host.receive([ProfileRequest(bytes(8))] * 400, f"s{each.number}", victim.now)
+    handled = 10 * 400 - victim.host.overview().refused["muted"]
+    assert 3 * 100 < handled < 4 * 100  # Two have a long step, of a hundred frames.
+
+
+def test_of_a_burst_of_forged_messages_only_as_many_signatures_are_checked_as_its_sender_may_waste() -> None:
+    meter = Meter()
+    victim = Victim(meter=meter)
+    (mallory,) = strangers(victim, 1)
+    victim.wait(2)
+    meter.step_us = 1_000
+    forged = codec.decode(ATTACKS["Parcel: unasked, forged"](mallory), victim.settings.limits).frames
+    victim.host.receive(forged, "s1", victim.now)
+    assert victim.host.overview().refused["muted"] == len(forged) - 14
+
+
+def test_the_end_of_a_step_is_charged_like_its_frames() -> None:
+    meter = Meter()
+    accounts = Accounts(Limits(link_waste_per_s=10_000, waste_per_s=10**9), meter)
+    for wasted, heard in ((0, True), (4, True), (8, False)):
+        accounts.begin_step()
+        accounts.settle(f"{wasted}", work(8, 8 - wasted), meter.us, 0)
+        for _ in range(2):  # The second time there is nothing left to charge.
+            meter.us += 9_000
+            accounts.end_step(0)
+            accounts.charge(f"{wasted}", 1, 0)
+        accounts.charge(f"{wasted}", 1_500, 0)
+        assert accounts.listens(f"{wasted}", 0, neighbour=True) == heard
+    accounts.settle("next", work(8, 0), meter.us, 0)
+    meter.us += 9_000
+    accounts.begin_step()
+    accounts.end_step(0)
+    accounts.charge("next", 9_900, 0)
+    assert accounts.listens("next", 0, neighbour=True)
+
+
+@pytest.mark.parametrize("wasteful", [False, True])
+def test_answers_are_charged_to_the_address_that_wastes(wasteful: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter()
+    victim = Victim(meter=meter)
+    (mallory,) = strangers(victim, 1)
+    victim.wait(2)
+    flush = Strategy.flush
+
+    def slow(strategy: Strategy[Any], now: int, link: Link | None) -> None:
+        meter.us += 14_000
+        flush(strategy, now, link)
+
+    monkeypatch.setattr(Strategy, "flush", slow)
+    offers = codec.decode(ATTACKS["Offer: what nobody has"](mallory), victim.settings.limits).frames
+    for offer in offers[:2]:
+        victim.host.receive([ProfileRequest(bytes(8)) if wasteful else offer], "s1", victim.now)
+    assert victim.host.listens("s1", victim.now) != wasteful
+
+
+def test_repeated_requests_are_charged_to_the_neighbour_that_does_not_send_what_it_offers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    meter = Meter()
+    victim = Victim(meter=meter)
+    (mallory,) = strangers(victim, 1)
+    repeat = Requests.repeat
+
+    def slow(requests: Requests, link: Link, now: int) -> None:
+        meter.us += 14_000
+        repeat(requests, link, now)
+
+    monkeypatch.setattr(Requests, "repeat", slow)
+    victim.take(ATTACKS["Offer: what nobody has"](mallory), "s1")
+    accounts = victim.host._links.accounts  # noqa: SLF001 - what is left of an account shows what was charged before
+    while not meter.us:
+        victim.now = victim.host.next_deadline() or 0
+        victim.host.tick(victim.now)
+        victim.drain()
+    accounts.charge("s1", 2_000, victim.now)
+    assert not victim.host.listens("s1", victim.now)
 
 
 def test_frames_that_take_long_are_not_all_handled_in_one_step() -> None:

@@ -19,7 +19,7 @@ needs_namespaces = pytest.mark.skipif(bool(netns.available()), reason=netns.avai
 
 def tables(folder: Path, name: str, *arguments: str) -> Tables:
     """Return the tables of a benchmark; it reports progress, too."""
-    return Bench(name).tables(folder, *arguments, apart=True, progress=True)
+    return Bench(name).tables(folder, *arguments, progress=True)
 
 
 @pytest.mark.soak
@@ -179,7 +179,9 @@ def test_a_node_at_rest_is_weighed_alone_and_with_a_neighbour(tmp_path: Path) ->
     assert shown["Neighbours"][1]["a message: bytes"] > 1_000
 
 
-@pytest.mark.parametrize("name", ["chain", "node", "idle", "hostile", "jms", "attached", "classic", "stomp"])
+@pytest.mark.parametrize(
+    "name", ["chain", "node", "idle", "hostile", "jms", "attached", "classic", "stomp", "openwire"]
+)
 def test_help_gives_an_example(name: str) -> None:
     outcome = Bench(name).here("--help")
     assert outcome.returncode == 0

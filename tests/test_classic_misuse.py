@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.classic_world import raised
 from tests.jms_scenes import scene
 
 from carrypost import (
+    Context,
     DeliveryMode,
     IllegalArgumentException,
     IllegalStateException,
@@ -167,6 +170,47 @@ async def test_a_connection_is_opened_before_it_is_used(net: testing.Network) ->
     assert "closed" in await raised(never.__aenter__, IllegalStateException)
 
 
+@scene("a")
+async def test_a_connection_that_is_closed_while_it_opens_is_closed(net: testing.Network) -> None:
+    connection = net.connection("a")
+    source = connection._inner_connection._source
+    acquire = source.acquire
+
+    async def slowly() -> Any:  # noqa: ANN401 - a provider
+        await asyncio.sleep(1)
+        return await acquire()
+
+    source.acquire = slowly  # type: ignore[method-assign]
+    opening = asyncio.ensure_future(connection.__aenter__())
+    await asyncio.sleep(0)
+    assert "being opened" in await raised(connection.__aenter__, IllegalStateException)
+    await connection.close()
+    assert "is closed" in await raised(lambda: opening, IllegalStateException)
+    assert repr(connection) == "<Connection closed>"
+
+
+@scene("a")
+async def test_advice_for_a_queue_that_nobody_has_counts_in_milliseconds(net: testing.Network) -> None:
+    async with net.connection("a") as connection:
+        session = await connection.create_session()
+        text = await raised(lambda: session.create_consumer("queue/nobody"), InvalidDestinationException)
+        assert "`await session.declare_queue('nobody')`" in text
+        assert "`await InitialContext().lookup('nobody', timeout=MILLISECONDS)`" in text
+
+
+@scene("a")
+async def test_an_enumeration_of_a_closed_session_speaks_of_sessions(net: testing.Network) -> None:
+    async with net.connection("a") as connection:
+        session = await connection.create_session()
+        queue = await session.declare_queue("box")
+        for _ in range(2):
+            await session.create_producer(queue).send(MESSAGE)
+        enumeration = session.create_browser(queue).enumeration
+        await enumeration.next_element()
+        await session.close()
+        assert "this session is closed" in await raised(enumeration.next_element, IllegalStateException)
+
+
 # ------------------------------------------------------------------------------------------------------ bad input
 
 Bad = tuple[Callable[[Any], Any], type[JMSException], str]
@@ -176,6 +220,8 @@ INPUT: dict[str, Bad] = {
         lambda s: s.create_producer(NEWS).send(Topic("other"), MESSAGE), IllegalStateException, "to topic/news alone"),
     "a producer without a destination is given none": (
         lambda s: s.create_producer(None).send(MESSAGE), IllegalStateException, "has no destination of its own"),
+    "a producer without a destination is given options alone": (
+        lambda s: s.create_producer(None).send(MESSAGE, 2, 4, 0), IllegalStateException, "has no destination"),
     "a send without arguments": (
         lambda s: s.create_producer(None).send(), IllegalStateException, "no destination of its own"),
     "null as destination of a send": (
@@ -215,6 +261,8 @@ INPUT: dict[str, Bad] = {
         lambda s: TopicRequestor(s, "queue/box"), InvalidDestinationException, "a TopicRequestor must have a topic"),
     "a requestor without session": (
         lambda _: QueueRequestor(NONE, "queue/box"), IllegalArgumentException, "must have a session"),
+    "a mode that there is not": (
+        lambda s: s._connection.create_session(False, 77), IllegalArgumentException, "the mode of a session must be"),
     "XA": (lambda _: XAConnectionFactory(), JMSException, "not offered"),
     **{
         f"{given!r} as {what}": (call, IllegalArgumentException, shown)
@@ -247,6 +295,24 @@ async def test_bad_input_raises_its_own_sentence(net: testing.Network, what: str
         told = await raised(lambda: call(session), kind)
         assert text in told, told
         assert len(told) < 250
+
+
+@scene("a")
+async def test_a_cancelled_request_leaves_no_reply_for_the_next_one(net: testing.Network) -> None:
+    async with net.connection("a") as connection:
+        session, server = await connection.create_session(), await connection.create_session()
+        questions, requestor = await server.create_consumer(NEWS), TopicRequestor(session, NEWS)
+        await connection.start()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(requestor.request(session.create_text_message("1"), 60_000), 1)
+        asked = asyncio.ensure_future(requestor.request(session.create_text_message("2"), 60_000))
+        for wanted in ("1", "2"):
+            question = await questions.receive(1_000)
+            assert question is not None
+            assert question.text == wanted
+            with suppress(InvalidDestinationException):  # The first question has no place for a reply any more.
+                await server.create_producer(None).send(question.jms_reply_to, server.create_text_message(wanted))
+        assert (await asked).text == "2"
 
 
 @scene("a")
@@ -330,6 +396,9 @@ def properties(folder: Path, text: str | bytes) -> Path:
         ("java.naming.provider.url = nowhere", "is 'nowhere', and there is no such file or folder"),
         ("topic.news = a b", "a b"),
         ("queue.orders = a.*", "without wildcards"),
+        ("topic.a = \\ud83d", r"line 1: \\ud83d is half of a character"),
+        ("queue.a = x\ntopic.a = y", r"topic\.a: the name 'a' is taken"),
+        ("queue.ConnectionFactory = x", r"the name 'ConnectionFactory' is taken"),
     ],
 )  # fmt: skip
 def test_a_damaged_properties_file_says_what_is_wrong(
@@ -351,6 +420,10 @@ def test_an_environment_is_a_mapping_of_texts_or_a_file(tmp_path: Path) -> None:
         InitialContext({"java.naming.security.principal": "scott"})
     with pytest.raises(IllegalArgumentException, match="there is no server to connect to"):
         asyncio.run(_factory({"java.naming.provider.url": "tcp://localhost:61616"}))
+    with pytest.raises(NamingException, match="is '', and there is no such file or folder"):
+        InitialContext({"java.naming.provider.url": ""})
+    with pytest.raises(IllegalArgumentException, match="unix: must be followed by the path of a node's socket"):
+        asyncio.run(_factory({"java.naming.provider.url": "unix:"}))
     with pytest.raises(JMSException, match="no node"):
         asyncio.run(_connected({"java.naming.provider.url": f"unix:{tmp_path}/socket"}))
 
@@ -375,6 +448,40 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
         "java.naming.factory.initial": "org.example.Factory", "topic.a": "first", "topic.b": "second",
         "topic.c": "third", "topic.grüße": "grün", "topic.x=y": "fourth", "topic.z": "a:b",
     }  # fmt: skip
+
+
+def test_characters_and_lines_of_a_properties_file_are_those_of_java(tmp_path: Path) -> None:
+    text = "\ufefftopic.a = \\ud83d\\ude00\r\njava.naming.factory.initial = x\u2028y\rtopic.b = \\\n  \\\n  z\n"
+    found = InitialContext(properties(tmp_path, text)).environment
+    assert found == {"topic.a": "\U0001f600", "java.naming.factory.initial": "x\u2028y", "topic.b": "z"}
+
+
+def test_a_value_of_many_lines_is_read_in_linear_time(tmp_path: Path) -> None:
+    path, begun = properties(tmp_path, "java.naming.factory.initial = " + "x\\\n" * 100_000), time.process_time()
+    assert InitialContext(path).environment == {"java.naming.factory.initial": "x" * 100_000}
+    assert time.process_time() - begun < 5
+
+
+@scene("a")
+async def test_lookups_at_a_time_share_one_connection_which_close_ends(net: testing.Network) -> None:
+    opened: list[Context] = []
+
+    class Names(InitialContext):
+        async def _open(self) -> Context:
+            await asyncio.sleep(1)
+            opened.append(await net.context("a"))
+            return opened[-1]
+
+    names = Names({"queue.first": "first", "queue.second": "second"})
+    await asyncio.gather(names.lookup("first"), names.lookup("second"))
+    assert len(opened) == 1
+    await names.close()
+    other = Names()
+    listing = asyncio.ensure_future(other.list())
+    await asyncio.sleep(0)
+    await other.close()
+    assert "is closed" in await raised(lambda: listing, IllegalStateException)
+    assert [repr(each) for each in opened] == ["<Context AUTO_ACKNOWLEDGE, closed>"] * 2
 
 
 @scene("a")

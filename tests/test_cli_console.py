@@ -229,7 +229,7 @@ def test_a_script_ends_by_ctrl_c_and_a_console_with_its_node(shell: Shell, termi
     terminal.see("Waiting ....")
     assert node.end() == (0, "", "")
     code, shown = terminal.ended()
-    assert (code, "the node has ended; start one with: carrypost node" in shown) == (4, True)
+    assert (code, "the node has ended; start one with: carrypost node" in shown) == (4, True), shown
 
 
 # --- the grammar ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pty
@@ -180,9 +181,13 @@ def test_a_node_that_has_no_place_for_more_neighbours_says_so_and_the_doctor_nam
 def test_a_person_at_a_terminal_gets_sentences(shell: Shell) -> None:
     ours, theirs = pty.openpty()
     port = free_port()
-    with subprocess.Popen(  # noqa: S603 - our own command
-        [*COMMAND, "node", "--set", f"stomp.port={port}"], stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
+    with (
+        subprocess.Popen(  # noqa: S603 - our own command
+            [*COMMAND, "node", "--set", f"stomp.port={port}"], stdin=theirs, stdout=theirs, stderr=theirs
+        ) as process,
+        contextlib.ExitStack() as exits,
+    ):
+        exits.callback(process.kill)  # If the test fails, nothing else ends it.
         os.close(theirs)
         shown, deadline_s = b"", time.monotonic() + PATIENCE_S
         while b"in another terminal" not in shown:
@@ -467,3 +472,17 @@ def test_a_folder_that_cannot_be_used_is_told(shell: Shell) -> None:
     )  # fmt: skip
     for name in ("file", "notes"):
         assert (shell.folder / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "set_back_s", "told"),
+    [
+        (0.4, 0.4, ""),
+        (0.0, 3_600.4, "set back by 60 min since the node was started"),
+        (172_800.0, 0.0, "the system's clock is 2 d behind this node's"),
+    ],
+)
+def test_the_status_tells_of_a_clock_that_is_not_believed_or_was_set_back(
+    ahead_s: float, set_back_s: float, told: str
+) -> None:
+    assert node._clock({"clock_ahead_s": ahead_s, "clock_set_back_s": set_back_s}) == told  # noqa: SLF001 - its words

@@ -72,6 +72,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "lab report folder": INPUT, "lab report out": {f"{THROUGH}.html": 2, f"{UNWRITABLE}.html": 1, "page.pdf": 2},
     "lab metrics plugin": INPUT | {UNREADABLE: 1}, "lab report plugin": INPUT | {UNREADABLE: 1},
     "lab stream source": INPUT, "lab stream out": TABLES,
+    "web paths": INPUT | {UNREADABLE: 1, "file": 1}, "web scenario": INPUT, "web positions": INPUT,
     "reproduce out": TABLES, "demo record": TABLES, "examples folder": TABLES,
     "pub file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "send file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     **{f"{name} config": SETTINGS for name in MESSAGES}, **{f"{name} data": ASKED for name in MESSAGES},

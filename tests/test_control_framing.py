@@ -93,3 +93,30 @@ def test_announcements_alone_fill_no_memory() -> None:
         parts.join(announced(OPEN_MAX, 1))
     assert bytes(parts.join(calls.CallPart(0, b"x")).command) == b"x"
     assert parts.join(announced(OPEN_MAX, 1)) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x92\x01\x02",
+        b"\x81\xa2do",
+        b"\x81\xa1\xff\x01",
+        b"\x81\xa2do\xa1\xff",
+        b"\x91" * 5_000 + b"\x90",
+    ],
+    ids=[
+        "nothing",
+        "no type",
+        "no map",
+        "cut",
+        "a key that is no UTF-8",
+        "a tag that is no UTF-8",
+        "nested 5,000 deep",
+    ],
+)
+def test_a_body_that_cannot_be_decoded_is_refused(body: bytes) -> None:
+    for decode in (calls.decode_call, calls.decode_reply):
+        with pytest.raises(LocalError, match="the control socket received a malformed frame"):
+            decode(body)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.schedules import END_S, Schedule, schedules, there, times, touching, write
@@ -107,8 +107,17 @@ def acknowledged(schedule: Schedule, lists: dict[str, list[str]]) -> set[tuple[s
     return {(message, node) for message, each in told.items() for node in set.intersection(*each.values())}
 
 
+OUT_OF_RANGE = Schedule(
+    (("n0", "n1", 0.0, 9.0), ("n0", "n2", 0.0, 2.0), ("n1", "n2", 1.0, 9.0)),
+    (("m0", "n1", 3.0, None),),
+    (("n0", 0.0, None), ("n1", 0.0, None), ("n2", 0.0, None)),
+)
+"""The carrier n0 left the range of the recipient n2, which had reported to n1 that it hears n0."""
+
+
 @pytest.mark.parametrize("settings", SETTINGS)
 @given(addressed(), st.sampled_from((0, 100, 3_000, 70_000)))
+@example((OUT_OF_RANGE, {"m0": ["n2"]}), 0)
 @examples(12)
 def test_exactly_those_copies_are_purged_that_acknowledgements_of_all_recipients_reach(
     settings: str, drawn: tuple[Schedule, dict[str, list[str]]], size: int

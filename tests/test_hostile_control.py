@@ -622,6 +622,24 @@ def test_offers_of_what_it_does_not_have_are_asked_for_a_while_and_then_forgotte
         assert mallory.sends(Request) == []
 
 
+def test_of_a_neighbour_that_has_brought_nothing_only_so_many_offers_are_read() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        numbers = itertools.count()
+
+        def wanted() -> int:
+            """Offer another page; return the number of messages that the host waits for."""
+            entries = [OfferEntry(MessageId(b"%08d" % (n := next(numbers))), n, 10, 255) for _ in range(500)]
+            mallory.say("b", Offer(next(numbers), tuple(entries)))
+            return max(each.wanted for each in stage.net.host("b").overview().neighbours)
+
+        assert [wanted() for _ in range(5)] == [500, 1_000, 1_500, 1_500, 1_500]
+        assert stage.refused() == {"offers-open": 2}
+        stage.published.append(b"a gift")
+        mallory.say("b", mallory.parcel(message(mallory.identity, stage.published[-1]), next(numbers)))
+        assert [wanted() for _ in range(2)] == [2_000, 2_500]
+
+
 def test_offers_of_many_neighbours_fill_bounded_memory_and_leave_room_for_each() -> None:
     """Without a bound over all links, each of them adds its `offers_open_max` wants, and as many offers beside."""
     limits = {"offers_open_max": 200, "offers_all_max": 1_000, "neighbours_max": 30}

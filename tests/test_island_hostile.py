@@ -30,8 +30,8 @@ def refused(net: Network, node: str, reason: str) -> int:
     return net.host(node).overview().refused.get(reason, 0)
 
 
-def plain(author: str, sequence: int = 0, claimed: bytes = b"", boot: int = 1) -> LinkRecord:
-    return LinkRecord(author.encode(), boot, sequence, claimed)
+def plain(author: str, sequence: int = 0, claimed: bytes = b"", incarnation: int = 1) -> LinkRecord:
+    return LinkRecord(author.encode(), incarnation, sequence, claimed)
 
 
 def test_a_claim_of_a_link_with_this_host_is_denied_to_everybody() -> None:
@@ -44,10 +44,10 @@ def test_a_claim_of_a_link_with_this_host_is_denied_to_everybody() -> None:
 
 
 @pytest.mark.parametrize("age", [(0, 9), (1, 0)])
-def test_what_was_said_in_an_earlier_life_or_before_does_not_count(age: tuple[int, int]) -> None:
-    boot, sequence = age
+def test_what_was_said_in_an_earlier_incarnation_or_before_does_not_count(age: tuple[int, int]) -> None:
+    incarnation, sequence = age
     with line() as net:
-        net.inject("a", [plain("d", 5), plain("d", sequence, boot=boot)], "b")
+        net.inject("a", [plain("d", 5), plain("d", sequence, incarnation=incarnation)], "b")
         entry = island(net, "a").table.get(NodeId("d"))
         assert entry is not None
         assert (entry.incarnation, entry.sequence) == (1, 5)
@@ -183,7 +183,7 @@ def test_datagrams_to_nowhere_are_answered_at_a_pace() -> None:
 
 @pytest.mark.parametrize("names", ["abcd", "bacd"])
 def test_of_records_whose_stamps_are_in_the_wrong_order_the_newer_one_counts(names: str) -> None:
-    """The life of the third host jumps while the first is away: by its stamp, the earlier record is the newer one."""
+    """The third host's incarnation jumps while the first is away: by its stamp, the earlier record is the newer one."""
     with network(*names, seed=1, island=True) as net:
         pairs = list(pairwise(names))
         for pair in pairs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -23,8 +23,8 @@ from carrypost.errors import (
 )
 from carrypost.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
 from carrypost.gossip.layer import Draft
-from carrypost.jms.provider import Perform, Program
-from carrypost.jms.values import ANSWERS, COMMANDS, NEWS, Fault, decode_command, encode_command
+from carrypost.jms.provider import News, Perform
+from carrypost.jms.values import ANSWERS, COMMANDS, MESSAGES, NEWS, decode_command, encode_command
 from carrypost.journal import Durability
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry
@@ -42,6 +42,8 @@ from carrypost.mom.program_commands import (
     OpenSession,
     Question,
 )
+from carrypost.node.control.calls import Refusal
+from carrypost.node.control.calls import encode as encode_frame
 
 
 class Recorder:
@@ -54,15 +56,11 @@ class Recorder:
         return lambda *args: self.told.append((name, *args))
 
 
-def test_every_command_has_a_tag_and_an_answer_and_every_method_of_a_program_is_news() -> None:
+def test_every_command_has_a_tag_and_an_answer_and_all_news_have_names() -> None:
     kinds = {each for each in vars(program_commands).values() if isinstance(each, type) and issubclass(each, Command)}
     assert kinds - set(COMMANDS.values()) == {Command, Near, Question, Durable, Noted}
     assert set(ANSWERS) == set(COMMANDS.values())
-    told = {name for name in vars(Program) if not name.startswith("_")}
-    assert told - {news.method for news in NEWS.values()} == {
-        "interrupted",
-        "resumed",
-    }  # A program notices these itself.
+    assert set(NEWS) == {each.__name__ for each in get_args(News)} | {MESSAGES}
 
 
 CHANNEL = Entry((("destination", "channel/x"),))
@@ -81,10 +79,10 @@ def test_what_a_consumer_asks_for_says_what_it_is(asked: Subscribe | Receive) ->
 
 
 def test_modulators_and_what_becomes_of_them_go_both_ways() -> None:
-    news = NEWS["overlaid"]
+    codec = NEWS["OverlayTold"]
     assert decode_command(encode_command(Modulate(3, b"\x93"))) == Modulate(3, b"\x93")
-    told = [(OverlayTold(3, OverlayState()),), (OverlayTold(4, OverlayState(NodeId("B"), 2, 3, 40, 5, 600, "seats")),)]
-    assert news.decode(news.encode(told)) == tuple(told)
+    told = OverlayTold(3, OverlayState()), OverlayTold(4, OverlayState(NodeId("B"), 2, 3, 40, 5, 600, "seats"))
+    assert codec.decode(codec.encode(told)) == told
 
 
 @pytest.mark.parametrize("modulator", [b"\xc1", b"\x90", b"\x93\xa0\x01\xc4\x00", b"\x91" * 2_000])
@@ -107,6 +105,9 @@ def test_bytes_that_are_no_modulator_are_refused(modulator: bytes) -> None:
     testing.run(scene)
 
 
+decode_refusal = msgspec.msgpack.Decoder(Refusal).decode
+
+
 def all_errors() -> list[type[JMSException]]:
     kinds = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, JMSException)}
     return sorted(kinds, key=lambda each: each.__name__)
@@ -116,19 +117,20 @@ def all_errors() -> list[type[JMSException]]:
 def test_an_error_keeps_its_class_its_text_and_its_code(kind: type[JMSException]) -> None:
     made = kind("it was closed")
     made.error_code = "CODE"
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(Fault.of(made)), type=Fault).raised()
+    again = decode_refusal(encode_frame(Refusal.of(1, made))).raised(JMSException)
+    assert isinstance(again, JMSException)
     assert (type(again), str(again), again.error_code) == (kind, "it was closed", "CODE")
 
 
 def test_an_error_keeps_its_state_and_its_position_and_an_unknown_one_is_a_jms_exception() -> None:
-    late = Fault.of(DeliveryTimeoutException("late", state=SendState.CARRIED)).raised()
+    late = Refusal.of(1, DeliveryTimeoutException("late", state=SendState.CARRIED)).raised(JMSException)
     assert isinstance(late, DeliveryTimeoutException)
     assert late.state == SendState.CARRIED
-    wrong = Fault.of(InvalidSelectorException("wrong", position=7)).raised()
+    wrong = Refusal.of(1, InvalidSelectorException("wrong", position=7)).raised(JMSException)
     assert isinstance(wrong, InvalidSelectorException)
     assert wrong.position == 7
     for name in ("OfALaterVersion", "CarrypostError", "annotations", "SystemExit"):
-        assert type(Fault(name, "new").raised()) is JMSException
+        assert type(Refusal(1, name, "new").raised(JMSException)) is JMSException
 
 
 @given(st.sampled_from(sorted(COMMANDS)), st.binary(max_size=64))
@@ -152,14 +154,12 @@ def test_descriptors_inside_of_values_keep_their_signature() -> None:
             work = provider.perform(Perform(session, (Draft("topic/x", b"y", persistent=True),), (), Durability.FULL))
             (made,) = await work.sent
             await work.done
-            for value, news in (
-                (Handed(1, 2, made, 3, lease_us=5, giver=made.node, events_lost=7), NEWS["take"]),
-                (Browsed(1, (made, made), 5, complete=True), NEWS["browsed"]),
-            ):
-                args = (value, b"y") if news.method == "deliver" else (value,)
-                first, again = news.decode(news.encode((args, args)))
-                assert first == again == args
-                found = again[0].descriptor if news.method == "deliver" else again[0].descriptors[1]
+            handed = Handed(1, 2, made, 3, lease_us=5, giver=made.node, events_lost=7), b"y"
+            browsed = Browsed(1, (made, made), 5, complete=True)
+            for name, value in ((MESSAGES, handed), ("Browsed", browsed)):
+                first, again = NEWS[name].decode(NEWS[name].encode((value, value)))
+                assert first == again == value
+                found = again[0].descriptor if name == MESSAGES else again.descriptors[1]
                 assert (found.signature, found.wire, found.id) == (made.signature, made.wire, made.id)
 
     testing.run(scene)
@@ -191,7 +191,7 @@ def test_a_receipt_reaches_the_connection_that_sent_or_asked_and_no_other(encode
                 assert await provider.execute(Follow(sessions[2], made.id)) is not None
                 await net.run(1)
                 ((name, receipt),) = other.told
-                assert (name, type(receipt), receipt.message) == ("receipt", Receipt, made.id)
+                assert (name, type(receipt), receipt.message) == ("note", Receipt, made.id)
 
     testing.run(scene)
 

@@ -45,6 +45,28 @@ def test_of_several_changes_to_a_key_the_last_one_counts(journal: Journal) -> No
     assert (batch.puts, batch.deletes) == ({key("a"): 2, key("c"): 4}, (key("b"),))
 
 
+def test_deletions_that_can_wait_go_with_the_next_batch(journal: Journal) -> None:
+    journal.put(key("a"), 1)
+    journal.delete_later(key("a"))  # A batch that others wait for is made, though this takes back its only change.
+    batch = journal.pop_batch()
+    assert batch is not None
+    assert (batch.puts, batch.deletes) == ({}, (key("a"),))
+    journal.delete_later(key("a"))
+    journal.delete_later(key("b"))
+    journal.delete_later(key("c"))
+    assert journal.pop_batch() is None
+    journal.put(key("b"), 2)
+    journal.put_all({key("c"): 3})
+    batch = journal.pop_batch()
+    assert batch is not None
+    assert (batch.puts, batch.deletes) == ({key("b"): 2, key("c"): 3}, (key("a"),))
+    for number in range(300):
+        journal.delete_later(key(str(number)))
+    batch = journal.pop_batch()
+    assert batch is not None
+    assert len(batch.deletes) == 300
+
+
 def test_a_batch_is_as_safe_as_its_most_demanding_change(journal: Journal) -> None:
     for demands, expected in (
         ([Durability.NORMAL], Durability.NORMAL),

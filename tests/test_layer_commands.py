@@ -84,7 +84,7 @@ class Bells(Layer):
             raise IllegalStateException(f"{target} is being rung at")
         self.awaited[target] = path
         self._outputs.journal.put((self.kind, target.encode(), 0), " ".join(path).encode())
-        self._outputs.answers.when_durable(self._ring_now)
+        self._outputs.journal.when_durable(self._ring_now)
 
     def _forget(self, target: str) -> None:
         if self.awaited.pop(target, None) is not None:

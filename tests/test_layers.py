@@ -105,14 +105,12 @@ class Quorum(Layer):
             assert isinstance(value, bytes)
             self.vouchers[MessageId(name)] = set(value.decode().split())
 
-    def rows(self, serial: int) -> dict[Key, Value | None]:
+    def rows(self) -> dict[Key, Value | None]:
+        self._context.outputs.journal.when_durable(self.told.append, ("durable",))
         changed, self._changed = self._changed, set()
         return {
             (self.kind, message, 0): " ".join(sorted(self.vouchers[message])).encode() for message in changed
         }  # fmt: skip
-
-    def durable(self, serial: int) -> None:
-        self.told.append(("durable", serial))
 
 
 class Site:

@@ -38,6 +38,14 @@ def test_the_demonstration_installs_the_package_alone(tree: Path) -> None:
     assert "[" not in installed
 
 
+def test_the_pages_need_neither_the_tools_nor_the_laboratory(tree: Path) -> None:
+    lines = planned(tree, "web")
+    assert [line.split("--editable ")[1].split()[0] for line in lines if INSTALLS in line] == [".", "'.[web,emu]'"]
+    assert lines[-1] == ".venv/bin/carrypost web  --open"
+    (tree / "demo-record").mkdir()
+    assert planned(tree, "web")[-1] == ".venv/bin/carrypost web demo-record --open"
+
+
 @pytest.mark.parametrize("target", ["test", "soak"])
 def test_the_checks_install_the_rest_and_say_what_before_each_step(tree: Path, target: str) -> None:
     lines = planned(tree, target)

@@ -36,6 +36,7 @@ from carrypost.mom.program_commands import (
     GoOn,
     OpenSession,
     Recover,
+    Retry,
     Rollback,
     Unsubscribe,
 )
@@ -898,7 +899,7 @@ def test_a_first_subscription_to_an_ordered_topic_claims_what_is_here(node: OneN
     assert ids(node.handed()) == sent
 
 
-# --- acknowledgements that are undone ----------------------------------------------------------------------
+# --- subscriptions that are replaced or end -----------------------------------------------------------------
 
 
 def test_what_a_session_has_of_a_durable_subscription_comes_flagged_to_the_one_that_replaces_it(node: OneNode) -> None:
@@ -929,6 +930,21 @@ def test_an_acknowledgement_after_the_lease_ended_does_not_bring_the_subscriptio
     assert not [key for key in node.disk if key[0] == "mom"]
     node.crash()
     assert node.host.messaging.overview().subscriptions == 0  # type: ignore[union-attr]
+
+
+def test_another_try_after_the_subscription_ended_writes_no_row() -> None:
+    node = OneNode(messaging={"subscription_lease_s": 10.0})
+    session = node.session("me")
+    consumer = node.consume(session, "t", name="mail", durable=True)
+    node.credit(consumer)
+    node.publish("t")
+    node.write()
+    (handed,) = node.handed()
+    node.host.messaging.execute(CloseConsumer(consumer), node.now)
+    node.pass_time(11)
+    assert node.host.messaging.execute(Retry(session, handed.number), node.now, node.next_number()) == 2
+    node.write()
+    assert not [key for key in node.disk if key[0] == "mom"]
 
 
 # --- misuse that loses nothing -----------------------------------------------------------------------------

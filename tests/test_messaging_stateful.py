@@ -258,9 +258,8 @@ class MessagingMachine(RuleBasedStateMachine):
         else:
             number, handed = self.node.next_number(), chosen(session.handed, which)
             count = self.messaging.execute(Retry(session.number, handed), self.node.now, number)
-            self.model.commands[number] = Command()
             self.model.now = self.node.now
-            self.model.retry(session, handed, count)
+            self.model.retry(number, session, handed, count)
         self.watch()
 
     def unsubscribe(self, pick: int) -> None:
@@ -466,6 +465,24 @@ def some(data: st.DataObject, numbers: list[int]) -> list[int]:
         return []
     out = data.draw(st.integers(0, 2 ** min(len(numbers), 6) - 1), "left out")
     return [number for at, number in enumerate(numbers) if not out >> at & 1]
+
+
+def test_a_retry_that_a_crash_left_unanswered_need_not_count() -> None:
+    wish = Wish("a", None, "shared durable", no_local=False, ample=True)
+    machine = MessagingMachine()
+    machine.begin([wish])
+    machine.publish([Content("a", 1, lifetime_s=None, delay_s=0, placed=True, size=1)], 0, written=True)
+    machine.settle()
+    machine.retry(0, 0)
+    machine.write()
+    machine.retry(0, 0)
+    machine.crash(3, [wish])
+    machine.settle()
+    (handed,) = (each for session in machine.model.sessions.values() for each in session.handed.values())
+    owed = handed[-1]
+    assert (owed.anchor or 0) + owed.told == 3, (
+        "handed over, tried again, handed over: the second retry was not answered"
+    )
 
 
 TestMessaging = MessagingMachine.TestCase

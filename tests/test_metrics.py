@@ -152,7 +152,8 @@ async def test_everything_that_a_status_counts_is_a_metric_and_reading_it_runs_n
         metrics = Metrics.parse(exposition(served.status(quick=True)))
         monkeypatch.undo()
         assert not steps
-    others = {"store.failure", "services.stomp.clients", "services.stomp.slow"}
+    clients = {f"services.{each}.{what}" for each in ("stomp", "openwire") for what in ("clients", "slow")}
+    others = {"store.failure", *clients}
     assert {*counted(status)} - NOT_METRICS == PATHS - others
     assert metrics.value("carrypost_overlay_broker") == 1
     for sample in metrics.samples():

@@ -416,3 +416,18 @@ def test_a_receipt_of_no_use_any_more_is_not_said() -> None:
     node.pass_time(10)
     assert node.said() == []
     assert not node.owes()
+
+
+# --- the clock ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("back_s", [0, 3_600])
+def test_a_send_expires_at_its_date_although_the_clock_was_set_back(node: Author, back_s: int) -> None:
+    node.now = 10_000 * S
+    node.send(Draft(NEWS, b"x", lifetime_us=600 * S, persistent=True, receipt=True))
+    node.write()
+    node.host.clock_stepped(-back_s * S)
+    node.pass_time(600 + back_s - 1)
+    assert node.states() == []
+    node.pass_time(2)
+    assert node.states() == ["EXPIRED"]

@@ -378,6 +378,17 @@ def test_a_full_disk_and_a_node_that_cannot_write_are_told(small_disk: Callable[
         assert "Make room" in finding.advice
 
 
+@pytest.mark.parametrize("means", Means)
+def test_there_is_advice_against_every_obstacle_and_for_every_means(means: Means) -> None:
+    blocked = [diagnose(trial(means=means, obstacle=each), set()).advice for each in Obstacle]
+    assert len(set(blocked)) == len(Obstacle)
+    failed: list[dict[str, object]] = [{"listen_error": "EIO"}, {"send_error": "EIO"}, {}, {"came_back": True}]
+    for each, heard in ((each, heard) for each in failed for heard in (set[str](), {"another"})):
+        advice = diagnose(trial(means=means, **each), heard).advice
+        assert advice
+        assert not {"{", "}"} & {*advice}
+
+
 def test_findings_are_fit_for_json() -> None:
     assert json.loads(json.dumps([dataclasses.asdict(each) for each in here()]))
 

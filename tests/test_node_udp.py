@@ -144,7 +144,7 @@ def test_the_system_drops_what_a_shunned_peer_sends_until_its_time_is_over_and_n
                 each.send([b"CP I am " + each.address.encode()], None, announcing=True)  # The same would be one peer.
             await until(lambda: len(c.came) == 2)
             c.came.clear()
-            c.shun(a.address, 0.5)
+            c.shun({a.address: 0.5})
             received = c.counters["received"]
             a.send([b"CP by all means"], None, announcing=True)
             a.send([b"CP to you"] * 50, c.address, announcing=False)

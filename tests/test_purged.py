@@ -232,7 +232,9 @@ def test_a_neighbour_that_was_not_told_is_not_taken_for_hostile() -> None:
         notice(net, "b", *messages)
         net.link("a", "b")
         net.advance(5)
-        assert refused(net, "b") == {"purged": 2_000}
+        found = refused(net, "b")
+        found.pop("offers-open")  # Of a new neighbour, more than 1,024 at a time are not read; it repeats them.
+        assert found == {"purged": 2_000}
         assert len(net.deliveries("b")) == 1
         assert net.host("b").muted_until("a") <= net.now * S
 

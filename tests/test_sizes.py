@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
 
-# What git does not keep either.
-_NOT_OURS = re.compile(r"\.git|\.venv|\..*_cache|\.hypothesis|__pycache__|build|dist|.*\.egg-info")
+# What git does not keep either, and libraries of others.
+_NOT_OURS = re.compile(r"vendor|\.git|\.venv|\..*_cache|\.hypothesis|__pycache__|build|dist|.*\.egg-info")
 # Neither pattern matches itself.
 _MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|tmp|home|opt)/\w")
 _REGISTRY = re.compile(

@@ -122,5 +122,5 @@ def test_one_send_and_its_receive_take_a_bounded_number_of_calls() -> None:
 
     testing.run(scene)
     calls = found.calls["both"]
-    assert len(set(calls)) <= 490
-    assert len(calls) <= 870
+    assert len(set(calls)) <= 450
+    assert len(calls) <= 700

@@ -1,8 +1,9 @@
-"""The journal: changes that the host wants stored, in batches, and the events that wait for them.
+"""The journal: changes that the host wants stored, in batches, and what waits for them: events, and acts of the host.
 
 One batch is one transaction of the driver's store; batches are applied in the order of their serials and each key
 occurs once per batch. An event that depends on a change is held with the batch that carries the change, and released
-when the driver answers `durable`. A batch that cannot be written ends the host, and its events with it.
+when the driver answers `durable`. What the host itself does only then waits in the same way (`when_durable`). A batch
+that cannot be written ends the host, and with it everything that waits.
 """
 
 # Why events are held. A program that was handed a message, or notified that its message is stored,
@@ -18,11 +19,12 @@ when the driver answers `durable`. A batch that cannot be written ends the host,
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
-from carrypost.events import Delivered, Delivery, Done, Event, Handed
+from carrypost.events import Delivered, Delivery, Event, Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 
@@ -91,6 +93,8 @@ class Durability(enum.IntEnum):
 
 
 _NORMAL = Durability.NORMAL
+_LATER_MAX = 256
+"""Number of deletions that wait for the next batch."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -102,12 +106,6 @@ class Batch(msgspec.Struct, frozen=True):
     deletes: tuple[Key, ...]
     refers: bool = False
     """True if any of the puts is a `PieceOf`. Its source may be among the deletes."""
-
-
-class Send(msgspec.Struct, frozen=True):
-    """An own message that may leave the host only once everything held with it is released."""
-
-    message: MessageId
 
 
 class Retractable:
@@ -139,25 +137,25 @@ class Journal:
         self.puts: dict[Key, Value] = {}
         """Puts of the next batch so far, beside `deletes`; written here only."""
         self.deletes: dict[Key, None] = {}
+        self._later: dict[Key, None] = {}
+        """Deletions for the next batch that is made for something else."""
         self._durability = _NORMAL
         self._refers = False
-        self._held: list[Event | Retractable | Send] = []
-        self._open: dict[int, list[Event | Retractable | Send]] = {}
-        """Events that wait for each batch without an answer."""
+        self._held: list[Event | Retractable | partial[object]] = []
+        self._open: dict[int, list[Event | Retractable | partial[object]]] = {}
+        """Events and acts that wait for each batch without an answer."""
         self._retractable: dict[bytes | int, tuple[Retractable, ...]] = {}
         """Waiting deliveries of each message and hand-over of each number. Thousands of them wait for a slow disk, and
         each copy that leaves withholds its own without a search."""
         self.released = released
         """Receiver of released events, until `pop_released`."""
-        self.permitted: list[MessageId] = []
-        """Messages that may be sent from now on, until `pop_permitted`."""
-        self.answered: list[int] = []
-        """Numbers of the commands whose `Done` was released, until `pop_answered`."""
 
     def put(self, key: Key, value: Value, durability: Durability = Durability.NORMAL) -> None:
         """Store `value` under `key`."""
         if self.deletes:
             self.deletes.pop(key, None)
+        if self._later:
+            self._later.pop(key, None)
         self.puts[key] = value
         if durability > self._durability:
             self._durability = durability
@@ -172,8 +170,9 @@ class Journal:
         """Store each of these values under its key."""
         if durability > self._durability:
             self._durability = durability
-        for key in puts if self.deletes else ():
+        for key in puts if self.deletes or self._later else ():
             self.deletes.pop(key, None)
+            self._later.pop(key, None)
         self.puts.update(puts)
 
     def delete(self, key: Key) -> None:
@@ -181,31 +180,44 @@ class Journal:
         self.puts.pop(key, None)
         self.deletes[key] = None
 
-    def hold(self, event: Event | Send) -> int:
-        """Release `event` once all changes so far are durable; return the serial of the batch that it waits for."""
-        waiting: Event | Retractable | Send = event
+    def delete_later(self, key: Key) -> None:
+        """Delete `key` with the next batch. None is made for it alone, unless many such keys wait.
+
+        For rows whose return after a crash costs a repetition, and does no harm.
+        """
+        if key in self.puts or len(self._later) >= _LATER_MAX:
+            self.delete(key)
+        else:
+            self._later[key] = None
+
+    def hold(self, event: Event) -> None:
+        """Release `event` once all changes so far are durable."""
         if isinstance(event, Delivered | Handed):
             waiting = Retractable(event)
             for key in waiting.parts:
                 self._retractable[key] = (*self._retractable.get(key, ()), waiting)
+            self._wait(waiting)
+        else:
+            self._wait(event)
+
+    def when_durable(self, act: Callable[..., object], *given: object) -> None:
+        """Do this once all changes so far are durable: at once if they are, else in a step of the host."""
+        self._wait(partial(act, *given))
+
+    def _wait(self, waiting: Event | Retractable | partial[object]) -> None:
         if self.puts or self.deletes:
             self._held.append(waiting)
-            return self.serial
-        if self._open:
-            latest = next(reversed(self._open))
-            self._open[latest].append(waiting)
-            return latest
-        self._release([waiting])
-        return 0
+        elif self._open:
+            self._open[next(reversed(self._open))].append(waiting)
+        else:
+            self._release((waiting,))
 
-    def _release(self, held: list[Event | Retractable | Send]) -> None:
-        for event in held:
-            if isinstance(event, Send):
-                self.permitted.append(event.message)
-                continue
-            if type(event) is Done:
-                self.answered.append(event.number)
-            self.released.append(event)
+    def _release(self, held: Iterable[Event | Retractable | partial[object]]) -> None:
+        for each in held:
+            if isinstance(each, partial):
+                each()
+            else:
+                self.released.append(each)
 
     def pop_released(self) -> list[Event]:
         """Return the released events, once. None of them can be withheld any more."""
@@ -213,8 +225,8 @@ class Journal:
         self.released.clear()
         return released
 
-    def _settle(self, waiting: Iterable[Event | Retractable | Send]) -> list[Event]:
-        """Return what is left of waiting events, without messages to send."""
+    def _settle(self, waiting: Iterable[Event | Retractable]) -> list[Event]:
+        """Return what is left of waiting events."""
         events: list[Event] = []
         for each in waiting:
             if isinstance(each, Retractable):
@@ -225,19 +237,9 @@ class Journal:
                 event = each.event()
                 if event is not None:
                     events.append(event)
-            elif not isinstance(each, Send):
+            else:
                 events.append(each)
         return events
-
-    def pop_permitted(self) -> list[MessageId]:
-        """Return the messages that may be sent from now on, once."""
-        permitted, self.permitted = self.permitted, []
-        return permitted
-
-    def pop_answered(self) -> list[int]:
-        """Return the commands whose `Done` was released, once."""
-        answered, self.answered = self.answered, []
-        return answered
 
     def update(self, rows: Mapping[Key, Value | None]) -> None:
         """Store each of these values under its key; delete a key whose value is None."""
@@ -252,10 +254,10 @@ class Journal:
         if not self.puts and not self.deletes:
             return None
         serial = self.serial
-        batch = Batch(serial, self._durability, self.puts, tuple(self.deletes), self._refers)
+        batch = Batch(serial, self._durability, self.puts, (*self.deletes, *self._later), self._refers)
         self._open[serial] = self._held
         self.serial = serial + 1
-        self.puts, self.deletes, self._held = {}, {}, []
+        self.puts, self.deletes, self._later, self._held = {}, {}, {}, []
         self._durability, self._refers = _NORMAL, False
         return batch
 

@@ -107,7 +107,7 @@ class Row(TypedDict):
     attrs: dict[str, str] | None
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
+class Line(msgspec.Struct, omit_defaults=True):
     """One row as a line of JSON: the same names, empty columns left out."""
 
     run: str
@@ -135,11 +135,11 @@ _TYPES = {"t": "float64", "hops": "int32", "size": "int64", "attrs": "map<string
 """Of columns that are no text."""
 SCHEMA = tuple(
     RecordColumn(each.name, _TYPES.get(each.name, "string"), nullable=not each.required)
-    for each in msgspec.structs.fields(_Line)
+    for each in msgspec.structs.fields(Line)
 )
 _OPTIONAL = tuple(column.name for column in SCHEMA if column.nullable)
 _LINE_ENCODER = msgspec.json.Encoder()
-_LINE_DECODER = msgspec.json.Decoder(_Line)
+_LINE_DECODER = msgspec.json.Decoder(Line)
 # The columns hold plain text: a reader need not know our enumerations. As a look-up it also checks.
 _PLAIN: dict[str, str] = {kind: kind.value for kind in Kind}
 _REASONS = {reason: reason.value for reason in events.Reason}
@@ -362,7 +362,7 @@ class Record:
     def json_lines(self) -> Iterator[str]:
         """Yield every row as a line of JSON without its line end; empty columns are left out."""
         for values in zip(*self.columns().values(), strict=True):
-            yield _LINE_ENCODER.encode(_Line(*values)).decode()
+            yield _LINE_ENCODER.encode(Line(*values)).decode()
 
     @classmethod
     def from_json_lines(cls, lines: Iterable[str | bytes]) -> Self:

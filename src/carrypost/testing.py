@@ -148,7 +148,7 @@ class Network(engine.Network):
         found = self._providers.get(node)
         if found is None:
             attach = partial(self._attach_again, node)
-            found = self._providers[node] = ReconnectingProvider.of(self._begin_life(node), attach, node, math.inf)
+            found = self._providers[node] = ReconnectingProvider(self._begin_life(node), attach, node, math.inf)
         return found
 
     def _begin_life(self, node: str) -> LocalProvider:

@@ -23,6 +23,7 @@ from carrypost.jms.reports import ExceptionListener
 from carrypost.version import __version__
 
 _UNOPENED = "this connection is not open yet: enter it with `async with`, or await it"
+_OPENING = "this connection is being opened"
 _OPEN = ""
 _CLOSED = "this connection is closed: create another with factory.create_connection()"
 
@@ -77,7 +78,16 @@ class Connection(JavaNamed):
     async def _open(self) -> Self:
         if self._state != _UNOPENED:
             raise IllegalStateException(self._state or "this connection is open already")
-        await self._inner_connection.hold()
+        self._state = _OPENING
+        try:
+            await self._inner_connection.hold()
+        except BaseException:
+            if self._state == _OPENING:
+                self._state = _UNOPENED
+            raise
+        if self._state == _CLOSED:  # Meanwhile.
+            await self._inner_connection.let_go()
+            raise IllegalStateException(_CLOSED)
         self._state = _OPEN
         return self
 
@@ -98,7 +108,7 @@ class Connection(JavaNamed):
         returns None. Transactions are rolled back, and unacknowledged messages are returned. Raises
         `IllegalStateException` in a listener of one of its sessions, which would wait for itself.
         """
-        if self._state == _UNOPENED:
+        if self._state in (_UNOPENED, _OPENING):
             self._state = _CLOSED
             return
         for session in self._sessions:

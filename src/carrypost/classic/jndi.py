@@ -5,6 +5,7 @@ Everything else is in the directory of the device (`carrypost.naming`), which is
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,11 +60,18 @@ class InitialContext(NamingContext):
         self._is_closed = False
         self._environment = _environment(environment)
         self._node = _node(self._environment.get(_URL))
-        self._administered = {
-            key.partition(".")[2]: _destination(key, value)
-            for key, value in self._environment.items()
-            if key.startswith(_KINDS)
-        }
+        self._opening = asyncio.Lock()
+        self._administered: dict[str, Destination] = {}
+        for key, value in self._environment.items():
+            if key.startswith(_KINDS):
+                self._administer(key, value)
+
+    def _administer(self, key: str, value: str) -> None:
+        """Add a destination of the environment."""
+        name = key.partition(".")[2]
+        if name in self._factories or name in self._administered:
+            raise NamingException(f"{key}: the name {name!r} is taken, by another key or by a factory: choose another")
+        self._administered[name] = _destination(key, value)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,7 +92,10 @@ class InitialContext(NamingContext):
                 return self._factories[name](**self._node)
             if name in self._administered:
                 return await self._found(self._administered[name])
-        return await super().lookup(name, limit_s)
+        try:
+            return await super().lookup(name, limit_s)
+        except NameNotFoundException as error:
+            raise NameNotFoundException(f"{error}{nearest(name, (*self._factories, *self._administered))}") from error
 
     async def _found(self, destination: Destination) -> Destination:
         """Return a destination of the environment; a queue that nobody has is declared here."""
@@ -100,8 +111,9 @@ class InitialContext(NamingContext):
     async def close(self) -> None:
         """End the connection to the directory. Idempotent."""
         self._is_closed = True
-        if self._opened is not None:
-            await self._opened.close()
+        async with self._opening:
+            if self._opened is not None:
+                await self._opened.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,9 +122,11 @@ class InitialContext(NamingContext):
         await self.close()
 
     async def _provider(self) -> Provider:
-        self._check_open()
-        if self._opened is None:
-            self._opened = self._context = await self._open()
+        async with self._opening:
+            self._check_open()
+            if self._opened is None:
+                self._opened = self._context = await self._open()
+        self._check_open()  # It may have been closed meanwhile.
         return await super()._provider()
 
     async def _open(self) -> Context:
@@ -152,14 +166,12 @@ def _node(url: str | None) -> dict[str, Any]:
         return {}
     if url.startswith("unix:") or "://" in url:
         return {"config": url}
-    if Path(url).is_dir():
-        return {"data": url}
-    if not Path(url).exists():
+    if not url or not Path(url).exists():
         raise NamingException(
             f"{_URL} is {url!r}, and there is no such file or folder: name the settings file or the folder of a node, "
             "or unix:PATH"
         )
-    return {"config": url}
+    return {"data" if Path(url).is_dir() else "config": url}
 
 
 def _destination(key: str, value: str) -> Destination:

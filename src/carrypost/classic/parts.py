@@ -43,6 +43,9 @@ class PartOwner(Protocol):
     def _check(self) -> None:
         """Raise `IllegalStateException` if the session is closed, or belongs to another event loop."""
 
+    def _of_domain(self, destination: Any) -> Any:  # noqa: ANN401 - callers are not all checked
+        """Return a destination that a session of this domain may use; raises `InvalidDestinationException`."""
+
 
 class Part(JavaNamed):
     """A part of a session that can be closed."""
@@ -126,23 +129,21 @@ class MessageProducer(Part):
         """Return destination, message, options and completion listener of a send."""
         listener = None
         if len(given) > 1 and hasattr(given[-1], "on_completion"):
-            *others, listener = given
-            given = tuple(others)
+            given, listener = given[:-1], given[-1]
         to = self._destination
         if to is None:
-            if not given or (len(given) < 2 and isinstance(given[0], Message)):  # noqa: PLR2004 - destination and message
+            if not given or _is_message(given[0]):
                 raise IllegalStateException(
                     "this producer has no destination of its own: name one before the message, send(destination, "
                     "message), or create the producer with one"
                 )
-            to, *others = given
-            given = tuple(others)
+            to, given = self._session._of_domain(given[0]), given[1:]
         elif given and isinstance(given[0], Destination):
             raise IllegalStateException(
                 f"this producer sends to {to} alone: leave the destination out, or use create_producer(None)"
             )
         message, options = (given[0], given[1:]) if given else (None, ())
-        if not isinstance(message, Message) and not hasattr(message, "jms_message_id"):
+        if not _is_message(message):
             raise MessageFormatException(
                 f"a message must be one that the session created, such as create_text_message(…), not {message!r}"[:200]
             )
@@ -383,6 +384,7 @@ class Enumeration(JavaNamed):
         self._messages = messages
         self._next: Message | None = None
 
+    @wording
     async def has_more_elements(self) -> bool:
         """Return True if there is another message."""
         if self._next is None:
@@ -403,6 +405,11 @@ class Enumeration(JavaNamed):
             raise StopAsyncIteration
         found, self._next = self._next, None
         return found  # type: ignore[return-value]  # there is one
+
+
+def _is_message(given: object) -> bool:
+    """Return True for a message, also of another implementation."""
+    return isinstance(given, Message) or hasattr(given, "jms_message_id")
 
 
 def destination_or_none(given: object) -> Destination | None:

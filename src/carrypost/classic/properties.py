@@ -16,7 +16,7 @@ _SIGNS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def read_properties(path: Path) -> dict[str, str]:
     """Return the keys and values of a file; raises `NamingException`, which has the line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise NamingException(
             f"{path} cannot be read: {error.strerror}. Name a properties file, or pass a dict"
@@ -39,20 +39,20 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines with their numbers, without comments; those that end in a backslash go on in the next one."""
-    begun, first = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.lstrip()
+    begun: list[str] = []
+    first = 0
+    for number, line in enumerate(text.split("\n"), 1):  # Reading the file has left no other ends of lines.
+        stripped = line.lstrip(" \t\f")
         if not begun and (not stripped or stripped[0] in "#!"):
             continue
         first = first if begun else number
-        begun += stripped
-        if re.search(r"(?<!\\)(?:\\\\)*\\$", begun):
-            begun = begun[:-1]
-            continue
-        yield first, begun
-        begun = ""
+        goes_on = (len(stripped) - len(stripped.rstrip("\\"))) % 2
+        begun.append(stripped[: len(stripped) - goes_on])
+        if not goes_on:
+            yield first, "".join(begun)
+            begun = []
     if begun:
-        yield first, begun
+        yield first, "".join(begun)
 
 
 def _unescaped(text: str, path: Path, number: int) -> str:
@@ -61,4 +61,10 @@ def _unescaped(text: str, path: Path, number: int) -> str:
             raise NamingException(f"{path}, line {number}: \\u must be followed by four hexadecimal digits")
         return chr(int(found[2], 16)) if found[2] else _SIGNS.get(found[1], found[1])
 
-    return _ESCAPE.sub(sign, text)
+    try:  # Java writes characters beyond U+FFFF as two escapes.
+        return _ESCAPE.sub(sign, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        half = int.from_bytes(error.object[error.start : error.start + 2], "little")
+        raise NamingException(
+            f"{path}, line {number}: \\u{half:04x} is half of a character: write both halves"
+        ) from error

@@ -238,8 +238,8 @@ class Session(JavaNamed):
 
     def _of_domain(self, destination: Any) -> Any:  # noqa: ANN401 - callers are not all checked
         """Return a destination that a session of this domain may use; raises `InvalidDestinationException`."""
-        other = {"queue": Topic, "topic": Queue}.get(self._domain or "")
-        if other is not None and isinstance(destination, other):
+        other = None if self._domain is None else {"queue": Topic, "topic": Queue}[self._domain]
+        if other is not None and isinstance(as_destination(destination), other):
             raise InvalidDestinationException(
                 f"a {type(self).__name__} is for {self._domain}s alone, and {destination} is none"
             )

@@ -14,7 +14,7 @@ T = TypeVar("T")
 _WORDS = (
     (r"\(ctx\.create_context\(\)\)", "(connection.create_session())"),
     (r"SessionMode\.SESSION_TRANSACTED", "create_session(True)"),
-    (r"InitialContext\(ctx\)", "InitialContext()"),
+    (r"InitialContext\(ctx\)(.*)timeout=SECONDS", r"InitialContext()\1timeout=MILLISECONDS"),
     (r"\bctx\b", "session"),
     (r"\bcontext(s?)\b", r"session\1"),
 )

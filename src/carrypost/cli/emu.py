@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths
+from carrypost.cli._extras import needs_emulator
 from carrypost.cli._groups import Commands
-from carrypost.cli._options import Json, ScenarioChanges, Seed, needs_emulator, option
+from carrypost.cli._options import Json, ScenarioChanges, Seed, option
 from carrypost.cli._options import Scenario as ScenarioFile
 from carrypost.cli._output import duration, figures, line, say, table
 from carrypost.cli._progress import DESCRIPTION, bar

@@ -218,7 +218,8 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("island", _island(found["island"], found["neighbours"])),
         ("overlay", _overlay(found["overlay"])),
         ("messaging", _messaging(found["messaging"])),
-        ("STOMP", _stomp(found["services"].get("stomp"))),
+        ("STOMP", _clients(found["services"].get("stomp"))),
+        ("OpenWire", _clients(found["services"].get("openwire"))),
         ("metrics", found["services"].get("metrics", {}).get("url", "")),
         *Carrying.of(found["carries"]).sentences(),
         ("dropped", _counts(found["dropped"])),
@@ -315,8 +316,8 @@ def _messaging(found: Mapping[str, int] | None) -> str:
     return f"{text}, {found['lost']:,} lost" if found["lost"] else text
 
 
-def _stomp(found: Mapping[str, Any] | None) -> str:
-    """Tell where STOMP clients are served, and how many there are; empty if none are served."""
+def _clients(found: Mapping[str, Any] | None) -> str:
+    """Return the address for clients of a protocol, and their number; empty if none are served."""
     if found is None:
         return ""
     slow = f", {many(found['slow'], 'of them does', 'of them do')} not read" if found["slow"] else ""

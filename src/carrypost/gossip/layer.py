@@ -18,8 +18,7 @@ Every step of a host is: `expire`, then the request (`receive`, `published`, `co
 #
 # What must hold. Layers are called in one order, lowest first, so that the upper one sees only what
 # the lower one let pass. They never call the host back in the middle of a step: whatever they want
-# is returned or put into `Outputs`, so that a step is over before the next begins. And a batch that
-# is lost is undone by the layers that wrote it, in `lost`.
+# is returned or put into `Outputs`, so that a step is over before the next begins.
 
 from __future__ import annotations
 
@@ -73,6 +72,9 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     """True if it is neither offered nor evicted before it is durable."""
     payload_of: MessageId | None = None
     """A whole message here with the same payload, which is copied in the store; `payload` is then empty."""
+    deadline_us: int | None = None
+    """Time from which it is expired, a date, if the sender named that instead of a lifetime. Its lifetime from now on
+    must be in `lifetime_us`."""
 
 
 class Steps(Protocol):
@@ -182,27 +184,25 @@ class Layer:
         """Return messages to publish after those that `finish`, or this, returned before in the same step."""
         return ()
 
-    def rows(self, serial: int) -> Rows:
-        """Return the rows that changed since the last call, for the batch of this number.
+    def rows(self) -> Rows:
+        """Return the rows that changed since the last call, for the batch that is being made.
 
-        A layer whose rows alone are a reason to make a batch puts one of them into the journal itself.
+        A layer whose rows alone are a reason to make a batch puts one of them into the journal itself. What is to be
+        done once the batch is durable waits in the journal (`Journal.when_durable`).
         """
         return {}
-
-    def durable(self, serial: int) -> None:
-        """Handle a batch that is on disk."""
 
 
 # Cached by the classes: thousands of hosts of an emulation have the same few combinations.
 @functools.cache
-def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
-    """Return the layers that override each method, by its name: computed once, not for each host of an emulation."""
+def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[Callable[..., object], Sequence[int]]:
+    """Return the layers that override each method of `Layer`: computed once, not for each host of an emulation."""
     for kind in kinds:
         kind.register()
         if kind.kind:
             LAYERS.add(kind.kind)
     return {
-        name: [at for at, kind in enumerate(kinds) if getattr(kind, name) is not getattr(Layer, name)]
+        method: [at for at, kind in enumerate(kinds) if getattr(kind, name) is not method]
         for name, method in vars(Layer).items()
         if callable(method) and not name.startswith("_")
     }
@@ -211,7 +211,7 @@ def _overriding(kinds: tuple[type[Layer], ...]) -> Mapping[str, Sequence[int]]:
 class Layers:
     """The layers of one host, lowest first."""
 
-    __slots__ = ("_all", "_handlers", "_having", "_stored", "timed")
+    __slots__ = ("_all", "_handlers", "_stored", "having", "timed")
 
     def __init__(self, layers: Sequence[Layer], handlers: dict[type, Callable[[Link, Any, int], object]]) -> None:
         self.timed: list[Layer] = []
@@ -227,15 +227,13 @@ class Layers:
     def _arrange(self, layers: Sequence[Layer]) -> None:
         self._all = tuple(layers)
         places = _overriding(tuple(map(type, layers)))
-        self._having = {name: [layers[at] for at in found] for name, found in places.items()}
-        """The layers that override each method, by its name."""
-        self.timed[:] = self._having["expire"]
+        self.having: Mapping[Callable[..., object], Sequence[Layer]] = {
+            method: [layers[at] for at in found] for method, found in places.items()
+        }
+        """The layers that override each method of `Layer`, lowest first; the others need not be called."""
+        self.timed[:] = self.having[Layer.expire]
         for layer in self._all:
             self._handlers.update(layer.handlers)
-
-    def having(self, method: Callable[..., object]) -> Sequence[Layer]:
-        """Return the layers that override a method of `Layer`, lowest first; the others need not be called."""
-        return self._having[method.__name__]
 
     def insert(self, layer: Layer) -> None:
         """Add a layer to a running host, as the highest below the application's side, and restore its rows."""
@@ -266,13 +264,12 @@ class Layers:
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Pass whole messages through the layers; return those newly given to the application."""
-        for layer in self.having(Layer.receive):
+        for layer in self.having[Layer.receive]:
             copies = layer.receive(copies)
         return copies
 
     def write(self, journal: Journal) -> None:
         """Put the changes of each layer into the batch that is being made."""
-        serial = journal.serial
-        for layer in self.having(Layer.rows):
-            if changed := layer.rows(serial):
+        for layer in self.having[Layer.rows]:
+            if changed := layer.rows():
                 journal.update(changed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from carrypost.answers import Answers
 from carrypost.events import Dropped, Expired, Passed, Reason, Received, Refused
 from carrypost.gossip.wire.frames import Frame, Transmission, coalesce
 from carrypost.journal import Journal, Retractable
@@ -29,7 +28,7 @@ class Outputs:
 
     __slots__ = (
         "_expired", "_named", "_received", "_refusals_max", "dropped", "events", "gathered", "journal", "outgoing",
-        "refusals", "refused", "emit", "tracing", "answers",
+        "refusals", "refused", "emit", "tracing",
     )  # fmt: skip
 
     def __init__(self, limits: Limits) -> None:
@@ -37,7 +36,6 @@ class Outputs:
         self.emit = self.events.append
         """Emit an event at once; one that depends on a change is held in the journal instead."""
         self.journal = Journal(self.events)
-        self.answers = Answers(self.journal)
         self.outgoing: list[Transmission] = []
         self.gathered = False
         """True if `report` has anything to report."""

@@ -114,7 +114,7 @@ class HostDriver(ABC):
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
-        """Pass a batch to the store, which can read it at once; `durable` or `lost` follows, now or later."""
+        """Pass a batch to the store, which can read it at once; `durable` follows, now or later."""
 
     @abstractmethod
     def _transmit(self, transmission: Transmission) -> None:

@@ -14,7 +14,7 @@ its incarnation is durable. `peer` is an opaque link address; the node behind it
 # what must wait until the batch is durable.
 #
 # What must hold. Time never decreases between two inputs. Nothing is sent before the incarnation is
-# durable: two lives under one number could give two messages the same id.
+# durable: two incarnations of one number could give two messages the same id.
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class Host:
         messages = tuple([each.message if isinstance(each, Delivery) else each for each in deliveries])
         self._begin(now)
         self._deliveries.confirm(messages)
-        for layer in self._layers.having(Layer.confirmed):
+        for layer in self._layers.having[Layer.confirmed]:
             layer.confirmed(messages)
         self._finish(now, links=False)
 
@@ -314,14 +314,12 @@ class Host:
     def payload_read(self, message: MessageId, payload: bytes | Blank, now: int) -> None:
         """Pass a payload to the layers, one of which requested it (`PayloadWanted`), if the message is still here."""
         with self.step(now):
-            copy = self._holdings.cache.get(message)
-            if copy is not None and copy.here:
-                for layer in self._layers.having(Layer.payload_read):
+            if (copy := self._holdings.here(message)) is not None:
+                for layer in self._layers.having[Layer.payload_read]:
                     layer.payload_read(copy, payload)
 
     def _discard(self, message: MessageId, reason: Reason, *, done: bool = False, refused: str = "") -> None:
-        copy = self._holdings.cache.get(message)
-        if copy is not None and copy.here:
+        if (copy := self._holdings.here(message)) is not None:
             if refused:
                 self._outputs.refuse(refused, copy.giver or "", copy.descriptor.shown)
             self._holdings.discard(copy, reason, done=done)
@@ -347,11 +345,11 @@ class Host:
         if not accounts.listens(peer, now, neighbour=neighbour is not None and neighbour.state is LINKED):
             self._outputs.refuse("muted", peer, count=len(frames))
             return False
-        began_us = accounts.clock_us() - read_us
+        began_us = accounts.begin_step() - read_us
         if neighbour is not None:
             first, link = frames[0] if frames else None, neighbour.link
             link.received(frames, nbytes)
-            listening = bool(self._layers.having(Layer.heard))
+            listening = bool(self._layers.having[Layer.heard])
             # In a quiet cloud most datagrams are announcements that repeat the last one: these skip
             # the state machine of the link.
             if type(first) is fr.Announce and neighbour.repeats(first, self._prefix, now, listening=listening):
@@ -367,6 +365,7 @@ class Host:
         if neighbour is not None and neighbour.state is LINKED:
             neighbour.heard(now)
         self._finish(now, None if neighbour is None else neighbour.link)
+        accounts.end_step(now)
         return True
 
     def pass_on(self, datagram: bytes, peer: str, now: int) -> tuple[str, bytes] | None:

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carrypost.errors import IllegalStateException
+from carrypost.events import Done
 from carrypost.gossip.layer import Draft, Layer
-from carrypost.journal import DATE, INCARNATION
+from carrypost.journal import DATE
 from carrypost.model.times import MICROSECONDS, NEVER
 
 if TYPE_CHECKING:
@@ -56,12 +58,12 @@ class _Step:
 
     def __enter__(self) -> None:
         if self._number is not None:
-            self._steps.answers.begin(self._number)
+            self._steps.check_number(self._number)
         self._steps.begin(self._now)
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if self._number is not None:
-            self._steps.answers.end(done=error is None)
+        if self._number is not None and error is None:
+            self._steps.answer(self._number)
         self._steps.finish(self._now, links=self._links)
 
 
@@ -80,7 +82,7 @@ class Steps:
         neighbours: Neighbours,
     ) -> None:
         self._holdings, self._outputs, self._links = host_context.holdings, host_context.outputs, host_context.links
-        self._journal, self.answers = host_context.outputs.journal, host_context.outputs.answers
+        self._journal = host_context.outputs.journal
         self._cache, self._deadlines = host_context.holdings.cache, host_context.holdings.cache.deadlines
         self._deliveries, self._interest_changes = deliveries, deliveries.interest_changes
         self._units, self._layers, self._timed = units, units.layers, units.layers.timed
@@ -96,14 +98,20 @@ class Steps:
         """The date in the store."""
         self._sure_us = 0
         """Time from which the last step of the clock forward is believed."""
-        self._first_batches: set[int] = set()
-        """Batches that contain the incarnation."""
+        self._begun = False
+        """True if the incarnation is durable."""
+        self._unanswered: set[int] = set()
+        """Numbers of commands that wait for the batch with their changes."""
 
     def start(self, incarnation: int) -> None:
-        """Begin a life of this number."""
+        """Begin the incarnation of this number."""
         self.incarnation = incarnation
         self._sure_us = self._holdings.now_us + _SURE_US
         self._publisher.begin(incarnation)
+        self._journal.when_durable(self._begin_to_send)
+
+    def _begin_to_send(self) -> None:
+        self._begun = True
 
     def step(self, now: int, *, links: bool = True, number: int | None = None) -> _Step:
         """Return one step as a context; without `links` no neighbour was involved.
@@ -124,6 +132,17 @@ class Steps:
     def forget_drafts(self, session: int) -> None:
         """Forget the drafts of a session that rolled back, or is gone."""
         self._units.forget_drafts(session)
+
+    def check_number(self, number: int) -> None:
+        """Raise if a command of this number was not answered yet."""
+        if number in self._unanswered:
+            raise IllegalStateException(f"the command number {number} is in use: choose another")
+
+    def answer(self, number: int) -> None:
+        """Answer a command by `Done`, once its changes are durable."""
+        self._unanswered.add(number)
+        self._journal.when_durable(self._unanswered.discard, number)
+        self._journal.hold(Done(number))
 
     # --- one step ------------------------------------------------------------------------------------------
 
@@ -155,7 +174,7 @@ class Steps:
             self._outputs.report()
         if self._arrivals.news:
             self._pass_on(now)
-        if self._layers.having(Layer.finish) or self._journal.answered:
+        if self._layers.having[Layer.finish]:
             self._finish_layers(now)
         if cache.changed:
             self._removals.sweep()
@@ -181,24 +200,24 @@ class Steps:
             self._neighbours.beacon.report(now)
 
     def _finish_layers(self, now: int) -> None:
-        """Commit what is durable, apply changed interests, and publish drafts of layers."""
-        if self._journal.answered:
-            self.answers.commit()
-        if self._interest_changes:
+        """Apply changed interests, and publish drafts of layers."""
+        if self._interest_changes.entries or self._interest_changes.found:
             self.apply_interest_changes(now)
-        drafts = [draft for layer in self._layers.having(Layer.finish) for draft in layer.finish(now)]
+        drafts: list[Draft] = []
+        for layer in self._layers.having[Layer.finish]:
+            drafts += layer.finish(now)
         # A layer may publish in answer to its own publication, for example a leg to the next
         # broker. Each round is a step further, and ends because a layer publishes a bounded number
         # of times.
         while drafts:
             self._units.publish_all(drafts, now)
-            drafts = [draft for layer in self._layers.having(Layer.follow_up) for draft in layer.follow_up(now)]
+            drafts = [draft for layer in self._layers.having[Layer.follow_up] for draft in layer.follow_up(now)]
 
     def apply_interest_changes(self, now: int) -> None:
         """Apply changes of this node's interests: pass on copies that are here, and inform neighbours."""
         entries, found, unwanted = self._interest_changes.pop()
         if unwanted:
-            for layer in self._layers.having(Layer.left):
+            for layer in self._layers.having[Layer.left]:
                 layer.left(unwanted, None)
         if found:
             self._hand_on(found)
@@ -222,10 +241,7 @@ class Steps:
         self._layers.write(journal)
         if journal.puts:  # A batch of deletions alone makes room, also on a full disk.
             self._write_date()
-        batch = journal.pop_batch()
-        if batch is not None and not self.ready and INCARNATION in batch.puts:
-            self._first_batches.add(batch.serial)
-        return batch
+        return journal.pop_batch()
 
     def _write_date(self) -> None:
         """Write the date, unless that was done lately: ids of messages are forgotten by it after a restart.
@@ -242,25 +258,16 @@ class Steps:
     def durable(self, serial: int, now: int) -> None:
         """Report and offer what waited for a batch, which is on disk."""
         changed = self.begin(now)  # What expired while its batch was written is not delivered any more.
-        for layer in self._layers.having(Layer.durable):
-            layer.durable(serial)
         self._journal.durable(serial)
-        permitted = self.permit(now)
-        if permitted or changed or self._layers.having(Layer.finish) or self._journal.answered:
-            self.finish(now, links=permitted)
-        if serial in self._first_batches and not self.ready:
+        if permitted := self._publisher.permit():  # What was withheld until it is durable may be offered.
+            self._strategy.published(permitted, now)
+        if permitted or changed or self._layers.having[Layer.finish]:
+            self.finish(now, links=bool(permitted))
+        if self._begun and not self.ready:
             self.ready = True
-            self._publisher.start()
-            for layer in self._layers.having(Layer.started):
+            for layer in self._layers.having[Layer.started]:
                 layer.started(self.incarnation, now)
             self._neighbours.start(self.incarnation, now)
-
-    def permit(self, now: int) -> bool:
-        """Offer messages that were withheld until durable; return True if there are any."""
-        permitted = self._publisher.permit() if self._journal.permitted else []
-        if permitted:
-            self._strategy.published(permitted, now)
-        return bool(permitted)
 
     # --- what is due ---------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class UnitsOfWork:
         copies = [copy for copy, _ in admitted]
         for copy in copies:
             self._outputs.emit(Published(copy.descriptor))
-        for layer in self.layers.having(Layer.published):
+        for layer in self.layers.having[Layer.published]:
             layer.published(copies)
         delivered = self.layers.receive(copies)
         for copy, packed in admitted:
@@ -157,7 +157,7 @@ class UnitsOfWork:
         if not is_channel(destination):
             return stamp
         if destination not in numbers:
-            found = [layer.last_event(destination) for layer in self.layers.having(Layer.last_event)]
+            found = [layer.last_event(destination) for layer in self.layers.having[Layer.last_event]]
             numbers[destination] = next((number for number in found if number is not None), None)
         last = numbers[destination]
         numbers[destination] = None if last is None else last + 1
@@ -165,7 +165,7 @@ class UnitsOfWork:
 
     def _check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
         """Let every layer refuse a unit of work, before anything is done about it."""
-        for layer in self.layers.having(Layer.check_unit):
+        for layer in self.layers.having[Layer.check_unit]:
             layer.check_unit(drafts, acks)
 
     # --- drafts --------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class UnitsOfWork:
 
         A message with an order, or an event, gets its descriptor from the unit of work.
         """
-        for layer in self.layers.having(Layer.check_session):
+        for layer in self.layers.having[Layer.check_session]:
             layer.check_session(session)
         if is_channel(draft.destination):
             self._check_unit((draft,), ())
@@ -223,7 +223,7 @@ class UnitsOfWork:
                 f"a draft can be sent only once, and this transaction names one twice: {drafts}"
             )
         self._check_unit([each.draft for each in sends], unit.acks)
-        if unit.acks and not self.layers.having(Layer.performed):
+        if unit.acks and not self.layers.having[Layer.performed]:
             raise IllegalStateException("messaging is not open on this node: there is nothing to acknowledge")
         # Drafts may have died while they waited.
         # Made before anything is admitted: signing may raise, and a unit that raises must have
@@ -231,18 +231,20 @@ class UnitsOfWork:
         made, date_us = self._made(sends, now), self._holdings.date_of(now)
         alive = [(each, descriptor) for each, descriptor in made if descriptor.alive(date_us)]
         self._check_room(alive)
-        # No other node may have a part of a unit that a crash, or a full disk, undoes as a whole.
+        # No other node may have a part of a unit that a crash undoes as a whole.
         whole = len(alive) > 1 or bool(unit.acks)
-        everything = [(each.draft, self._send(each, descriptor, now, withheld=whole)) for each, descriptor in alive]
-        sent = [each for each in everything if not each[1].joins]
+        sent: list[tuple[Draft, Descriptor]] = []
+        for each, found in alive:
+            descriptor = self._send(each, found, now, withheld=whole)
+            if not descriptor.joins:
+                sent.append((each.draft, descriptor))
         for draft in drafts:
             drafted = self._drafts.pop(draft)
             self._draft_bytes[drafted.session] -= drafted.packed.length
-        descriptors = tuple([descriptor for _, descriptor in sent])
-        for layer in self.layers.having(Layer.performed):
+        for layer in self.layers.having[Layer.performed]:
             layer.performed(sent, unit.acks)
         self._journal.demand(unit.durability)
-        return descriptors
+        return tuple([descriptor for _, descriptor in sent])
 
     def _check_room(self, sends: Collection[tuple[Drafted, Descriptor]]) -> None:
         # All or nothing: a transaction of which only some messages fit would be sent in part. So

@@ -164,7 +164,7 @@ class Flood:
 
     def neighbours_of(self, peer: Peer) -> frozenset[bytes]:
         """Return the prefixes of a neighbour's neighbours; none if a driver asserts contacts."""
-        return frozenset() if self.lossless else frozenset(peer.link.heard) - peer.one_way
+        return frozenset(peer.link.heard) - peer.one_way
 
     def set_state(self, relays: Iterable[bytes], one_way: Iterable[bytes]) -> None:
         """Set the content of link states: relays, and the nodes that are heard and do not hear this host."""

@@ -92,8 +92,8 @@ class Entry(msgspec.Struct, eq=False):
     def stamp(self) -> int:
         """32 bits that stand for the record in lists: 12 of the incarnation, 20 of the sequence.
 
-        They are a hint. Lives and numbers that are far apart, as any author may sign them, are in the wrong order by
-        their stamps, and only `is_before` decides.
+        They are a hint. Numbers that are far apart, as any author may sign them, are in the wrong order by their
+        stamps, and only `is_before` decides.
         """
         return (self.incarnation << _SEQUENCE_BITS) + self.sequence & _STAMP_MASK or 1
 

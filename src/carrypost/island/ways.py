@@ -394,7 +394,7 @@ class Ways:
         if unanswered := [leg.errand.copy for leg in sent if leg.remains == _COMPLETE and leg.moved_us <= late_us]:
             self._transfers.offer(link, unanswered)
         way.tries += bool(silent or unanswered)
-        way.due_us = now + link.outbox.recovery.answer_us(way.tries, self._patience_us)
+        way.due_us = max(now + link.outbox.recovery.answer_us(way.tries, self._patience_us), _late_us(way))
 
     def _drop_momentary(self, node: NodeId, way: Way) -> None:
         """End the errands of momentary messages that arrived."""
@@ -465,3 +465,10 @@ class Ways:
             self._holdings.permit(copy, ISLAND)
         elif errand.connected and self._holdings.recipients.left(copy.descriptor):
             self._holdings.discard(copy, Reason.UNREACHABLE, done=True)
+
+
+def _late_us(way: Way) -> int:
+    """Return the time at which an acknowledgement is late; 0 if any message to the host did not arrive yet."""
+    if any(leg.remains != _COMPLETE for leg in way.legs.values()):
+        return 0
+    return min(leg.moved_us for leg in way.legs.values()) + STRAIGHT_US

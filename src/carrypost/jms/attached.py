@@ -16,9 +16,10 @@ from weakref import WeakKeyDictionary
 from msgspec import Raw
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
+from carrypost.events import Receipt
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.reconnecting import ReconnectingProvider
-from carrypost.jms.values import ANSWERS, NEWS, Fault, decode_node_info, encode_command
+from carrypost.jms.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom import program_commands as do
 from carrypost.mom.program_commands import Command
@@ -33,12 +34,12 @@ _CLOSERS: Mapping[type, Callable[[int], Command[None]]] = {
 }  # fmt: skip
 """Commands that close what another one opened: a program that was cancelled meanwhile does not know about it."""
 _CLOSE_S = 5.0
-_AT_ONCE = frozenset({"take", "receipt"})
-"""Events that cannot come before their program knows the object that they are about."""
 
 
 class _Line(Caller):
     """The program's end of the connection."""
+
+    raises = JMSException
 
     def __init__(self, path: Path, provider: AttachedProvider) -> None:
         super().__init__(path)
@@ -61,9 +62,6 @@ class _Line(Caller):
                 provider.ahead_us = frame.ahead_us
             case calls.Ended():
                 self.end(IllegalStateException(frame.reason, NODE_ENDED))
-            case calls.Refusal() if frame.number >= 0:
-                fault = Fault(frame.error, frame.text, frame.error_code, frame.state, frame.position)
-                self.fail(frame.number, fault.raised())
             case _:
                 super().receive(frame)
 
@@ -242,20 +240,21 @@ class AttachedProvider(Provider):
 
     def receive_news(self, frame: calls.News) -> None:
         """Pass an event to its program."""
-        program, news = self._programs.get(frame.connection), NEWS.get(frame.name)
-        if news is None:
+        program, codec = self._programs.get(frame.connection), NEWS.get(frame.name)
+        if codec is None:
             return  # A later version has further news.
-        together = news.decode(frame.args)
-        if frame.name == "take" and together:
+        together = codec.decode(frame.args)
+        if frame.name == MESSAGES and together:
             self._read = together[-1][0].number
         if program is None:
             return
-        notify = getattr(program, news.method)
-        for args in together:
-            if frame.name in _AT_ONCE:
-                notify(*args)
-            else:
-                asyncio.get_running_loop().call_soon(notify, *args)
+        for news in together:
+            if frame.name == MESSAGES:
+                program.deliver(*news)
+            elif isinstance(news, Receipt):
+                program.note(news)
+            else:  # The program may not know yet what it is about: the answer is behind it.
+                asyncio.get_running_loop().call_soon(program.note, news)
 
     def busy(self, on: bool) -> None:
         """Note that the disk is behind, or no longer."""
@@ -331,7 +330,7 @@ class AttachedNode:
         first = await AttachedProvider.open(self._path)
         if not self._reconnect_s:
             return first
-        return ReconnectingProvider.of(
+        return ReconnectingProvider(
             first, lambda: AttachedProvider.open(self._path), str(self._path), self._reconnect_s
         )
 

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
+from carrypost.events import ClaimLost, OverlayTold, Unserved
 from carrypost.jms.caller import Caller
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 from carrypost.jms.reports import Reports, unserved
@@ -19,10 +20,10 @@ from carrypost.jms.temporary import Temporaries
 from carrypost.mom.program_commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayState, OverlayTold, Receipt, Unserved
+    from carrypost.events import Handed, OverlayState
     from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
-    from carrypost.jms.provider import Provider, Source
+    from carrypost.jms.provider import News, Provider, Source
 
 
 class Connection:
@@ -183,21 +184,18 @@ class Connection:
         if intake is not None:
             intake.hand(handed, body)
 
-    def gave_up(self, event: GivenUp) -> None:
-        """Report a message for one of the consumers that was handed over too often."""
-        for session in self._sessions.values():
-            if event.consumer in session.inbox.intakes:
-                session.inbox.gave_up(event)
-
-    def browsed(self, part: Browsed) -> None:
-        """Pass on a part of what waits in a queue that one of the sessions looks into."""
-        for session in self._sessions.values():
-            session.browsed(part)
-
-    def receipt(self, receipt: Receipt) -> None:
-        """Handle a receipt for a message that one of the sessions sent, or asked about."""
-        for session in self._sessions.values():
-            session.sends.update(receipt)
+    def note(self, news: News) -> None:
+        """Take note of an event that concerns the program."""
+        match news:
+            case ClaimLost():
+                self._lost(news)
+            case Unserved():
+                self.reports.report(unserved(news))
+            case OverlayTold():  # Its consumer may not be known here yet.
+                self._overlays[news.consumer] = news.state
+            case _:
+                for session in self._sessions.values():
+                    session.note(news)
 
     def node_ended(self, reason: str) -> None:
         """End all that was open on the node, which is gone."""
@@ -221,7 +219,7 @@ class Connection:
         for session in list(self._sessions.values()):
             session.resumed()
 
-    def lost(self, lost: ClaimLost) -> None:
+    def _lost(self, lost: ClaimLost) -> None:
         """Report lost messages, the less often the more there are: there may have been no consumer for weeks."""
         count = self._losses[lost.subscription] = self._losses[lost.subscription] + 1
         if self.reports.listener is not None and count.bit_count() == 1:  # Else the node's log has it.
@@ -231,14 +229,6 @@ class Connection:
                     f"({lost.reason.value}), {count} so far: consume more often, or give the node a larger cache"
                 )
             )
-
-    def unserved(self, event: Unserved) -> None:
-        """Report that one of the consumers gets nothing further."""
-        self.reports.report(unserved(event))
-
-    def overlaid(self, event: OverlayTold) -> None:
-        """Store the state of a consumer of a channel, which its program may not know yet."""
-        self._overlays[event.consumer] = event.state
 
     async def drained(self) -> None:
         """Wait until all problems of a closed connection were reported."""

@@ -97,7 +97,9 @@ class ConnectionFactory(JavaNamed):
         }
         socket = config[len(_AT_SOCKET) :] if isinstance(config, str) and config.startswith(_AT_SOCKET) else None
         if socket is not None:
-            if attach is False or not socket:
+            if not socket:
+                raise IllegalArgumentException("unix: must be followed by the path of a node's socket, unix:PATH")
+            if attach is False:
                 raise IllegalArgumentException(
                     "unix:PATH already says to attach to the node at that socket: leave attach out"
                 )

@@ -552,6 +552,8 @@ class Inbox:
 
     def gave_up(self, event: GivenUp) -> None:
         """Report a dead letter that the node made: it was handed over too often, and never acknowledged."""
+        if event.consumer not in self.intakes:
+            return
         self.given_up += 1
         self._reports.report(
             ListenerException(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
@@ -30,7 +31,7 @@ from carrypost.events import (
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.host_commands import HostCommand, translating
-from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST, ConsumerNews, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -40,6 +41,7 @@ from carrypost.mom.discovery import Discovered
 from carrypost.mom.names.namespace import Binding
 from carrypost.mom.placement import PlaceAnswered
 from carrypost.mom.program_commands import Command
+from carrypost.mom.session import Sessions
 
 R = TypeVar("R")
 _PATIENCE_S = 0.002
@@ -60,22 +62,16 @@ class LocalProvider(Provider):
         """By connection."""
         self._clients: dict[int, str] = {}
         """The client ids of connections; empty where there is none."""
-        self._sessions: dict[int, int] = {}
-        """Their connections."""
-        self._consumers: dict[int, int] = {}
-        """Their sessions."""
         self._browsings: dict[int, int] = {}
-        """Sessions of open browsings."""
+        """Connections of open browsings."""
         self._followers: dict[MessageId, tuple[int, ...]] = {}
         """The connections that get the receipts of a message, until the last one; the oldest message first."""
         self._unanswered: dict[int, asyncio.Future[Any]] = {}
         self._awaited: dict[asyncio.Future[None], str] = {}
         """Names that lookups wait for."""
         self._number = 0
-        self._commands = (
-            HostCommand(partial(self._drain_soon, patient=False)),
-            HostCommand(partial(self._drain_soon, patient=True)),
-        )
+        self._steps = tuple([HostCommand(partial(self._drain_soon, patient=each)) for each in (False, True)])
+        """Steps of the host, after which it is drained; True: no caller waits for that."""
         self._drains = False
         self._patient = True
         """True while nothing waits for the next drain."""
@@ -90,6 +86,10 @@ class LocalProvider(Provider):
         """The node, and its limits and settings."""
         settings = self._driver.settings
         return NodeInfo(self._host().node, settings.limits, settings.messaging, settings.lifetime_s_max)
+
+    @cached_property
+    def _sessions(self) -> Sessions:
+        return self._host().messaging.sessions
 
     def now_us(self) -> int:
         """Return the date on the node."""
@@ -107,12 +107,10 @@ class LocalProvider(Provider):
     def handlers(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """The events that are for programs, and what passes each of them on."""
         return {
-            HostLost: self._on_host_lost, Done: self._on_done, Handed: self._on_handed,
-            Receipt: self._on_receipt,
-            GivenUp: partial(self._on_consumer_event, "gave_up"), ClaimLost: self._on_lost,
-            Unserved: partial(self._on_consumer_event, "unserved"),
-            OverlayTold: partial(self._on_consumer_event, "overlaid"), Browsed: self._on_browsed,
-            Advertised: self._on_advertised, PlaceAnswered: self._on_answered, Discovered: self._on_answered,
+            HostLost: self._on_host_lost, Done: self._on_done, Handed: self._on_handed, Receipt: self._on_receipt,
+            GivenUp: self._on_consumer_news, Unserved: self._on_consumer_news, OverlayTold: self._on_consumer_news,
+            ClaimLost: self._on_lost, Browsed: self._on_browsed, Advertised: self._on_advertised,
+            PlaceAnswered: self._on_answered, Discovered: self._on_answered,
         }  # fmt: skip
 
     def _on_done(self, done: Done) -> None:
@@ -126,25 +124,28 @@ class LocalProvider(Provider):
             answer.set_result(event)
 
     def _on_handed(self, handed: Handed) -> None:
-        session = self._consumers.get(handed.consumer)
-        if session is not None:  # A consumer that closed meanwhile gave back unreported messages.
-            self._programs[self._sessions[session]].deliver(handed)
+        program = self._program_of(handed.consumer)
+        if program is not None:  # A consumer that closed meanwhile gave back unreported messages.
+            program.deliver(handed)
 
-    def _on_consumer_event(self, news: str, event: GivenUp | Unserved | OverlayTold) -> None:
-        session = self._consumers.get(event.consumer)
-        if session is not None:
-            getattr(self._programs[self._sessions[session]], news)(event)
+    def _on_consumer_news(self, news: ConsumerNews) -> None:
+        program = self._program_of(news.consumer)
+        if program is not None:
+            program.note(news)
+
+    def _program_of(self, consumer: int) -> Program | None:
+        return self._programs.get(self._sessions.connection_of(consumer=consumer))
 
     def _on_receipt(self, receipt: Receipt) -> None:
         for connection in self._followers.get(receipt.message, ()):
             if (program := self._programs.get(connection)) is not None:
-                program.receipt(receipt)
+                program.note(receipt)
         if receipt.last:
             self._followers.pop(receipt.message, None)
 
     def _follow(self, session: int, message: MessageId) -> None:
-        connection, known = self._sessions.get(session), self._followers.get(message, ())
-        if connection is None or connection in known:
+        connection, known = self._sessions.connection_of(session=session), self._followers.get(message, ())
+        if not connection or connection in known:
             return
         self._followers[message] = (*(each for each in known if each in self._programs), connection)
         if len(self._followers) > _FOLLOWED_MAX:
@@ -153,14 +154,14 @@ class LocalProvider(Provider):
     def _on_lost(self, lost: ClaimLost) -> None:
         for connection, client in self._clients.items():
             if lost.durable and client == lost.client:
-                self._programs[connection].lost(lost)
+                self._programs[connection].note(lost)
 
     def _on_browsed(self, part: Browsed) -> None:
-        session = self._browsings.pop(part.number, None)
-        if session is not None:
-            if not part.complete:
-                self._browsings[part.number] = session
-            self._programs[self._sessions[session]].browsed(part)
+        connection = self._browsings.get(part.number, 0)
+        if part.complete:
+            self._browsings.pop(part.number, None)
+        if (program := self._programs.get(connection)) is not None:
+            program.note(part)
 
     def _on_advertised(self, event: Advertised) -> None:
         for waiting, name in self._awaited.items():
@@ -189,8 +190,6 @@ class LocalProvider(Provider):
                 waiting.set_result(None)
         programs, self._programs = list(self._programs.values()), {}
         self._clients.clear()
-        self._sessions.clear()
-        self._consumers.clear()
         self._browsings.clear()
         self._followers.clear()
         for program in programs:
@@ -224,55 +223,29 @@ class LocalProvider(Provider):
 
     def _give(self, command: Command[R], number: int = 0) -> R:
         """Give the host a command."""
-        with self._command(patient=command.patient):
+        with self._steps[command.patient]:
             return self._host().messaging.execute(command, self._driver.now, number)
 
     def tell(self, command: do.Credit | do.GoOn) -> None:
         """Carry out a command that has no answer, unless its consumer or its session is gone."""
-        is_open = (
-            command.consumer in self._consumers if isinstance(command, do.Credit) else command.session in self._sessions
-        )
-        if is_open:
+        with suppress(IllegalStateException):
             self._give(command)
 
     async def _disconnect(self, asked: do.Disconnect) -> None:
         self._give(asked)
         del self._programs[asked.connection], self._clients[asked.connection]
-        for session in [number for number, of in self._sessions.items() if of == asked.connection]:
-            self._forget(session)
-
-    async def _open_session(self, asked: do.OpenSession) -> int:
-        number = self._give(asked)
-        self._sessions[number] = asked.connection
-        return number
-
-    async def _close_session(self, asked: do.CloseSession) -> None:
-        self._give(asked)
-        self._forget(asked.session)
-
-    def _forget(self, session: int) -> None:
-        self._sessions.pop(session, None)
-        self._consumers = {number: of for number, of in self._consumers.items() if of != session}
-        self._browsings = {number: of for number, of in self._browsings.items() if of != session}
+        self._browsings = {number: of for number, of in self._browsings.items() if of != asked.connection}
 
     async def _consume(self, asked: do.Consume) -> int:
         number = self._next()
         consumer = self._give(asked, number)
-        answer = self._answer(number)
-        self._consumers[consumer] = asked.session
         try:
-            await asyncio.shield(answer)
-        except JMSException:
-            self._consumers.pop(consumer, None)  # The node undid it.
-            raise
+            await asyncio.shield(self._answer(number))
         except asyncio.CancelledError:  # The program never got the consumer.
-            await self._close_consumer(do.CloseConsumer(consumer))
+            with suppress(IllegalStateException):  # It closed with its session.
+                self._give(do.CloseConsumer(consumer))
             raise
         return consumer
-
-    async def _close_consumer(self, asked: do.CloseConsumer) -> None:
-        if self._consumers.pop(asked.consumer, None) is not None:
-            self._give(asked)
 
     async def _announce(self, _: do.Announce) -> None:
         """Do nothing: the counts on disk have all messages that were handed over."""
@@ -280,7 +253,7 @@ class LocalProvider(Provider):
     async def _browse(self, asked: do.Browse) -> Browsing:
         found = self._give(asked)
         if found.descriptors is None:
-            self._browsings[found.number] = asked.session
+            self._browsings[found.number] = self._sessions.connection_of(session=asked.session)
         return found
 
     async def _followed(self, asked: do.Follow) -> Followed | None:
@@ -295,7 +268,7 @@ class LocalProvider(Provider):
 
     async def _discover(self, asked: do.Discover) -> Discovered:
         number = self._next()
-        with self._command():
+        with self._steps[False]:
             host, now = self._host(), self._driver.now
             host.messaging.discover(number, host.reach(), now + asked.timeout_us, now)
         found: Discovered = await asyncio.shield(self._answer(number))
@@ -322,10 +295,8 @@ class LocalProvider(Provider):
             del self._awaited[waiting]
 
     _special: ClassVar[Mapping[type[Command[Any]], Callable[[LocalProvider, Any], Coroutine[Any, Any, Any]]]] = {
-        do.Disconnect: _disconnect, do.OpenSession: _open_session, do.CloseSession: _close_session,
-        do.Consume: _consume, do.CloseConsumer: _close_consumer, do.Announce: _announce, do.Browse: _browse,
-        do.Follow: _followed, do.KeepDraft: _draft, do.Discover: _discover,
-        do.Lookup: _lookup,
+        do.Disconnect: _disconnect, do.Consume: _consume, do.Announce: _announce, do.Browse: _browse,
+        do.Follow: _followed, do.KeepDraft: _draft, do.Discover: _discover, do.Lookup: _lookup,
     }  # fmt: skip
     """Commands of which something is noted here, or which do not end with their step."""
 
@@ -338,7 +309,7 @@ class LocalProvider(Provider):
     def perform(self, asked: Perform) -> Performed:
         """Carry out a unit of work."""
         number, durability = self._next(), asked.durability
-        with self._command(patient=durability is not _FULL):
+        with self._steps[durability is not _FULL]:
             made = self._host().perform(
                 UnitOfWork(number, asked.sends, asked.acks, durability, asked.session), self._driver.now
             )
@@ -368,10 +339,6 @@ class LocalProvider(Provider):
         if self._ended:
             raise IllegalStateException(self._ended, NODE_ENDED)
         return self._driver.command()
-
-    def _command(self, *, patient: bool = False) -> HostCommand:
-        """Return a step of the host, after which it is drained; `patient`: no caller waits for that."""
-        return self._commands[patient]
 
     def _drain_soon(self, *, patient: bool) -> None:
         """Drain the host in the next turn, after all commands of this one; or later, as long as all are patient."""

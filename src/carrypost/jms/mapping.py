@@ -46,6 +46,8 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 4
     lifetime_us: int | None = None
     """Lifetime; None: as the node's settings say."""
+    deadline_us: int | None = None
+    """The end of the lifetime, if the sender named a date."""
     delay_us: int = 0
     """Time for which it is not delivered. The session computes its end, `delivery_time_us`."""
     delivery_time_us: int | None = None
@@ -100,6 +102,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
         receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us, recipients=sending.recipients,
+        deadline_us=sending.deadline_us,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def session_mode(given: object) -> SessionMode:
     try:
         return SessionMode(given)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
-        raise IllegalArgumentException(f"the mode of a context must be a SessionMode, not {given!r}"[:200]) from None
+        raise IllegalArgumentException(f"the mode of a session must be a SessionMode, not {given!r}"[:200]) from None
 
 
 Acknowledge = Literal["auto", "client", "dups-ok", "individual"]

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from carrypost.errors import JMSException
-from carrypost.events import Browsed
+from carrypost.events import Browsed, ClaimLost, GivenUp, Receipt
 from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
 from carrypost.jms.provider import Program
-from carrypost.jms.values import NEWS
+from carrypost.jms.values import MESSAGES, NEWS
 from carrypost.node.control import calls
 from carrypost.node.control.framing import PART_BYTES
 
 if TYPE_CHECKING:
-    from carrypost.events import ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
+    from carrypost.events import Handed
+    from carrypost.jms.provider import News
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.node.control.line import Line
@@ -73,8 +74,8 @@ class ProgramOutbox:
         """By consumer, the numbers of messages behind the last one that the program's code is known to get."""
         self._announced: dict[int, int] = {}
         """By consumer, the number up to which it may get more without saying so."""
-        self._waiting: deque[tuple[int, str, tuple[Any, ...]]] = deque()
-        """Connection, name and arguments of news; a frame has no name."""
+        self._waiting: deque[tuple[int, str, Any]] = deque()
+        """Connection, name and contents of news; a frame has no name."""
         self._receipts: dict[tuple[int, MessageId], Receipt] = {}
         """By connection and message."""
         self._wake = asyncio.Event()
@@ -93,10 +94,11 @@ class ProgramOutbox:
         announced = self._announced
         return [each for consumer, some in self._untaken.items() for each in some if each > announced.get(consumer, 0)]
 
-    def handed(self, consumer: int, number: int) -> None:
-        """Note a message that is for a consumer of the program."""
-        self.beyond.append(number)
-        self._untaken.setdefault(consumer, {})[number] = None
+    def message(self, connection: int, handed: Handed, body: bytes | None) -> None:
+        """Let a message for a consumer of the program wait."""
+        self.beyond.append(handed.number)
+        self._untaken.setdefault(handed.consumer, {})[handed.number] = None
+        self._wait(connection, MESSAGES, (handed, body))
 
     def announced(self, consumer: int, number: int, through: int) -> None:
         """Note that the program's code gets a message of a consumer, and perhaps those behind it, up to `through`."""
@@ -115,11 +117,13 @@ class ProgramOutbox:
         while self.beyond and self.beyond[0] <= through:
             self.beyond.popleft()
 
-    def news(self, connection: int, name: str, *args: object) -> None:
+    def news(self, connection: int, news: News) -> None:
         """Let something wait until it can be written; of what is only good to know, not too much."""
-        if name in {"lost", "gave_up"} and len(self._waiting) >= WAITING_MAX:
-            return
-        self._waiting.append((connection, name, args))
+        if not isinstance(news, ClaimLost | GivenUp) or len(self._waiting) < WAITING_MAX:
+            self._wait(connection, type(news).__name__, news)
+
+    def _wait(self, connection: int, name: str, news: object) -> None:
+        self._waiting.append((connection, name, news))
         self._soon()
 
     def receipt(self, connection: int, receipt: Receipt) -> None:
@@ -133,7 +137,7 @@ class ProgramOutbox:
         `patient`: no caller waits for the answer, so it is sent with other news.
         """
         if self._waiting or self._receipts:
-            self._waiting.append((0, "", (frame,)))
+            self._waiting.append((0, "", frame))
         else:
             self._line.write(frame, soon=not patient)
         if patient:
@@ -189,25 +193,25 @@ class ProgramOutbox:
     async def _write_next(self) -> None:
         if self._receipts:  # First: an answer that waits comes behind the receipts that there were.
             first = next(iter(self._receipts))
-            self.write_news(first[0], "receipt", (self._receipts.pop(first),))
-        elif self._waiting[0][1] == "take":
+            self.write_news(first[0], self._receipts.pop(first))
+        elif self._waiting[0][1] == MESSAGES:
             await self._write_messages()
         else:
-            connection, name, args = self._waiting.popleft()
+            connection, name, news = self._waiting.popleft()
             if name:
-                self.write_news(connection, name, args)
+                self.write_news(connection, news)
             else:
-                self._line.write(*args)
+                self._line.write(news)
 
     async def _write_messages(self) -> None:
         """Write the messages that wait first: those of one connection go in one frame, of little more than a part."""
         nbytes, connection = 0, self._waiting[0][0]
         run: list[tuple[Handed, bytes | None]] = []
-        for of, name, args in self._waiting:
-            if of != connection or name != "take" or nbytes >= PART_BYTES:
+        for of, name, message in self._waiting:
+            if of != connection or name != MESSAGES or nbytes >= PART_BYTES:
                 break
-            run.append(args)
-            nbytes += args[0].descriptor.size + args[0].descriptor.wire_bytes
+            run.append(message)
+            nbytes += message[0].descriptor.size + message[0].descriptor.wire_bytes
         bodies = self._bodies
         for at, (handed, body) in enumerate(run):
             if body is None:
@@ -219,12 +223,15 @@ class ProgramOutbox:
             # A consumer that closed meanwhile gave it back.
             run = [each for each in run if each[0].consumer not in gone]
         if run:
-            self.write_news(connection, "take", *run)
+            self._write(connection, MESSAGES, tuple(run))
         for consumer, count in counts.items():
             self._consumers.written(consumer, count)
 
-    def write_news(self, connection: int, name: str, *together: tuple[object, ...]) -> None:
-        """Write news of one name, each with its arguments."""
+    def write_news(self, connection: int, news: News) -> None:
+        """Write news at once."""
+        self._write(connection, type(news).__name__, (news,))
+
+    def _write(self, connection: int, name: str, together: tuple[object, ...]) -> None:
         self._line.write(calls.News(connection, name, Raw(NEWS[name].encode(together))))
 
 
@@ -250,33 +257,15 @@ class ProgramConnection(Program):
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Let a message wait until it can be written."""
-        self._outbox.handed(handed.consumer, handed.number)
-        self._outbox.news(self.number, "take", handed, body)
+        self._outbox.message(self.number, handed, body)
 
-    def gave_up(self, event: GivenUp) -> None:
-        """Pass on what became a dead letter."""
-        self._outbox.news(self.number, "gave_up", event)
-
-    def browsed(self, part: Browsed) -> None:
-        """Pass on a part of what waits in a queue."""
-        for each in cut(part):
-            self._outbox.news(self.number, "browsed", each)
-
-    def lost(self, lost: ClaimLost) -> None:
-        """Pass on what was lost."""
-        self._outbox.news(self.number, "lost", lost)
-
-    def unserved(self, event: Unserved) -> None:
-        """Pass on which consumer gets nothing further."""
-        self._outbox.news(self.number, "unserved", event)
-
-    def overlaid(self, event: OverlayTold) -> None:
-        """Pass on how things stand with a consumer of a channel."""
-        self._outbox.news(self.number, "overlaid", event)
-
-    def receipt(self, receipt: Receipt) -> None:
-        """Pass on how far a message has come."""
-        self._outbox.receipt(self.number, receipt)
+    def note(self, news: News) -> None:
+        """Let news wait; a part of what waits in a queue is cut into parts that fit into a frame."""
+        if isinstance(news, Receipt):
+            self._outbox.receipt(self.number, news)
+            return
+        for each in cut(news) if isinstance(news, Browsed) else (news,):
+            self._outbox.news(self.number, each)
 
     def node_ended(self, reason: str) -> None:
         """Tell the program, and hang up."""

@@ -33,29 +33,23 @@ def is_lost(error: BaseException | None) -> bool:
     return isinstance(error, JMSException) and error.error_code in {NODE_LOST, NODE_ENDED}
 
 
+ConsumerNews = GivenUp | Unserved | OverlayTold
+"""News of one consumer: a message was handed over to it too often, and is a dead letter; it gets nothing further; or
+how things stand with it, as a consumer of a channel."""
+News = ConsumerNews | Browsed | Receipt | ClaimLost
+"""Events that programs are informed of. Further news are a part of the messages in a queue that it browses; the
+progress of a message that its connection sent, or asked for by `Follow`; and a message that a durable subscription of
+its client id will not get."""
+
+
 class Program(Protocol):
     """A connected program."""
 
     def deliver(self, handed: Handed, body: bytes | None = None) -> None:
         """Take a message for one of its consumers, within that one's credit; without a `body`, `payload` has it."""
 
-    def gave_up(self, event: GivenUp) -> None:
-        """Note that a message for one of its consumers was handed over too often, and is a dead letter."""
-
-    def browsed(self, part: Browsed) -> None:
-        """Receive a part of the messages in a queue that it browses."""
-
-    def receipt(self, receipt: Receipt) -> None:
-        """Note how far a message has come that this connection sent, or asked for by `followed`."""
-
-    def lost(self, lost: ClaimLost) -> None:
-        """Report that a durable subscription of its client id will not get a message."""
-
-    def unserved(self, event: Unserved) -> None:
-        """Report that one of its consumers gets nothing further."""
-
-    def overlaid(self, event: OverlayTold) -> None:
-        """Take how things stand with one of its consumers of channels."""
+    def note(self, news: News) -> None:
+        """Take note of an event that concerns it."""
 
     def node_ended(self, reason: str) -> None:
         """Note that the node is gone, with everything that was open on it."""

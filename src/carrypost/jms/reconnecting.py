@@ -23,9 +23,20 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, NoNodeError
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
+from carrypost.events import Handed
 from carrypost.jms.open_objects import Opened, OpenedConnection, OpenedConsumer, OpenedSession, OpenObjects
-from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider, is_lost
+from carrypost.jms.provider import (
+    NODE_ENDED,
+    NODE_LOST,
+    ConsumerNews,
+    News,
+    NodeInfo,
+    Perform,
+    Performed,
+    Program,
+    Provider,
+    is_lost,
+)
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Subscribe
@@ -33,7 +44,6 @@ from carrypost.mom.program_commands import Command
 
 _log = logging.getLogger("carrypost.jms")
 R = TypeVar("R")
-E = TypeVar("E", GivenUp, OverlayTold, Unserved)
 FIRST_S, LONGEST_S = 0.1, 5.0
 """Pause after the first attempt that failed, and the longest one; each is twice as long as the one before."""
 _REPEATED = frozenset({
@@ -89,13 +99,6 @@ class ReconnectingProvider(Provider):
         self._pause_s = FIRST_S
         self._back_s = asyncio.get_running_loop().time()
         """Time at which the node was reached, by the event loop's clock."""
-
-    @classmethod
-    def of(
-        cls, inner: Attachment, attach: Callable[[], Awaitable[Attachment]], place: str, limit_s: float
-    ) -> ReconnectingProvider:
-        """Return a provider that reconnects."""
-        return cls(inner, attach, place, limit_s)
 
     @property
     def outlives_programs(self) -> bool:
@@ -167,7 +170,9 @@ class ReconnectingProvider(Provider):
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """Return the body of a message."""
-        inner = await self._present(do.ReadPayload(descriptor.wire))
+        inner = self._inner
+        if inner is None or inner.is_over:
+            inner = await self._present(do.ReadPayload(descriptor.wire))
         return await inner.payload(descriptor)
 
     def _check(self) -> None:
@@ -479,34 +484,14 @@ class _Seat(Program):
             handed = msgspec.structs.replace(handed, consumer=consumer, number=number)
         self._connection.program.deliver(handed, body)
 
-    def _about_consumer(self, event: E, pass_on: Callable[[E], None]) -> None:
-        opened = self._provider.open_objects_of(self._inner)
-        if opened is not None and (consumer := opened.consumer_at(event.consumer)) is not None:
-            pass_on(msgspec.structs.replace(event, consumer=consumer))
-
-    def gave_up(self, event: GivenUp) -> None:
-        """Pass on what became a dead letter."""
-        self._about_consumer(event, self._connection.program.gave_up)
-
-    def unserved(self, event: Unserved) -> None:
-        """Pass on which consumer gets nothing further."""
-        self._about_consumer(event, self._connection.program.unserved)
-
-    def overlaid(self, event: OverlayTold) -> None:
-        """Pass on the state of a consumer of a channel."""
-        self._about_consumer(event, self._connection.program.overlaid)
-
-    def browsed(self, part: Browsed) -> None:
-        """Pass on a part of what waits in a queue."""
-        self._connection.program.browsed(part)
-
-    def receipt(self, receipt: Receipt) -> None:
-        """Pass on how far a message has come."""
-        self._connection.program.receipt(receipt)
-
-    def lost(self, lost: ClaimLost) -> None:
-        """Pass on what was lost."""
-        self._connection.program.lost(lost)
+    def note(self, news: News) -> None:
+        """Pass on news, those of a consumer with the number that the program knows."""
+        if isinstance(news, ConsumerNews):
+            opened = self._provider.open_objects_of(self._inner)
+            if opened is None or (consumer := opened.consumer_at(news.consumer)) is None:
+                return
+            news = msgspec.structs.replace(news, consumer=consumer)
+        self._connection.program.note(news)
 
     def node_ended(self, reason: str) -> None:
         """Note that the node is gone."""

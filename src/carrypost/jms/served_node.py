@@ -99,7 +99,7 @@ def _provider(node: Node) -> ReconnectingProvider:
         node.attach(made.handlers)
         return made
 
-    return ReconnectingProvider.of(begin(), attach, str(node.settings.data), math.inf)
+    return ReconnectingProvider(begin(), attach, str(node.settings.data), math.inf)
 
 
 def _privilege(plugins: tuple[str, ...], given: Privilege | None) -> Privilege:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.events import OverlayState, SendState
+from carrypost.events import GivenUp, OverlayState, Receipt, SendState
 from carrypost.jms.acknowledgement import TransactedAcknowledgement, acknowledgement_of
 from carrypost.jms.bodies import message_of
 from carrypost.jms.caller import Caller
@@ -264,12 +264,6 @@ class Session:
         enumeration = self._enumerations[begun.number] = Enumeration(begun)
         return enumeration
 
-    def browsed(self, part: Browsed) -> None:
-        """Add a part of an enumeration, which may belong to another session."""
-        enumeration = self._enumerations.get(part.number)
-        if enumeration is not None:
-            enumeration.add(part)
-
     def forget_enumeration(self, enumeration: Enumeration) -> None:
         """Stop waiting for the rest of an enumeration."""
         self._enumerations.pop(enumeration.number, None)
@@ -321,6 +315,17 @@ class Session:
         unread = self.inbox.pop_unread()
         self.acknowledgement.forget()
         self.inbox.drop_through(await self.units.provider.execute(Recover(self.number, unread)))
+
+    # --- what the node reports -----------------------------------------------------------------------------
+
+    def note(self, news: Browsed | GivenUp | Receipt) -> None:
+        """Take note of an event that may concern another session."""
+        if isinstance(news, Receipt):
+            self.sends.update(news)
+        elif isinstance(news, GivenUp):
+            self.inbox.gave_up(news)
+        elif (enumeration := self._enumerations.get(news.number)) is not None:
+            enumeration.add(news)
 
     # --- the node goes, and returns ------------------------------------------------------------------------
 

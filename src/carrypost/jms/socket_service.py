@@ -29,7 +29,7 @@ from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
 from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.jms.provider import Perform, Provider
-from carrypost.jms.values import ANSWERS, Fault, decode_command, encode_node_info
+from carrypost.jms.values import ANSWERS, decode_command, encode_node_info
 from carrypost.journal import Durability
 from carrypost.model.descriptor import decode as decode_descriptor
 from carrypost.mom import program_commands as do
@@ -367,7 +367,7 @@ class SocketProgram:
         reported = Browsing(self._browsings, found.taken_us)
         self.line.write(calls.Answer(number, Raw(ANSWERS[do.Browse].encode(reported))))
         for part in cut(Browsed(reported.number, found.descriptors or (), found.taken_us, complete=True)):
-            self._outbox.write_news(connection, "browsed", (part,))
+            self._outbox.write_news(connection, part)
             await self.line.drained()
 
     def _forget(self, command: Command[Any]) -> None:
@@ -388,8 +388,8 @@ class SocketProgram:
                 pass
 
     def _refuse(self, number: int, error: CarrypostError) -> None:
-        fault = Fault.of(error if isinstance(error, JMSException) else JMSException(str(error)))
-        self.line.write(calls.Refusal(number, *msgspec.structs.astuple(fault)))
+        raised = error if isinstance(error, JMSException) else JMSException(str(error))
+        self.line.write(calls.Refusal.of(number, raised))
 
     # --- flow, and the end ---------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Temporaries:
         return topic
 
     def _name(self, provider: Provider, connection: int) -> str:
-        """Return a name that no other life of the node gives, and no other connection."""
+        """Return a name that no other incarnation of the node gives, and no other connection."""
         self._count += 1
         return f"{TEMPORARY}{provider.now_us():x}-{connection}-{self._count}"
 

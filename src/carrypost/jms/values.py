@@ -1,13 +1,12 @@
 """Values that go between a program and its node, as bytes and back: commands, answers, news and errors.
 
-Commands are one tagged union. An answer has the type that its command names, and news are calls of the methods of
-`Program`, so a new one needs nothing here. A descriptor goes as its author signed it (`Descriptor.wire`): decoding and
-encoding it anew would lose what a later version says in it. Bytes that are no such value raise a `LocalError`.
+Commands are one tagged union. An answer has the type that its command names, and `provider.News` has the types of news,
+so a new one needs nothing here. A descriptor goes as its author signed it (`Descriptor.wire`): decoding and encoding it
+anew would lose what a later version says in it. Bytes that are no such value raise a `LocalError`.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from types import GenericAlias, NoneType, UnionType
@@ -17,16 +16,13 @@ import msgspec
 
 from carrypost import errors
 from carrypost.errors import JMSException, LocalError
-from carrypost.jms.provider import NodeInfo, Perform, Program
+from carrypost.events import Handed
+from carrypost.jms.provider import News, NodeInfo, Perform
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom import program_commands
 from carrypost.mom.program_commands import Command
 
-_SENT_AS = {"deliver": "take"}
-"""Names on the wire of methods that are called differently here."""
-_HERE = frozenset({"interrupted", "resumed"})
-"""Methods of a program that are no news: it notices itself that its node is gone, or back."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -113,22 +109,17 @@ def _codec(form: _Form) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
     return _encode if pack is None else lambda value: _encode(pack(value)), decoded
 
 
-class Answers:
-    """Encoder and decoder of the answers to one command; of `Perform`, of the descriptors of its messages."""
+class Codec:
+    """Encoder and decoder of the values of one type."""
 
-    def __init__(self, command: type[Command[Any]]) -> None:
-        (base,) = command.__orig_bases__  # type: ignore[attr-defined]  # as every generic class has
-        self.encode, self.decode = _codec(_form(get_args(base)[0]))
+    def __init__(self, kind: Any) -> None:  # noqa: ANN401 - any type
+        self.encode, self.decode = _codec(_form(kind))
 
 
-class News:
-    """One method of a program, as it goes over a line: the arguments of several calls in a row."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        hints = get_type_hints(method, include_extras=True)
-        del hints["return"]
-        self.method = method.__name__
-        self.encode, self.decode = _codec(_many(_fields([_form(each) for each in hints.values()], tuple, _same)))
+def _answer_to(command: type[Command[Any]]) -> Any:  # noqa: ANN401 - any type
+    """Return the type of the answers to a command; to `Perform`, of the descriptors of its messages."""
+    (base,) = command.__orig_bases__  # type: ignore[attr-defined]  # as every generic class has
+    return get_args(base)[0]
 
 
 COMMANDS: Mapping[str, type[Command[Any]]] = {
@@ -137,13 +128,13 @@ COMMANDS: Mapping[str, type[Command[Any]]] = {
     if isinstance(each, type) and issubclass(each, Command) and each.__struct_config__.tag
 }
 """Commands by their tags."""
-ANSWERS = {each: Answers(each) for each in COMMANDS.values()}
-NEWS = {
-    _SENT_AS.get(name, name): News(each)
-    for name, each in vars(Program).items()
-    if inspect.isfunction(each) and name[0] != "_" and name not in _HERE
+ANSWERS = {each: Codec(_answer_to(each)) for each in COMMANDS.values()}
+MESSAGES = "Handed"
+"""Name of messages that are handed over, each with its body, or None."""
+NEWS = {each.__name__: Codec(GenericAlias(tuple, (each, ...))) for each in get_args(News)} | {
+    MESSAGES: Codec(tuple[tuple[Handed, bytes | None], ...])
 }
-"""News of a node for a program: those of one name that follow each other go together."""
+"""News of a node for a program, by the names of their classes: those of one name that follow each other go together."""
 encode_command: Callable[[Command[Any]], bytes] = _encode
 _decode_command = _codec(_Form(Union[tuple(COMMANDS.values())]))[1]  # noqa: UP007 - of classes that are in a list
 encode_node_info, decode_node_info = _codec(_form(NodeInfo))
@@ -155,28 +146,3 @@ def decode_command(data: bytes) -> Command[Any]:
         return _decode_command(data)  # type: ignore[no-any-return]  # one of them
     except LocalError as error:
         raise JMSException(f"the command is {error}: use the same version of carrypost for program and node") from None
-
-
-class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A `JMSException` as a value."""
-
-    error: str
-    text: str
-    error_code: str | None = None
-    state: int | None = None
-    position: int | None = None
-
-    @classmethod
-    def of(cls, error: JMSException) -> Fault:
-        """Return the value of an error."""
-        state, position = getattr(error, "state", None), getattr(error, "position", None)
-        return cls(type(error).__name__, str(error), error.error_code, state, position)
-
-    def raised(self) -> JMSException:
-        """Return the error; one that this version does not know is a `JMSException`."""
-        kind = getattr(errors, self.error, None)
-        made = (kind if isinstance(kind, type) and issubclass(kind, JMSException) else JMSException)(self.text)
-        for name in ("error_code", "state", "position"):
-            if hasattr(made, name):
-                setattr(made, name, getattr(self, name))
-        return made

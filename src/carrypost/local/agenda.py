@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Agenda(Generic[T]):
     """Things by the time that they wait for."""
 
-    __slots__ = ("_ended", "_heap", "_serial", "_waits")
+    __slots__ = ("_ended", "_heap", "_serial", "_waits", "due_us")
 
     def __init__(self, waits: Callable[[T, int], bool]) -> None:
         self._waits = waits
@@ -30,15 +30,17 @@ class Agenda(Generic[T]):
         self._serial = 0
         self._ended = 0
         """Upper bound of the number of things in the heap that wait no more."""
+        self.due_us = NEVER
+        """Not after the time of the first thing that waits."""
 
-    @property
-    def due_us(self) -> int:
-        """The time of the first thing that waits."""
+    def next_us(self) -> int:
+        """Return the time of the first thing that waits."""
         heap = self._heap
         while heap and not self._waits(heap[0][2], heap[0][0]):
             heappop(heap)
             self._ended = max(self._ended - 1, 0)
-        return heap[0][0] if heap else NEVER
+        self.due_us = heap[0][0] if heap else NEVER
+        return self.due_us
 
     def __iter__(self) -> Iterator[T]:
         """Yield everything that waits, in no particular order."""
@@ -48,6 +50,7 @@ class Agenda(Generic[T]):
         """Add a thing that waits for this time."""
         self._serial += 1
         heappush(self._heap, (due_us, self._serial, thing))
+        self.due_us = min(self.due_us, due_us)
 
     def note_ended(self) -> None:
         """Note that a thing waits no more; sweep such things out once they are the majority."""
@@ -56,8 +59,9 @@ class Agenda(Generic[T]):
             self._heap = [each for each in self._heap if self._waits(each[2], each[0])]
             heapify(self._heap)
             self._ended = 0
+        self.next_us()
 
     def pop_due(self, now: int) -> Iterator[T]:
         """Remove and yield the things whose time has come."""
-        while self.due_us <= now:
+        while self.next_us() <= now:
             yield heappop(self._heap)[2]

@@ -11,13 +11,12 @@ over: a short one, so that a program that waits for answers one by one loses lit
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from carrypost.gossip.composite import Part
 from carrypost.local.agenda import Agenda
 from carrypost.local.control import ROOM_BYTES
 from carrypost.model.times import NEVER
@@ -112,7 +111,7 @@ class _Target(msgspec.Struct, eq=False):
         return not (self.ready or self.waiting)
 
 
-class ControlOutbox:
+class ControlOutbox(Part):
     """The control messages that one node has to send.
 
     There are many nodes, and items for them wait for disks: so no step examines all of them. A note waits with the
@@ -128,15 +127,8 @@ class ControlOutbox:
         """Number of targets that there ever were."""
         self._agenda = Agenda(_is_due)
         """Targets by the times at which they are examined."""
-        self._open: OrderedDict[int, None] = OrderedDict()
-        """Unanswered batches, in the order of their serials."""
-        self._waiting: dict[int, list[tuple[NodeId, Note]]] = {}
-        """Notes by the batch that has to be durable first."""
-        self._serials: list[int] = []
-        """Heap of those batches."""
         self._leaving: dict[tuple[str, bytes], tuple[NodeId, list[Note]]] = {}
         """Notes passed to the host to publish, by destination and content."""
-        self.due_us = NEVER
 
     def add(self, to: NodeId, subject: Subject, *, after_us: int = 0, until_us: int | None = None) -> None:
         """Add a note for a node, to be sent once all changes up to now are durable."""
@@ -150,30 +142,14 @@ class ControlOutbox:
             target = self._targets[to] = _Target(to, self._made)
         target.waiting += 1
         self._schedule(target)
-        self._wait(to, note)
-        self._release_durable()
+        self._journal.when_durable(self._release, target, note)
 
-    def _wait(self, to: NodeId, note: Note) -> None:
-        """Make a note wait for the latest batch that is being made or written."""
-        journal = self._journal
-        # The batch in the making has the changes that the note reports; if there is none, the last
-        # one that is being written may have them.
-        serial = journal.serial if journal.puts or journal.deletes else next(reversed(self._open), 0)
-        if serial not in self._waiting:
-            self._waiting[serial] = []
-            heappush(self._serials, serial)
-        self._waiting[serial].append((to, note))
-
-    def _release_durable(self) -> None:
-        """Release notes that waited for batches that are durable by now."""
-        # Notes of batch n may leave once every batch up to n is durable.
-        first = next(iter(self._open), self._journal.serial)
-        while self._serials and self._serials[0] < first:
-            for to, note in self._waiting.pop(heappop(self._serials), ()):
-                target = self._targets[to]
-                target.waiting -= 1
-                target.add(note)
-                self._schedule(target)
+    def _release(self, target: _Target, note: Note) -> None:
+        """Let a note leave: everything that changed with it is durable."""
+        target.waiting -= 1
+        target.add(note)
+        self._schedule(target)
+        self.due_us = 0
 
     def _schedule(self, target: _Target) -> None:
         """Determine when to examine a target: when something may leave for it, or when it may be forgotten."""
@@ -187,23 +163,10 @@ class ControlOutbox:
             if due_us < NEVER:
                 self._agenda.add(target, due_us)
 
-    # --- batches -------------------------------------------------------------------------------------------
-
-    def batched(self, serial: int) -> None:
-        """Note that a batch was made."""
-        self._open[serial] = None
-
-    def durable(self, serial: int) -> None:
-        """Release notes that waited for a batch, which is on disk."""
-        self._open.pop(serial, None)
-        if self._targets:
-            self.due_us = 0
-
     # --- sending -------------------------------------------------------------------------------------------
 
     def pop_own(self, now: int) -> list[Any]:
         """Return the items that this node has for itself."""
-        self._release_durable()
         target = self._targets.get(self._node)
         if target is None:
             return []
@@ -220,14 +183,11 @@ class ControlOutbox:
 
     def drafts(self, now: int) -> list[Draft]:
         """Return the control messages that may leave."""
-        if self.due_us > now:
-            return []
         # Drafts that the host could not publish come back here, because `published` did not name
         # them.
         for to, notes in self._leaving.values():
             self._return(to, notes, now + _AGAIN_US)  # The host did not publish it: there was no room.
         self._leaving = {}
-        self._release_durable()
         due = sorted(self._agenda.pop_due(now), key=attrgetter("number"))
         made: list[Draft] = []
         for target in due:
@@ -239,7 +199,7 @@ class ControlOutbox:
                 self._forget(target)
             else:
                 self._schedule(target)
-        self.due_us = max(self._agenda.due_us, now)
+        self.due_us = max(self._agenda.next_us(), now)
         return made
 
     def _forget(self, target: _Target) -> None:

@@ -50,9 +50,6 @@ class InterestChanges:
         self.missed: set[MessageId] = set()
         """Messages that these match, and for which there was no room while they were only carried."""
 
-    def __bool__(self) -> bool:
-        return bool(self.entries or self.found)
-
     def pass_over(self, copies: Iterable[Copy]) -> None:
         """Remove these messages from what was found."""
         left_out = {copy.slot for copy in copies}
@@ -93,8 +90,6 @@ class Deliveries(Layer):
         they pass before."""
         self._passed_over: set[int] = set()
         """Slots of ordered messages that their order let pass and that were not wanted."""
-        self._undone: set[int] = set()
-        """Redelivered messages that became wanted later, which could not be recorded."""
         self._given: set[tuple[str, Ordering]] = set()
         """Groups of which a program was given something; all of them, once there are many."""
         self.burst: dict[MessageId, Delivery] = {}
@@ -229,7 +224,7 @@ class Deliveries(Layer):
             return noted
         holdings.mark_delivered(new)
         self._pin(new)
-        self._cache.mark_done(new)  # Within one life it never comes again, also if it is not pinned and leaves.
+        self._cache.mark_done(new)  # Within one incarnation it never comes again, also if it is not pinned and leaves.
         return copies if len(new) == len(copies) else new + noted
 
     def claimed(self, copy: Copy) -> None:

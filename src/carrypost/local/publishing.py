@@ -17,7 +17,7 @@ from carrypost.events import Reason, Stored
 from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
-from carrypost.journal import Durability, Send
+from carrypost.journal import Durability
 from carrypost.model.address import addressee, is_channel, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
@@ -58,8 +58,8 @@ class Publisher:
         self._holdings, self._journal = context.holdings, context.outputs.journal
         self._sequence = 0
         self._incarnation = 0
-        self._ready = False
-        """True once the incarnation is durable: messages with it may be reported and sent."""
+        self._permitted: list[MessageId] = []
+        """Withheld messages that are durable, until `permit`."""
         room = self._settings.datagram_bytes - FRAME_ROOM
         # A power of two, so that fragments fill pieces evenly.
         self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
@@ -68,10 +68,6 @@ class Publisher:
         """Number the messages of this incarnation, once its number is durable."""
         self._incarnation = incarnation
         self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
-
-    def start(self) -> None:
-        """Note that the incarnation is durable."""
-        self._ready = True
 
     def check_lifetime(self, draft: Draft) -> None:
         """Raise `IllegalArgumentException` if a program wants a message to live longer than `lifetime_s_max`."""
@@ -86,11 +82,11 @@ class Publisher:
 
     def pack(self, draft: Draft) -> Packed:
         """Return the payload in its wire form; raises `PayloadError` for a draft that cannot be published."""
+        for name, (what, kind, allowed) in _FIELDS.items():
+            if type(value := getattr(draft, name)) is not kind:
+                raise _unlike(what, value, allowed)
         self._check_payload(draft.payload)
         self._check_texts(draft.destination, draft.label, draft.attributes)
-        _require("persistent", draft.persistent, bool, "true or false")
-        _require("a priority", draft.priority, int, "a whole number")
-        _require("an ordering", draft.ordering, Ordering, "an Ordering")
         if not 0 <= draft.priority <= PRIORITY_MAX:
             raise PayloadError(f"a priority must be 0 to {PRIORITY_MAX}, not {draft.priority}")
         if draft.recipients is not None:
@@ -191,24 +187,21 @@ class Publisher:
         if descriptor.pieces > 1 and packed.hashes:
             journal.put((keys.HASHES, descriptor.id, 0), packed.hashes, durability)
         self._holdings.keep((copy,), durability)
-        if not self._ready:
-            # Else a crash could give the same number to another message, after this one was
-            # reported.
-            journal.put(keys.INCARNATION, self._incarnation, Durability.FULL)
         if alone:
             journal.hold(Stored(descriptor.id))
         if copy.pins & PUBLISHING:
-            journal.hold(Send(descriptor.id))
+            journal.when_durable(self._permitted.append, descriptor.id)
 
     def permit(self) -> list[Copy]:
         """Release messages whose batches are durable, and return them."""
         found: list[Copy] = []
-        for message in self._journal.pop_permitted():
+        for message in self._permitted:
             copy = self._holdings.cache.get(message)
             if copy is not None and copy.here:
                 self._holdings.permit(copy, PUBLISHING)
                 self._holdings.cache.unpin((copy,), PUBLISHING)
                 found.append(copy)
+        self._permitted.clear()
         return found
 
     def _headers(self, draft: Draft, stamp: Stamp, date_us: int) -> Headers | None:
@@ -254,21 +247,24 @@ class Publisher:
             lifetime_us = most_us if lifetime_us is None else min(lifetime_us, most_us)
         if lifetime_us is None:
             return None
-        _require("a lifetime", lifetime_us, int, "whole microseconds")
+        if type(lifetime_us) is not int:
+            raise _unlike("a lifetime", lifetime_us, "whole microseconds")
         if lifetime_us <= 0:
             raise PayloadError(f"a lifetime must be greater than 0, not {lifetime_us / 1e6} s")
-        return min(stamp.created_us + lifetime_us, TIME_US_MAX)
+        return min(stamp.created_us + lifetime_us, TIME_US_MAX) if draft.deadline_us is None else draft.deadline_us
 
     def _check_payload(self, payload: bytes | Blank) -> None:
         limits = self._limits
         if isinstance(payload, Blank):
-            _require("the size of a blank", payload.size, int, "a whole number")
+            if type(payload.size) is not int:
+                raise _unlike("the size of a blank", payload.size, "a whole number")
             if self._identity.signed:
                 raise PayloadError("a blank payload cannot be signed: emulate with security off")
             size = payload.size
-        else:
-            _require("a payload", payload, bytes, "bytes")
+        elif type(payload) is bytes:
             size = len(payload)
+        else:
+            raise _unlike("a payload", payload, "bytes")
         if not 0 <= size <= limits.message_bytes_max:
             raise PayloadError(f"a payload must have 0 to {limits.message_bytes_max} bytes, not {size}")
 
@@ -284,18 +280,26 @@ def check_attributes(attributes: Mapping[str, AttributeValue], limits: Limits) -
     if len(attributes) > limits.attributes_max:
         raise PayloadError(f"a message has at most {limits.attributes_max} attributes, not {len(attributes)}")
     for name, value in attributes.items():
+        if type(name) is not str:
+            raise _unlike("the name of an attribute", name, "text")
         _check_text("the name of an attribute", name, limits.attribute_bytes_max)
         _check_value(name, value, limits.attribute_bytes_max)
 
 
-def _require(what: str, value: object, kind: type, allowed: str) -> None:
-    """Raise unless a value has the type that its annotation promised: callers are not all checked."""
-    if type(value) is not kind:
-        raise PayloadError(f"{what} must be {allowed}, not {type(value).__name__}: {value!r}"[:200])
+_FIELDS: Mapping[str, tuple[str, type, str]] = {
+    "destination": ("a destination", str, "text"), "label": ("a label", str, "text"),
+    "persistent": ("persistent", bool, "true or false"), "priority": ("a priority", int, "a whole number"),
+    "ordering": ("an ordering", Ordering, "an Ordering"),
+}  # fmt: skip
+"""Fields of drafts that must have the type that their annotation promises: callers are not all checked."""
+
+
+def _unlike(what: str, value: object, allowed: str) -> PayloadError:
+    """Return the error for a value of another type than its annotation promises."""
+    return PayloadError(f"{what} must be {allowed}, not {type(value).__name__}: {value!r}"[:200])
 
 
 def _check_text(what: str, text: str, bytes_max: int, *, empty: bool = False) -> None:
-    _require(what, text, str, "text")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:

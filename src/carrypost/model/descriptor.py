@@ -221,7 +221,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def tag(self) -> int:
-        """Return its place among its author's messages, as one number: later ones have larger tags, over all lives."""
+        """Return its place among all messages of its author, as one number: later ones have larger tags."""
         return tag_of(self.incarnation, self.sequence)
 
     @lazy

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.events import OverlayState, OverlayTold
+from carrypost.gossip.composite import Part
 from carrypost.model.address import is_channel
 from carrypost.model.times import NEVER
 from carrypost.mom.state import destination_of
@@ -52,7 +53,7 @@ class Overlay(Protocol):
         """Return the state of a subscription."""
 
 
-class Channels:
+class Channels(Part):
     """The subscriptions of one node's programs to channels."""
 
     def __init__(self, outputs: Outputs, overlay: Overlay | None) -> None:
@@ -61,7 +62,6 @@ class Channels:
         """Subscriptions by the destination of their results."""
         self._reported: dict[int, OverlayState] = {}
         """The state last reported, by consumer."""
-        self.due_us = NEVER
 
     @property
     def _enabled(self) -> Overlay:
@@ -130,7 +130,7 @@ class Channels:
 
     def expire(self, now: int) -> None:
         """Report changes to consumers."""
-        if self._overlay is None or self.due_us > now:
+        if self._overlay is None:
             return
         states = {}
         for results, subscription in self._open.items():

@@ -20,37 +20,58 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from carrypost.events import ClaimLost, Handed, Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.local.agenda import Agenda
+from carrypost.local.tables import Table
 from carrypost.model.ids import MessageId
 from carrypost.mom.confirmations import Confirmations
 from carrypost.mom.pins import Pins
-from carrypost.mom.rows import ClaimRow, Table
 from carrypost.mom.session_order import SessionOrder
 from carrypost.mom.state import Claim, ClaimInput, ClaimState
 from carrypost.mom.suspects import Suspects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.mom.backlog import Backlog
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.owed_receipts import OwedReceipts
-    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Claimant, Consumer, Session, Tenure
 
 _NUMBER_BYTES = 8
 _PLACE = attrgetter("place")
 
 
-class Claims:
+class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
+    """A claim of a durable subscription."""
+
+    place: int
+    count: int
+    """Number of times that it was handed over."""
+    deferred_us: int = 0
+    """Time until which a program deferred it; 0: it did not."""
+    lost: int = 0
+    """Events of its channel that are missing before it."""
+
+
+class Claimants(Protocol):
+    """The subscriptions of one host, by number."""
+
+    def __getitem__(self, number: int) -> Claimant | None:
+        """Return the subscription of this number; None if it ended."""
+
+
+class Claims(Part):
     """All claims of one host."""
 
-    def __init__(self, context: MessagingContext, owed: OwedReceipts) -> None:
+    def __init__(self, context: MessagingContext, owed: OwedReceipts, claimants: Claimants) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
+        self._claimants, self._interest_changes = claimants, context.deliveries.interest_changes
         self._journal, self._emit = context.journal, context.outputs.emit
         self._table, self._tries = Table(context.ledger, b"C", ClaimRow), context.settings.messaging.tries
         self.confirmations = Confirmations(context, owed)
@@ -60,6 +81,7 @@ class Claims:
         self.number = 0
         """The last number under which a message was handed over."""
         self._delays, self._suspects = Agenda(_is_delayed), Suspects()
+        self.timers = self._delays, self._suspects.agenda
         self._again: dict[MessageId, int] = {}
         """Number of times that messages were handed to subscriptions that are gone, or before a restart."""
         self._session_order = SessionOrder(context)
@@ -146,12 +168,6 @@ class Claims:
         """Drop the claim of a consumer of a queue."""
         self._drop(claim, ClaimInput.END)
 
-    def note_again(self, copy: Copy) -> None:
-        """Make a claim again that could not be written."""
-        self._holdings.mark_claimed(copy)
-        for claim in self.of(copy.id):
-            self.ready[claim.claimant] = None
-
     def _file(self, claim: Claim, due_us: int, now: int) -> None:
         if due_us > now:
             claim.state = ClaimState.DELAYED
@@ -166,12 +182,19 @@ class Claims:
             return
         self._table.put(_row_name(claim), ClaimRow(claim.place, claim.count, claim.deferred_us, claim.lost))
 
-    def restore(self, stored: Stored, claimants: Callable[[int], Claimant | None], now: int) -> None:
-        """Restore claims after a restart, by their places; delete those without a claimant or a copy."""
+    def restore(self, stored: Stored, now: int) -> None:
+        """Restore claims after a restart, by their places; delete those without a claimant or a copy.
+
+        Messages that live subscriptions were given are flagged.
+        """
+        claimed = [copy for copy in self._holdings.known_copies() if self._holdings.is_claimed(copy)]
+        self._interest_changes.pass_over(claimed)  # The claims to those are rows, or have ended.
+        self.confirmations.restore(stored)
+        self._again = {each.id: 1 for each in claimed if self.claimable(each)}  # They may have been handed over.
         self._session_order.restore(stored)
         found: list[Claim] = []
         for name, row in self._table.read(stored):
-            claimant = claimants(int.from_bytes(name[:_NUMBER_BYTES], "big"))
+            claimant = self._claimants[int.from_bytes(name[:_NUMBER_BYTES], "big")]
             copy = self._cache.get(MessageId(name[_NUMBER_BYTES:]))
             if claimant is None or copy is None or not copy.whole:
                 self._table.delete(name)
@@ -196,20 +219,11 @@ class Claims:
         if not self.claimable(copy):
             self._holdings.mark_claimed(copy)  # Else the next claimant does, and that is its delivery.
 
-    def inherit(self, copy: Copy) -> None:
-        """Note a message that was claimed and not acknowledged before a restart: it may have been handed over."""
-        self._again[copy.id] = max(1, self._again.get(copy.id, 0))
-
     # --- handing over --------------------------------------------------------------------------------------
-
-    @property
-    def due_us(self) -> int:
-        """Time at which the next delayed message is due, or a message that was handed over alone gets company."""
-        return min(self._delays.due_us, self._suspects.due_us)
 
     def expire(self, now: int) -> None:
         """Move delayed claims that are due to the backlogs of their consumers, and end solitudes that are over."""
-        for session in self._suspects.pop_due(now):
+        for session in self._suspects.agenda.pop_due(now):
             self.go_on(session)
         for claim in self._delays.pop_due(now):
             claim.move(ClaimInput.DUE)
@@ -226,20 +240,13 @@ class Claims:
         ready, self.ready = self.ready, {}
         for claimant in ready:
             backlog = claimant.backlog
-            while self._holds(backlog) and (consumer := claimant.next_consumer()) is not None:
+            while len(backlog) and (consumer := claimant.next_consumer()) is not None:
                 claim = backlog.next()
                 if claim.count >= (claim.tries or self._tries) and not claim.is_of_dead_letters:
                     spent.append((claim, consumer))
                 else:
                     self._hand(claim, consumer)
         return spent
-
-    def _holds(self, backlog: Backlog[Claim]) -> bool:
-        """Return True if the first waiting claim may be handed over, which is so once it is stored.
-
-        If that row was lost it is written again, and the claims behind it wait as well: nothing overtakes it.
-        """
-        return len(backlog) > 0 and self._holdings.is_claimed(backlog.first.copy)
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
         descriptor, claimant = claim.copy.descriptor, claim.claimant
@@ -357,24 +364,18 @@ class Claims:
         for claim in claims:
             claim.move(ClaimInput.ACKNOWLEDGE)
             self._remove_from_session(claim)
+            self._unlist(claim)
             if claim.tenure is not None and not claim.tenure.stands:
-                self._unlist(claim)
                 continue  # It came too late: the message was reassigned, and is not finished.
+            self.confirmations.add(claim.copy, consumed=True)
+            self._pins.unpin(claim)
             if claim.tenure is not None:
                 claim.tenure.done()
-            elif claim.claimant.durable:
+                continue
+            if claim.claimant.durable:
                 self._table.delete(_row_name(claim))
-            self.confirmations.add(claim.copy, consumed=True)
-            self._unlist(claim)
-            self._release(claim)
-
-    def _release(self, claim: Claim) -> None:
-        """Release the copy of a claim that is acknowledged for good."""
-        self._pins.unpin(claim)
-        if claim.tenure is not None:
-            claim.tenure.finish()
-        elif claim.claimant.is_only and claim.copy.here:
-            self._holdings.discard(claim.copy, Reason.PURGED, done=True)
+            if claim.claimant.is_only and claim.copy.here:
+                self._holdings.discard(claim.copy, Reason.PURGED, done=True)
 
     def give_up(self, claim: Claim, error: str) -> None:
         """Make a message that no program here can consume a dead letter; its author does not hear of a delivery."""
@@ -412,16 +413,17 @@ class Claims:
             claim.claimant.give_back(claim.tenure)
         self._drop(claim, ClaimInput.END)
 
-    def left(self, copy: Copy, reason: Reason) -> None:
-        """Drop the claims to a copy that is gone, and report those that did not end with its life."""
-        self._again.pop(copy.id, None)
-        self._session_order.left(copy)
-        self.confirmations.left(copy)
-        for claim in self._by_message.get(copy.id, [])[:]:
-            claim.overtake(self._holdings.now_us)
-            self._drop(claim, ClaimInput.LEAVE)
-            if reason not in _FORESEEN:
-                self.lose(claim, reason)
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
+        """Drop the claims to copies that are gone, and report those that did not end with their lives."""
+        for copy in copies:
+            self._again.pop(copy.id, None)
+            self._session_order.left(copy)
+            self.confirmations.forget((copy.id,))
+            for claim in self._by_message.get(copy.id, [])[:]:
+                claim.overtake(self._holdings.now_us)
+                self._drop(claim, ClaimInput.LEAVE)
+                if reason not in _FORESEEN:
+                    self.lose(claim, reason)
 
     def lose(self, claim: Claim, reason: Reason) -> None:
         """Count and report that a subscription does not get a message after all."""
@@ -453,8 +455,7 @@ class Claims:
 
 
 _FORESEEN = frozenset({Reason.EXPIRED, Reason.WITHDRAWN, Reason.PURGED})
-"""Reasons for which a copy may leave without a report to its claimants. What the store could not write was never
-reported; what was purged had reached a program."""
+"""Reasons for which a copy may leave without a report to its claimants: what was purged had reached a program."""
 
 
 def _row_name(claim: Claim) -> bytes:

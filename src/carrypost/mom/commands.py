@@ -121,7 +121,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnitOfWork(msgspec.Struct, frozen=True, gc=False):
-    """An atomic unit of work: one batch, answered by `Done` or `Undone`."""
+    """An atomic unit of work: one batch, answered by `Done`."""
 
     number: int
     """The caller's own number, by which it is answered."""

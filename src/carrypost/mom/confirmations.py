@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.local.tables import Marks
 from carrypost.model.address import names_addressee
 from carrypost.model.ids import MessageId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from carrypost.gossip.composite import Stored
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.owed_receipts import OwedReceipts
-    from carrypost.mom.rows import Stored
-
-FAMILY = b"K"
 
 
 class Confirmations:
@@ -27,8 +26,8 @@ class Confirmations:
     def __init__(self, context: MessagingContext, owed: OwedReceipts) -> None:
         self._holdings = context.holdings
         self._deliveries, self._ledger, self._owed = context.deliveries, context.ledger, owed
-        self._acknowledged: set[MessageId] = set()
-        """Acknowledged messages that the application has still to confirm as well. Each has a row."""
+        self._acknowledged = Marks(context.ledger, b"K")
+        """Acknowledged messages that the application has still to confirm as well."""
 
     def has(self, copy: Copy) -> bool:
         """Return True if a program on this node acknowledged it."""
@@ -36,12 +35,8 @@ class Confirmations:
 
     def restore(self, stored: Stored) -> None:
         """Restore acknowledgements that the application has still to confirm after a restart."""
-        for name, _ in stored.get(FAMILY, ()):
-            copy = self._holdings.cache.get(MessageId(name))
-            if copy is not None and self._deliveries.owes(copy):
-                self._acknowledged.add(copy.id)
-            else:
-                self._ledger.delete(FAMILY + name)
+        get, owes = self._holdings.cache.get, self._deliveries.owes
+        self._acknowledged.read(stored, lambda message: (copy := get(message)) is not None and owes(copy))
 
     def add(self, copy: Copy, *, consumed: bool) -> None:
         """Record an acknowledgement, of which the first one counts.
@@ -55,18 +50,11 @@ class Confirmations:
         # A consumed message of a queue is dropped at once, and cannot be confirmed any more.
         if self._deliveries.owes(copy) and not names_addressee(copy.descriptor.destination):
             self._acknowledged.add(copy.id)
-            self._ledger.put(FAMILY + copy.id, b"")
         else:
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
 
     def forget(self, messages: Iterable[MessageId]) -> None:
         """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""
-        for message in messages if self._acknowledged else ():
-            if message in self._acknowledged:
-                self._acknowledged.remove(message)
-                self._ledger.delete(FAMILY + message)
-
-    def left(self, copy: Copy) -> None:
-        """Drop the records of a copy that is gone."""
-        self.forget((copy.id,))
+        for message in messages:
+            self._acknowledged.discard(message)

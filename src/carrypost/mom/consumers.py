@@ -1,17 +1,16 @@
 """Consumers: how they join their subscriptions, and how both end.
 
-A durable subscription that asks for something else than the one of the same name replaces it. Until the new one is
-durable the old one stays, so that nothing is lost if the new one cannot be written.
+A durable subscription that asks for something else than the one of the same name replaces it, in one batch.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.errors import IllegalStateException, JMSException
+from carrypost.gossip.composite import Part
 from carrypost.mom.commands import Receive
 from carrypost.mom.state import destination_of, held_of
 
@@ -28,17 +27,22 @@ if TYPE_CHECKING:
     from carrypost.mom.topic import Topics
 
 
-class Consumers:
+class Consumers(Part):
     """The consumers of one host, with their sessions and subscriptions."""
 
     def __init__(
         self, context: MessagingContext, sessions: Sessions, topics: Topics, claims: Claims,
         *, queues: Queues, directory: Directory,
     ) -> None:  # fmt: skip
-        self._answers = context.answers
         self._non_durable, self._channels = context.settings.messaging.non_durable, context.channels
         self._sessions, self._topics, self._claims = sessions, topics, claims
+        self.timers = (topics,)  # Their leases.
         self._queues, self._directory = queues, directory
+
+    def expire(self, now: int) -> None:
+        """End durable subscriptions whose leases are over."""
+        for subscription in self._topics.lapsed(now):
+            self.end(subscription, now)
 
     # --- coming --------------------------------------------------------------------------------------------
 
@@ -81,9 +85,8 @@ class Consumers:
         if known is not None:
             self._claims.note_handed([*self._claims.unhanded(known), *self._sessions.handed_for(known)])
         consumer = self._join(session, subscription)
-        if known is not None and asked.durable:
-            # Until then its rows are those that a crash would find.
-            self._answers.when_durable(partial(self.end, known, now))
+        if known is not None:
+            self.end(known, now)
         return consumer
 
     def _join(self, session: Session, claimant: Claimant) -> Consumer:

@@ -29,7 +29,7 @@ class MessagingContext:
             host_context.outputs,
             host_context.interests,
         )
-        self.journal, self.answers = host_context.outputs.journal, host_context.outputs.answers
+        self.journal = host_context.outputs.journal
         self.ledger = Ledger(self.journal, MOM)
         self.outbox = ControlOutbox(host_context, CONTROL)
         self.channels = Channels(host_context.outputs, overlay)

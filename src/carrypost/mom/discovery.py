@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import LayerEvent
+from carrypost.gossip.composite import Part
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.local.control import ROOM_BYTES
 from carrypost.model import address
@@ -72,7 +73,7 @@ class _Asking:
         return len(self.names) + sum(map(len, self.waiting.values())) + more <= NAMES_MAX
 
 
-class Discoveries:
+class Discoveries(Part):
     """The questions of this node to others, and its answers to theirs."""
 
     def __init__(self, context: MessagingContext, queues: Queues, directory: Directory) -> None:
@@ -85,19 +86,22 @@ class Discoveries:
         self._number = 0
         self._drafts: list[Draft] = []
         """Questions and answers that leave with this step."""
-        self.due_us = NEVER
-        """Time at which `expire` has something to do."""
         queues.handlers[control.Discover] = self._asked
         queues.handlers[control.Found] = self._found
 
-    def drafts(self) -> list[Draft]:
+    def drafts(self, now: int) -> list[Draft]:  # noqa: ARG002 - all of them leave at once
         """Return the questions and answers to publish."""
         drafts, self._drafts = self._drafts, []
+        self._look_ahead()
         return drafts
+
+    def _look_ahead(self) -> None:
+        self.due_us = min([each.until_us for each in self._open.values()], default=NEVER)
 
     def _send(self, node: NodeId, item: control.Discover | control.Found, until_us: int, now: int) -> None:
         lead_us = self._holdings.lead_us
         self._drafts.append(control_draft(node, [item], max(until_us - now, 1), connected=True, lead_us=lead_us))
+        self.due_us = 0
 
     # --- asking --------------------------------------------------------------------------------------------
 
@@ -145,7 +149,7 @@ class Discoveries:
         """End discoveries whose time is over."""
         for number in [number for number, asking in self._open.items() if asking.until_us <= now]:
             self._end(number)
-        self.due_us = min([each.until_us for each in self._open.values()], default=NEVER)
+        self._look_ahead()
 
     # --- being asked ---------------------------------------------------------------------------------------
 

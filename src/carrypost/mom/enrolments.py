@@ -16,24 +16,25 @@ import msgspec
 
 from carrypost.errors import ForgeryError
 from carrypost.events import Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.local.control_outbox import Subject
+from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.model.descriptor import TIME_US_MAX
 from carrypost.model.times import NEVER
 from carrypost.mom import incarnations
 from carrypost.mom.control import Enrol, Leave
-from carrypost.mom.rows import Table
 from carrypost.security.origins import check_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Item
-    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Subscription
+    from carrypost.mom.topic import Topics
 
 _CONNECTED_US = 3_600_000_000
 """Lease of an enrolment that lasts as long as there is a path, which is renewed until then."""
@@ -68,44 +69,40 @@ class _Notice(Subject):
         self._enrolling.mark_sent(self._destination, self._row)
 
 
-class Enrolments:
+class Enrolments(Part):
     """The enrolments of one node."""
 
-    def __init__(self, context: MessagingContext) -> None:
+    def __init__(self, context: MessagingContext, topics: Topics) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
-        self._ledger, self._outbox = context.ledger, context.outbox
+        self._ledger, self._outbox, self._topics = context.ledger, context.outbox, topics
         self._table = Table(context.ledger, b"L", EnrolmentRow)
         self._in_reach = context.host_context.links.in_reach
         life_s = context.settings.lifetime_s_max
         self._life_us = NEVER if life_s is None else round(life_s * 1e6)
         """Longest lifetime of a control message."""
         self._number = incarnations.last_before(context.incarnation)
-        self._rows: dict[str, EnrolmentRow] = {}
+        self.rows: dict[str, EnrolmentRow] = {}
         """Enrolments by the destination of publications."""
         self._again_us: dict[str, int] = {}
         """Time at which each is repeated."""
 
-    @property
-    def due_us(self) -> int:
-        """Time at which `due` has something."""
-        return min(self._again_us.values(), default=NEVER)
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over all topics that this node enrolled at."""
-        return iter(list(self._rows))
-
-    def due(self, now: int) -> list[str]:
-        """Return the topics whose enrolments have to be repeated."""
-        return [destination for destination, again_us in self._again_us.items() if again_us <= now]
+    def expire(self, now: int) -> None:
+        """Repeat enrolments whose time has come; leases of subscriptions in use begin anew."""
+        due = [destination for destination, again_us in self._again_us.items() if again_us <= now]
+        for destination in due:
+            del self._again_us[destination]
+        self.due_us = min(self._again_us.values(), default=NEVER)
+        self._topics.renew_consumed(due, now)
 
     def restore(self, stored: Stored, now: int) -> None:
         """Restore the enrolments after a restart, and send what was still to be sent."""
         for name, row in self._table.read(stored):
-            self._rows[name.decode()] = row
+            self.rows[name.decode()] = row
             if row.left:
                 self._send(name.decode(), row)
             else:
                 self._schedule(name.decode(), row, now)
+        self._topics.renew_consumed(self.rows, now)
 
     # --- saying --------------------------------------------------------------------------------------------
 
@@ -113,7 +110,7 @@ class Enrolments:
         """Send the enrolment that the subscriptions of this node to a topic amount to, if it changed."""
         if address.addressee(destination) == self._node:
             return  # Programs of the holder's own node need no enrolment.
-        before = self._rows.get(destination)
+        before = self.rows.get(destination)
         if not subscriptions:
             if before is not None and not before.left:
                 self._put(destination, msgspec.structs.replace(before, number=self._next(), left=True), now)
@@ -135,10 +132,8 @@ class Enrolments:
         The holder does the same. It is informed, too, since it may have been restarted and know nothing of it. They are
         made again only by a new subscription.
         """
-        if not self._rows:
-            return []
         dropped = [
-            destination for destination, row in self._rows.items()
+            destination for destination, row in self.rows.items()
             if not row.durable and not row.left and address.addressee(destination) not in self._in_reach
         ]  # fmt: skip
         for destination in dropped:
@@ -150,7 +145,7 @@ class Enrolments:
         return self._number
 
     def _put(self, destination: str, row: EnrolmentRow, now: int) -> None:
-        self._rows[destination] = row
+        self.rows[destination] = row
         self._table.put(destination.encode(), row)
         self._schedule(destination, row, now)
         self._send(destination, row)
@@ -160,6 +155,7 @@ class Enrolments:
         half_us = min(row.deadline_us - now, self._life_us) // 2
         if not row.left and half_us > 0 and row.deadline_us < TIME_US_MAX:
             self._again_us[destination] = now + half_us
+        self.due_us = min(self._again_us.values(), default=NEVER)
 
     def _send(self, destination: str, row: EnrolmentRow) -> None:
         holder = address.addressee(destination)
@@ -171,7 +167,7 @@ class Enrolments:
     def item(self, destination: str, row: EnrolmentRow) -> Item | None:
         """Return the item for an enrolment; None if it was superseded, or has ended by now."""
         found = address.address(destination)
-        if found is None or self._rows.get(destination) is not row:
+        if found is None or self.rows.get(destination) is not row:
             return None
         if row.deadline_us <= self._holdings.now_us:
             self.mark_sent(destination, row)
@@ -182,8 +178,8 @@ class Enrolments:
 
     def mark_sent(self, destination: str, row: EnrolmentRow) -> None:
         """Forget an enrolment whose end was sent."""
-        if row.left and self._rows.get(destination) is row:
-            del self._rows[destination]
+        if row.left and self.rows.get(destination) is row:
+            del self.rows[destination]
             self._table.delete(destination.encode())
 
     # --- notifications -------------------------------------------------------------------------------------

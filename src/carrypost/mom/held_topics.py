@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import CarrypostError
+from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.interest.matcher import Matcher
+from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.model.pattern import DESTINATION, Entry
 from carrypost.model.selector import Selector
 from carrypost.model.times import NEVER
 from carrypost.mom import admission
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Enrol, Leave
-    from carrypost.mom.rows import Stored
 
 
 _MET_US = 30_000_000
@@ -80,20 +80,25 @@ class HeldTopic:
         ])  # fmt: skip
 
 
-class HeldTopics:
+class TopicRow(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that this node holds; fields may be appended with a default."""
+
+    name: str
+
+
+class HeldTopics(Part):
     """The topics that one node holds, and their subscribers."""
 
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._outputs, self._context = context.node, context.outputs, context
         self._most = context.limits.holder_subscribers_max
-        self._table = Table(context.ledger, b"H", EnrolledRow)
+        self._table, self._held = Table(context.ledger, b"H", EnrolledRow), Table(context.ledger, b"T", TopicRow)
         self._accounts = admission.Accounts()
         self._topics: dict[str, HeldTopic] = {}
         self._in_reach, self._island = context.host_context.links.in_reach, context.settings.island
-        self._connected: dict[tuple[str, NodeId], int] = {}
+        self.connected: dict[tuple[str, NodeId], int] = {}
         """Topics and subscribers that are served only while there is a path, and the time by which there has to be one;
         0: there was."""
-        self.due_us = NEVER
 
     def __iter__(self) -> Iterator[HeldTopic]:
         return iter(self._topics.values())
@@ -104,6 +109,10 @@ class HeldTopics:
 
     def add(self, name: str) -> HeldTopic:
         """Hold a topic."""
+        self._held.put(name.encode(), TopicRow(name))
+        return self._enter(name)
+
+    def _enter(self, name: str) -> HeldTopic:
         destination = address.holder(name, self._node)
         made = self._topics[destination] = HeldTopic(name, destination)
         return made
@@ -111,6 +120,7 @@ class HeldTopics:
     def remove(self, topic: HeldTopic) -> None:
         """Stop holding a topic."""
         del self._topics[topic.destination]
+        self._held.delete(topic.name.encode())
         for node in list(topic.subscribers):
             self._forget(topic, node)
 
@@ -172,15 +182,15 @@ class HeldTopics:
         self._watch(topic, node, row)
 
     def _watch(self, topic: HeldTopic, node: NodeId, row: EnrolledRow) -> None:
-        self._connected.pop((topic.destination, node), None)
+        self.connected.pop((topic.destination, node), None)
         self.due_us = min(self.due_us, row.deadline_us)
         if not row.durable and not row.left:
-            until_us = self._connected[topic.destination, node] = self._context.holdings.now_us + _MET_US
+            until_us = self.connected[topic.destination, node] = self._context.holdings.now_us + _MET_US
             self.due_us = min(self.due_us, until_us)
 
     def _forget(self, topic: HeldTopic, node: NodeId) -> None:
         del topic.subscribers[node]
-        self._connected.pop((topic.destination, node), None)
+        self.connected.pop((topic.destination, node), None)
         topic.changed()
         self._table.delete(_row_name(topic, node))
 
@@ -188,24 +198,24 @@ class HeldTopics:
 
     def expire(self, now: int) -> None:
         """End enrolments whose leases are over."""
-        if self.due_us > now:
-            return
         for topic in self:
             for node in [each for each, row in topic.subscribers.items() if row.deadline_us <= now]:
                 self._forget(topic, node)
         rows = [row.deadline_us for topic in self for row in topic.subscribers.values()]
-        self.due_us = min(rows + [each for each in self._connected.values() if each > now], default=NEVER)
+        self.due_us = min(rows + [each for each in self.connected.values() if each > now], default=NEVER)
 
     def drop_unreachable(self, now: int) -> None:
         """Drop subscribers without a path that are served only while there is one."""
-        for (destination, node), until_us in list(self._connected.items()):
+        for (destination, node), until_us in list(self.connected.items()):
             if node in self._in_reach:
-                self._connected[destination, node] = 0
+                self.connected[destination, node] = 0
             elif until_us <= now:
                 self._forget(self._topics[destination], node)
 
-    def restore(self, stored: Stored) -> None:
-        """Restore the enrolments after a restart; the topics are here already."""
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - `expire` handles what fell due since
+        """Restore the topics and their enrolments after a restart."""
+        for _, held in self._held.read(stored):
+            self._enter(held.name)
         for name, row in self._table.read(stored):
             found = address.address(name.decode())
             topic = None if found is None else self._topics.get(address.holder(found.name, self._node))

@@ -17,15 +17,17 @@ import msgspec
 
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.events import Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.layer import Draft
 from carrypost.local.control_outbox import UnstoredItem
+from carrypost.local.tables import Marks
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
 from carrypost.mom.control import FAILED, HANDED_OVER, Outcome
 from carrypost.mom.held_topics import HeldTopic, HeldTopics
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import NodeId
     from carrypost.mom.context import MessagingContext
-    from carrypost.mom.rows import Stored
 
 _NODES_BYTES_MAX = 4 * 1024
 """Bytes of the ids that one notification lists: with security off they are names, which may be long."""
@@ -41,15 +42,7 @@ _NODE_BYTES = 3
 """Largest overhead of an id beside its characters, in bytes."""
 _AGAIN_US = 5_000_000
 """Delay before notifications that found no room, in the cache or on the disk, are published again."""
-NOTIFIED = b"N"
-"""Family of the rows of publications that others were notified of and subscribers here have still to consume."""
 _TOPICS_MAX = 1_024
-
-
-class TopicRow(msgspec.Struct, frozen=True, array_like=True):
-    """A topic that this node holds; fields may be appended with a default."""
-
-    name: str
 
 
 class Page(NamedTuple):
@@ -70,32 +63,22 @@ class Publication(msgspec.Struct, eq=False):
     """Recipients of the notifications that have still to be published."""
     after_us: int = 0
     """Time before which they are not published."""
-    unwritten: set[MessageId] = set()
-    """Notifications that were published, and are not on disk yet."""
+    unwritten: int = 0
+    """Number of notifications that were published, and are not on disk yet."""
 
 
-class Holder:
+class Holder(Part):
     """The topics that one node holds, and their publications."""
 
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
         self._holdings, self._journal, self._ledger = context.holdings, context.journal, context.ledger
         self._outbox = context.outbox
-        self._table = Table(context.ledger, b"T", TopicRow)
         self.enrolled = HeldTopics(context)
         self._open: dict[MessageId, Publication] = {}
         """Open publications; bounded by the cache, which has their copies."""
-        self._serials: dict[int, list[tuple[MessageId, MessageId]]] = {}
-        """Notifications that are being written, with their publications, by the number of their batch."""
-        self._notified: set[MessageId] = set()
-        """Publications that stay for subscribers of this node; each has a row."""
-
-    @property
-    def due_us(self) -> int:
-        """Time at which `expire` or `drafts` has something to do."""
-        if not self._open:
-            return self.enrolled.due_us
-        return min([self.enrolled.due_us, *(each.after_us for each in self._open.values() if each.pages)])
+        self._notified = Marks(context.ledger, b"N")
+        """Publications that others were notified of, and that stay for subscribers of this node."""
 
     # --- topics --------------------------------------------------------------------------------------------
 
@@ -106,9 +89,7 @@ class Holder:
             return known
         if len(list(self.enrolled)) >= _TOPICS_MAX:
             raise JMSException(f"this node holds {_TOPICS_MAX} topics already: end some of them first")
-        topic = self.enrolled.add(name)
-        self._table.put(name.encode(), TopicRow(name))
-        return topic
+        return self.enrolled.add(name)
 
     def end(self, destination: str) -> None:
         """Stop holding a topic: its subscribers get nothing further of it."""
@@ -117,32 +98,20 @@ class Holder:
             raise InvalidDestinationException(
                 f"this node holds no topic {address.name_of(destination) or destination!r}: declare it first"
             )
-        self._end(topic)
+        self.enrolled.remove(topic)
 
-    def _end(self, topic: HeldTopic) -> None:
-        if self.enrolled.get(topic.destination) is topic:
-            self.enrolled.remove(topic)
-            self._table.delete(topic.name.encode())
-
-    def restore(self, stored: Stored) -> None:
-        """Restore the topics after a restart, and resume publications whose subscribers were not all notified."""
-        for _, row in self._table.read(stored):
-            self.enrolled.add(row.name)
-        self.enrolled.restore(stored)
-        for name, _ in stored.get(NOTIFIED, ()):
-            copy = self._holdings.cache.get(MessageId(name))
-            if copy is not None and copy.here:
-                self._notified.add(copy.id)
-                self._holdings.linger(copy)
-            else:
-                self._ledger.delete(NOTIFIED + name)
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - `drafts` handles what is due
+        """Resume publications whose subscribers were not all notified before a restart."""
+        self._notified.read(stored, self._holdings.here)
         here = [copy for copy in self._holdings.known_copies() if copy.here]
         notified: dict[MessageId, set[NodeId]] = {}
         for copy in here:
             if copy.own and copy.descriptor.destination.startswith(f"{Kind.NOTICE}/"):
                 notified.setdefault(copy.descriptor.original.id, set()).update(copy.descriptor.listed)
         for copy in here:
-            if copy.whole and copy.id not in self._notified and self.enrolled.get(copy.descriptor.destination):
+            if copy.id in self._notified:
+                self._holdings.linger(copy)
+            elif copy.whole and self.enrolled.get(copy.descriptor.destination):
                 self._begin(copy, notified.get(copy.id, set()))
 
     # --- publications --------------------------------------------------------------------------------------
@@ -171,6 +140,7 @@ class Holder:
                 pages += [Page(page, connected) for page in _pages(some, self._limits.recipients_max)]
             self._report(copy, HANDED_OVER)
         self._open[copy.id] = Publication(copy, address.notice_of(descriptor.destination), pages)
+        self.due_us = 0
 
     def _report(self, copy: Copy, kind: int, reason: str = "") -> None:
         """Inform the author of the progress of a publication, if it asked for that."""
@@ -190,7 +160,11 @@ class Holder:
                 drafts += [self._draft(publication, page, now) for page in publication.pages]
             elif not publication.pages and not publication.unwritten:
                 self._acknowledge(publication)
+        self._look_ahead()
         return drafts
+
+    def _look_ahead(self) -> None:
+        self.due_us = min([each.after_us for each in self._open.values() if each.pages], default=NEVER)
 
     def _draft(self, publication: Publication, page: Page, now: int) -> Draft:
         descriptor = publication.copy.descriptor
@@ -211,21 +185,18 @@ class Holder:
             publication = self._open.get(descriptor.original.id)
             if publication is not None and publication.destination == descriptor.destination:
                 publication.pages = [page for page in publication.pages if page.nodes[0] not in descriptor.listed]
-                publication.unwritten.add(copy.id)
-                self._serials.setdefault(self._journal.serial, []).append((copy.id, publication.copy.id))
+                publication.unwritten += 1
+                self._look_ahead()
+                self._journal.when_durable(self._written, publication)
 
-    def durable(self, serial: int) -> None:
-        """Record the notifications that are on disk."""
-        for notification, message in self._serials.pop(serial, ()):
-            if (publication := self._open.get(message)) is not None:
-                publication.unwritten.discard(notification)
+    def _written(self, publication: Publication) -> None:
+        publication.unwritten -= 1
+        self.due_us = 0
 
-    def left(self, copies: Sequence[Copy]) -> None:
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:  # noqa: ARG002 - whatever the reason is
         """Forget publications that are gone."""
         for copy in copies:
-            if copy.id in self._notified:
-                self._notified.discard(copy.id)
-                self._ledger.delete(NOTIFIED + copy.id)
+            self._notified.discard(copy.id)
 
     def _acknowledge(self, publication: Publication) -> None:
         """Acknowledge a publication: its carriers may forget it, and this node never accepts it again."""
@@ -234,7 +205,6 @@ class Holder:
         holdings.acknowledge(copy.id, copy.descriptor.ends_us)
         if holdings.is_given(copy) and not holdings.is_confirmed(copy):  # A subscription of this node waits for it.
             self._notified.add(copy.id)
-            self._ledger.put(NOTIFIED + copy.id, b"")
             holdings.linger(copy)
             return
         holdings.mark_claimed(copy)

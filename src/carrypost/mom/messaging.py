@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from carrypost import record
-from carrypost.events import Reason, Unserved
-from carrypost.gossip.layer import Layer
+from carrypost.events import Unserved
+from carrypost.gossip.composite import Composite
 from carrypost.journal import MOM
 from carrypost.model.ids import MessageId
 from carrypost.mom import leases, log_rows
@@ -21,7 +21,7 @@ from carrypost.mom.consumers import Consumers
 from carrypost.mom.context import MessagingContext
 from carrypost.mom.discovery import Discoveries
 from carrypost.mom.dispatcher import Dispatcher
-from carrypost.mom.names.directory import Directory
+from carrypost.mom.names.directory import PREFIX, Directory
 from carrypost.mom.overview import NAMES_TOLD, MessagingOverview
 from carrypost.mom.owed_receipts import OwedReceipts
 from carrypost.mom.placement import Placements
@@ -31,12 +31,11 @@ from carrypost.mom.session import Sessions
 from carrypost.mom.topic import Topics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft, Steps
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.journal import Key, Value
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.channels import Overlay
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from carrypost.mom.state import Claim
 
 
-class Messaging(Layer):
+class Messaging(Composite):
     """The subscriptions, claims and sessions of one host."""
 
     kind = MOM
@@ -57,24 +56,31 @@ class Messaging(Layer):
     def __init__(
         self, host_context: HostContext, deliveries: Deliveries, steps: Steps, overlay: Overlay | None = None
     ) -> None:
-        self.forget_drafts, self.holdings = steps.forget_drafts, host_context.holdings
+        self.forget_drafts = steps.forget_drafts
         self._cache, self._emit = host_context.holdings.cache, host_context.outputs.emit
         self._deliveries = deliveries
         context = MessagingContext(host_context, deliveries, steps.incarnation, overlay)
         self._channels = context.channels
         self.receipts = Receipts(context)
-        self._owed = OwedReceipts(context)
-        self.claims = Claims(context, self._owed)
+        owed = OwedReceipts(context)
         self._topics = Topics(context)
-        self.queues = Queues(context, self.claims, self.receipts)
+        self.claims = Claims(context, owed, self._topics)
+        self.queues = Queues(context, self.claims, self.receipts, self._topics)
         self.handing = Dispatcher(context, self.claims, self.queues)
         self.sessions = Sessions()
-        self.directory = Directory(context)
+        self.directory = Directory(context, self._topics, self.queues)
         self.placements = Placements(context, self.queues, self.directory)
         self.discoveries = Discoveries(context, self.queues, self.directory)
         self.consuming = Consumers(
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
+        self.compose(
+            host_context.holdings,
+            (
+                context.outbox, self.receipts, self.consuming, self._topics, self._channels, self.claims,
+                *self.queues.parts, owed, self.directory, self.placements, self.discoveries,
+            ),
+        )  # fmt: skip
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
@@ -98,40 +104,18 @@ class Messaging(Layer):
 
     # --- a layer -------------------------------------------------------------------------------------------
 
-    def restore(self, rows: Iterable[tuple[Key, Value]]) -> None:
-        """Restore durable subscriptions and their claims; flag messages that live ones were given."""
-        now = self.holdings.now_us
-        stored: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        for name, value in sorted((name, value) for (_, name, _), value in rows if isinstance(value, bytes)):
-            stored.setdefault(name[:1], []).append((name[1:], value))
-        self._topics.restore(stored, now)
-        claimed = [copy for copy in self.holdings.known_copies() if self.holdings.is_claimed(copy)]
-        self._deliveries.interest_changes.pass_over(claimed)  # The claims to those are rows, or have ended.
-        self.claims.confirmations.restore(stored)
-        for copy in claimed:
-            if self.claims.claimable(copy):
-                self.claims.inherit(copy)
-        self.claims.restore(stored, self._topics.__getitem__, now)
-        self.queues.wake()
-        self.queues.restore(stored, now)
-        self._topics.renew_consumed(self.queues.enrolling, now)
-        self.receipts.restore(stored)
-        self._owed.restore(stored, now)
-        self.directory.restore(stored, now)
-        self.placements.restore()
-        self._look_ahead()
-
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these messages for matching subscriptions; all of them go on."""
         claims, interested, now = self.claims, self._topics.interested, self.holdings.now_us
         lost_before = self._channels.lost_before
-        if self.directory.receive(copies):
-            self._look_ahead()
         addressed = False
         for copy in copies:
+            destination = copy.descriptor.destination
             if copy.descriptor.joins:
                 continue
-            if copy.descriptor.destination.startswith(ADDRESSED):
+            if destination.startswith(PREFIX):
+                self.directory.receive(copy)
+            elif destination.startswith(ADDRESSED):
                 addressed = True
                 if not self.queues.receive(copy, now):
                     continue
@@ -145,76 +129,36 @@ class Messaging(Layer):
             self.queues.follow_up(now)
         return copies
 
-    def published(self, copies: Sequence[Copy]) -> None:
-        """Note the use of names by messages of this node that were admitted."""
-        self.queues.published(copies)
-        for copy in copies:
-            self.directory.used(copy.descriptor.destination, self.holdings.now_us)
-
-    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
-        """Drop the claims to copies that are gone."""
-        if reason is not None:
-            self.receipts.left(copies, reason)
-            for copy in copies:
-                self.claims.left(copy, reason)
-            self.queues.left(copies, reason)
-
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Drop records of acknowledgements that the application confirmed as well."""
         self.claims.confirmations.forget(messages)
 
     def expire(self, now: int) -> None:
-        """Do what is due: delivery times, leases, interests without subscriptions, rows that were not written."""
-        self.claims.expire(now)
-        for subscription in self._topics.lapsed(now):
-            self.consuming.end(subscription, now)
-        self._topics.expire(now)
-        self._channels.expire(now)
-        self.directory.expire(now, self._is_consumed)
-        self.placements.expire(now)
-        self.discoveries.expire(now)
-        self.receipts.expire(now)
-        self._topics.renew_consumed(self.queues.enrolling.due(now), now)
-        self.queues.expire(now)
-        self._look_ahead()
-
-    def _is_consumed(self, destination: str) -> bool:
-        return self._topics.is_consumed(destination) or self.queues.receiver.asks(destination)
+        """Do what is due, and handle its consequences."""
+        self.receipts.follow_clock()
+        self.expire_parts(now)
+        self.queues.follow_up(now)
+        self.look_ahead()
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and return messages for other nodes."""
-        self.handing.hand_out(now)
-        for copy in self.holdings.pop_carried():
+        holdings, topics, queues = self.holdings, self._topics, self.queues
+        if self.claims.ready:
+            self.handing.hand_out(now)
+        for copy in holdings.pop_carried() if holdings.carried else ():
             self.receipts.carried(copy)
-            self.queues.manager.carried(copy)
-        for message, node in self.holdings.pop_struck():
+            queues.manager.carried(copy)
+        for message, node in holdings.pop_struck() if holdings.struck else ():
             self.receipts.acknowledged(message, node)
-        for destination, subscriptions in self._topics.pop_changed():
-            self.queues.enrolling.follow(destination, subscriptions, now)
+        for destination, subscriptions in topics.pop_changed() if topics.changed else ():
+            queues.enrolling.follow(destination, subscriptions, now)
             if not subscriptions:
-                self.queues.forsake(destination)
-        for destination in self.queues.enrolling.drop_unreachable(now):
-            for consumer in self._topics.consumers_of(destination):
+                queues.forsake(destination)
+        for destination in queues.enrolling.drop_unreachable(now) if queues.enrolling.rows else ():
+            for consumer in topics.consumers_of(destination):
                 self._emit(Unserved(consumer.number, destination))
-        drafts = [*self.queues.finish(now), *self.directory.drafts(now, self.queues.counts), *self.discoveries.drafts()]
-        self._look_ahead()
-        return drafts
-
-    def _look_ahead(self) -> None:
-        self.due_us = min(
-            self.claims.due_us, self._topics.due_us,
-            self.queues.due_us, self.receipts.due_us, self.directory.due_us, self.placements.due_us,
-            self.discoveries.due_us, self._channels.due_us,
-        )  # fmt: skip
-
-    def rows(self, serial: int) -> dict[Key, Value | None]:
-        """Return no rows: they are in the journal already. Assign the batch that has them its number."""
-        self.queues.outbox.batched(serial)
-        return {}
-
-    def durable(self, serial: int) -> None:
-        """Handle a batch that is on disk."""
-        self.queues.durable(serial)
+        queues.finish(now)
+        return super().finish(now)
 
     # --- units of work -------------------------------------------------------------------------------------
 
@@ -231,7 +175,8 @@ class Messaging(Layer):
         self.queues.manager.check(drafts)
         for ack in acks:
             self.sessions.check(ack, self.claims.number)
-        leases.check(((self.sessions.session(ack.session), ack) for ack in acks), self.holdings.now_us)
+        if acks:
+            leases.check(((self.sessions.session(ack.session), ack) for ack in acks), self.holdings.now_us)
 
     def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack]) -> None:
         """Track messages whose programs want receipts, and acknowledge what sessions are done with."""

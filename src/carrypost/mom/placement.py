@@ -22,6 +22,7 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.events import LayerEvent
+from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address
@@ -84,7 +85,7 @@ class _Question(NamedTuple):
     until_us: int
 
 
-class Placements:
+class Placements(Part):
     """The queues that this node asks others to manage, and those that others ask it to manage."""
 
     def __init__(self, context: MessagingContext, queues: Queues, directory: Directory) -> None:
@@ -96,12 +97,10 @@ class Placements:
         self._open: dict[int, _Question] = {}
         """Questions by number; at most `PLACES_MAX`."""
         self._number = 0
-        self.due_us = NEVER
-        """Time at which `expire` has something to do."""
         queues.handlers[control.Place] = self._asked
         queues.handlers[control.Placed] = self._answered
 
-    def restore(self) -> None:
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - the rows are those of names
         """Continue the counts that were advertised before a restart."""
         for queue in self._queues.manager.declared:
             for name in self._directory.names.bound_to(queue.destination):

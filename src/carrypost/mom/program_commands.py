@@ -33,7 +33,7 @@ class Command(msgspec.Struct, Generic[R], frozen=True, array_like=True, gc=False
     numbered: ClassVar[bool] = False
     """True if it has a number, by which an event answers it."""
     durable: ClassVar[bool] = False
-    """True if it changes durable state: that event is `Done` or `Undone`."""
+    """True if it changes durable state: that event is `Done`."""
     patient: ClassVar[bool] = False
     """True if it changes nothing, so that nothing waits for the disk."""
 

@@ -1,8 +1,8 @@
 """The commands of messaging: `host.messaging`. Each is a step of the host.
 
 Messaging is dormant until it is opened: it has no interests and no rows, and costs nothing. The rows from before a
-restart are kept for it meanwhile. A command that changes durable state has a number, and is answered by `Done` or
-`Undone` of that number, as units of work are.
+restart are kept for it meanwhile. A command that changes durable state has a number, and is answered by `Done` of that
+number, as units of work are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from carrypost.mom.messaging import Messaging
 from carrypost.mom.names.namespace import Binding
 from carrypost.mom.overview import MessagingOverview
 from carrypost.mom.program_commands import Command
+from carrypost.mom.session import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -72,10 +73,15 @@ class MessagingCommands:
             raise IllegalStateException("messaging is not open on this node: open it first (host.messaging.open)")
         return self._messaging
 
+    @property
+    def sessions(self) -> Sessions:
+        """Connections, sessions and consumers of programs on this node."""
+        return self._awake.sessions
+
     def execute(self, command: Command[R], now: int, number: int = 0) -> R:
         """Carry out a command, and return its answer, unless that comes by an event of this number.
 
-        A durable command requires a number, which `Done` or `Undone` has.
+        A durable command requires a number, which `Done` has.
         """
         with self._step(now, links=command.links, number=number if command.durable else None):
             return _DO[type(command)](self._awake, command, now, number)  # type: ignore[no-any-return]  # see its class

@@ -1,8 +1,7 @@
 """Receipts: the progress of this node's own messages, for PERSISTENT sends to queues, and others on request."""
 
-# A send that asks for receipts has a row, in the batch with its message and lost with it: until
-# that batch is durable, nothing else writes the row. Reports about the message make its state rise,
-# and never fall: carried, expired, failed, delivered. The row outlives the message by
+# A send that asks for receipts has a row, in the batch with its message. Reports about the message
+# make its state rise, and never fall: carried, expired, failed, delivered. The row outlives the message by
 # `messaging.receipt_s`, so that the receiver's report finds the way back, and a delivery counts
 # even if it is heard of after the message was given up. A program is informed by a `Receipt`, once
 # the row with that state is durable; so a state that it saw is still true after a crash.
@@ -15,19 +14,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.events import TIMEOUT, Reason, Receipt, SendState
+from carrypost.gossip.composite import Part, Stored
 from carrypost.local.agenda import Agenda
+from carrypost.local.tables import Table
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Outcome
-    from carrypost.mom.rows import Stored
 
 SENDS_MAX = 65_536
 """Number of sends that are tracked: 310 bytes each (measured), so 20 MB. Only programs of this node make them, but one
@@ -67,12 +65,12 @@ class Send(msgspec.Struct, array_like=True, gc=False):
     """Recipients that acknowledged it, in order."""
 
 
-class Receipts:
+class Receipts(Part):
     """The sends of one node that are followed."""
 
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
-        self._journal, self._answers = context.journal, context.answers
+        self._journal = context.journal
         self._holdings.follows = True
         self._table = Table(context.ledger, b"W", Send)
         self._outlive_us = round(context.settings.messaging.receipt_s * 1e6)
@@ -80,10 +78,11 @@ class Receipts:
         """Tracked sends, oldest first."""
         self._delivered: dict[MessageId, None] = {}
         """Delivered messages, the earliest first."""
-        self._unborn: dict[MessageId, bool | None] = {}
-        """Messages whose receipts are not durable yet, and True if their states rose since; None: nothing changed."""
         self._agenda = Agenda(self._is_due)
         """Times at which something changes without a report."""
+        self.timers = (self._agenda,)
+        self._lead_us = self._holdings.lead_us
+        """Time by which this host was ahead of dates when these times were determined."""
 
     def __len__(self) -> int:
         return len(self._sends)
@@ -106,11 +105,9 @@ class Receipts:
         self._sends[descriptor.id] = send
         self._table.put(descriptor.id, send)
         self._schedule(descriptor.id, send)
-        self._unborn[descriptor.id] = None
-        self._answers.when_durable(partial(self._born, descriptor.id))
 
-    def restore(self, stored: Stored) -> None:
-        """Restore the sends after a restart; `expire` handles what fell due since."""
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - `expire` handles what fell due since
+        """Restore the sends after a restart."""
         found = [(MessageId(name), send) for name, send in self._table.read(stored)]
         for message, send in sorted(found, key=lambda each: each[1].sent_us):
             self._sends[message] = send
@@ -125,8 +122,7 @@ class Receipts:
                     self.acknowledged(message, node)
 
     def _watch(self, message: MessageId) -> None:
-        copy = self._holdings.cache.get(message)
-        if copy is not None and copy.here:
+        if (copy := self._holdings.here(message)) is not None:
             self._holdings.watch(copy)
 
     # --- what is heard -------------------------------------------------------------------------------------
@@ -153,8 +149,6 @@ class Receipts:
         send.acknowledged = (*send.acknowledged, node)
         if not send.left:
             self._rise(message, SendState.DELIVERED)
-        elif message in self._unborn:
-            self._unborn[message] = bool(self._unborn[message])
         else:
             self._emit(message, send, rose=False)
 
@@ -181,8 +175,6 @@ class Receipts:
         send.acknowledged = (*send.acknowledged, node)
         if send.state is not SendState.DELIVERED:
             self._rise(message, SendState.DELIVERED, handed_over=True)
-        elif message in self._unborn:
-            self._unborn[message] = bool(self._unborn[message])
         else:
             self._emit(message, send, rose=False)
 
@@ -191,8 +183,7 @@ class Receipts:
         send = self._sends.get(message)
         if send is None:
             return None
-        if message not in self._unborn:
-            self._journal.hold(_receipt(message, send, rose=False))
+        self._journal.hold(_receipt(message, send, rose=False))
         listed = bool(send.left or send.acknowledged) and not address.is_held(send.destination)
         return Followed(message, send.destination, send.deadline_us, listed)
 
@@ -210,10 +201,7 @@ class Receipts:
                 self._delivered[message] = None
             self._schedule(message, send)
             self._agenda.note_ended()
-            if message in self._unborn:
-                self._unborn[message] = rose or bool(self._unborn[message])
-            else:
-                self._emit(message, send, rose=rose)
+            self._emit(message, send, rose=rose)
 
     def _emit(self, message: MessageId, send: Send, *, rose: bool) -> None:
         self._table.put(message, send)
@@ -221,10 +209,13 @@ class Receipts:
 
     # --- time ----------------------------------------------------------------------------------------------
 
-    @property
-    def due_us(self) -> int:
-        """Time at which `expire` has something to do."""
-        return self._agenda.due_us
+    def follow_clock(self) -> None:
+        """Determine all times anew if the clock was set, as deadlines are dates."""
+        if self._lead_us != self._holdings.lead_us:
+            self._lead_us = self._holdings.lead_us
+            for message, send in self._sends.items():
+                self._schedule(message, send)
+            self._agenda.next_us()
 
     def _is_due(self, message: MessageId, due_us: int) -> bool:
         return message in self._sends and self._due_us(self._sends[message]) == due_us
@@ -241,10 +232,7 @@ class Receipts:
             self._agenda.add(message, due_us)
 
     def expire(self, now: int) -> None:
-        """Let messages expire or fail whose time is over, and forget those without further reports.
-
-        Lost rows must be in the journal again already: their receipts are emitted again with them.
-        """
+        """Let messages expire or fail whose time is over, and forget those without further reports."""
         for message in self._agenda.pop_due(now):
             send = self._sends[message]
             if send.state >= SendState.EXPIRED:
@@ -266,11 +254,10 @@ class Receipts:
             self._journal.hold(_receipt(message, send, rose=False, last=True))
 
     def _forget(self, message: MessageId) -> Send | None:
-        """Undo a send, or end it."""
+        """Forget a send."""
         send = self._sends.pop(message, None)
         if send is not None:
             self._delivered.pop(message, None)
-            self._unborn.pop(message, None)
             self._table.delete(message)
             self._agenda.note_ended()
             if (copy := self._holdings.cache.get(message)) is not None:
@@ -286,12 +273,6 @@ class Receipts:
             if copy.id not in self._sends and watched >> copy.slot & 1:  # A program may wait for a carrier.
                 state = SendState.EXPIRED if reason is Reason.EXPIRED else SendState.FAILED
                 self._outputs.emit(Receipt(copy.id, state, reason=reason, rose=False, last=True))
-
-    def _born(self, message: MessageId) -> None:
-        """Write and emit what was heard of a send before it was durable."""
-        rose, send = self._unborn.pop(message, None), self._sends.get(message)
-        if rose is not None and send is not None:
-            self._emit(message, send, rose=rose)
 
 
 def _receipt(message: MessageId, send: Send, *, rose: bool, last: bool = False) -> Receipt:

@@ -77,6 +77,12 @@ class Sessions:
         sessions = self._sessions.values()
         return [claim for each in sessions for claim in each.handed.values() if claim.claimant is claimant]
 
+    def connection_of(self, *, session: int = 0, consumer: int = 0) -> int:
+        """Return the number of the connection that a session or a consumer belongs to; 0 if that is closed."""
+        found = self._consumers.get(consumer)
+        of = self._sessions.get(session) if found is None else found.session
+        return 0 if of is None else of.connection.number
+
     def connection(self, number: int) -> Connection:
         """Return the connection of this number; raises `IllegalStateException`."""
         return _open(self._connections, number, "connection", "connect again")

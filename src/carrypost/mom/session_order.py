@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.model.ids import MessageId
+from carrypost.local.tables import Marks
 
 if TYPE_CHECKING:
+    from carrypost.gossip.composite import Stored
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.mom.context import MessagingContext
-    from carrypost.mom.rows import Stored
 
-FAMILY = b"B"
 _LATEST_MAX = 4_096
 """Number of sessions and destinations whose progress is remembered."""
 
@@ -24,12 +23,12 @@ class SessionOrder:
     """The messages of one host that arrived out of the order of their sessions."""
 
     def __init__(self, context: MessagingContext) -> None:
-        self._cache, self._ledger = context.holdings.cache, context.ledger
+        self._holdings = context.holdings
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
         """The highest number that arrived, by author, incarnation, session and destination; the least recent are
         dropped first."""
-        self._broken: set[MessageId] = set()
-        """Messages that arrived after one that their session sent later. Each has a row."""
+        self._broken = Marks(context.ledger, b"B")
+        """Messages that arrived after one that their session sent later."""
 
     def is_broken_by(self, copy: Copy) -> bool:
         """Return True if it arrived after a message that its session sent later to the same destination."""
@@ -42,24 +41,16 @@ class SessionOrder:
             return
         key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination
         latest = self._latest.pop(key, 0)
-        if headers.number < latest and copy.id not in self._broken:
+        if headers.number < latest:
             self._broken.add(copy.id)
-            self._ledger.put(FAMILY + copy.id, b"")
         self._latest[key] = max(latest, headers.number)
         if len(self._latest) > _LATEST_MAX:
             del self._latest[next(iter(self._latest))]
 
     def left(self, copy: Copy) -> None:
         """Drop the mark of a copy that is gone."""
-        if copy.id in self._broken:
-            self._broken.remove(copy.id)
-            self._ledger.delete(FAMILY + copy.id)
+        self._broken.discard(copy.id)
 
     def restore(self, stored: Stored) -> None:
         """Restore the marks after a restart."""
-        for name, _ in stored.get(FAMILY, ()):
-            copy = self._cache.get(MessageId(name))
-            if copy is not None and copy.here:
-                self._broken.add(copy.id)
-            else:
-                self._ledger.delete(FAMILY + name)
+        self._broken.read(stored, self._holdings.here)

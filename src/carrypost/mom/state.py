@@ -59,7 +59,6 @@ class ClaimInput(enum.Enum):
     """The consumer returned the message, and no consumer gets it for a while."""
     ACKNOWLEDGE = "acknowledge"
     """The consumer acknowledged the message."""
-    """The commit with its acknowledgement was lost."""
     LEAVE = "leave"
     """The copy expired or was dropped."""
     END = "end"
@@ -141,10 +140,7 @@ class Tenure(Protocol):
         """Note that a program ended, perhaps because of it."""
 
     def done(self) -> None:
-        """Note that it was acknowledged, unless that is undone."""
-
-    def finish(self) -> None:
-        """Note that it was acknowledged for good."""
+        """End it, because its message was acknowledged."""
 
     def release(self, *, dead: bool, error: str = "") -> None:
         """Give it back: no program on this node saw it, or (`dead`) none can consume it, because of an error."""
@@ -196,7 +192,7 @@ class Claim(msgspec.Struct, eq=False):
     @property
     def kept(self) -> bool:
         """True if a row has the number of its hand-overs."""
-        return self.tenure is not None or self.claimant.durable
+        return self.tenure is not None or (self.claimant.durable and not self.claimant.ended)
 
     @property
     def tries(self) -> int:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from carrypost.local.agenda import Agenda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from carrypost.mom.state import Claim, Session
 
 _ALONE_US = 1_000_000
@@ -28,16 +26,8 @@ class Suspects:
     """The doubtful messages that sessions of one host have."""
 
     def __init__(self) -> None:
-        self._agenda: Agenda[Session] = Agenda(_has_one_alone)
-
-    @property
-    def due_us(self) -> int:
-        """Time at which a session is handed another message beside a doubtful one."""
-        return self._agenda.due_us
-
-    def pop_due(self, now: int) -> Iterator[Session]:
-        """Remove and yield the sessions that are handed another message, because their programs still live."""
-        return self._agenda.pop_due(now)
+        self.agenda: Agenda[Session] = Agenda(_has_one_alone)
+        """Sessions that are handed another message beside a doubtful one, because their programs still live."""
 
     def hand(self, claim: Claim, session: Session, now: int) -> None:
         """Note a message that a session is handed."""
@@ -45,13 +35,13 @@ class Suspects:
         if claim.doubtful:
             session.alone = session.doubtful[claim.number] = claim
             session.alone_until_us = now + _ALONE_US
-            self._agenda.add(session, session.alone_until_us)
+            self.agenda.add(session, session.alone_until_us)
 
     def release(self, session: Session) -> None:
         """Let a session be handed more than the message that came alone."""
         if session.alone is not None:
             session.alone = None
-            self._agenda.note_ended()
+            self.agenda.note_ended()
 
 
 def _has_one_alone(session: Session, due_us: int) -> bool:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
+from carrypost.gossip.composite import Part, Stored
+from carrypost.local.tables import Table
 from carrypost.model.address import addressee, channel, exactly, notice_of
 from carrypost.model.pattern import check_entry, encode_entries, profile_digest, whole_destination
 from carrypost.model.pattern import entry as make_entry
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
-from carrypost.mom.rows import Table
 from carrypost.mom.state import Interest, LocalNode, Subscription, destination_of, held_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.pattern import Entry
     from carrypost.mom.context import MessagingContext
-    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Consumer, Key
 
 LINGER_US = 5_000_000
@@ -51,7 +51,7 @@ class SubscriptionRow(msgspec.Struct, frozen=True, array_like=True):
     """Destination of its results, if the topic is a channel."""
 
 
-class Topics:
+class Topics(Part):
     """The subscriptions of one node."""
 
     def __init__(self, context: MessagingContext) -> None:
@@ -68,9 +68,8 @@ class Topics:
         self._number = 0
         self._channels = context.channels
         self._in_reach, self._island = context.host_context.links.in_reach, context.settings.island
-        self._changed: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
         """Held topics whose subscriptions here were added, removed or renewed."""
-        self.due_us = NEVER
 
     def __len__(self) -> int:
         return len(self._all)
@@ -187,7 +186,7 @@ class Topics:
         asked, held = subscription.asked, subscription.held
         entry = whole_destination(asked.entry) if asked.ordering else asked.entry
         if held:
-            self._changed[held] = None
+            self.changed[held] = None
             local = addressee(held) == self.here.node
             entry = make_entry(exactly(held if local else notice_of(held)))
         elif subscription.channel:
@@ -226,10 +225,6 @@ class Topics:
                 self._write(subscription)
         self._channels.close_unknown(now)
 
-    def rename(self, subscription: Subscription) -> None:
-        """Restore the name of a subscription whose replacement could not be written."""
-        self._named[subscription.key] = subscription
-
     # --- asking --------------------------------------------------------------------------------------------
 
     def interested(self, descriptor: Descriptor) -> list[Subscription]:
@@ -247,15 +242,13 @@ class Topics:
 
     def pop_changed(self) -> list[tuple[str, list[Subscription]]]:
         """Return the held topics whose subscriptions were added, removed or renewed, with all subscriptions."""
-        if not self._changed:
-            return []
-        changed, self._changed = self._changed, {}
+        changed, self.changed = self.changed, {}
         return [(held, list(self._open.get(exactly(held), ()))) for held in changed]
 
     def renew_consumed(self, held: Iterable[str], now: int) -> None:
         """Renew the subscriptions in use to these held topics; all enrolments have to be repeated."""
         for each in held:
-            self._changed[each] = None
+            self.changed[each] = None
             for subscription in self._open.get(exactly(each), ()):
                 if subscription.consumers:
                     self.renew(subscription, now)
@@ -281,7 +274,7 @@ class Topics:
             self._lease(subscription, lease_us)
             self._write(subscription)
             if subscription.held:
-                self._changed[subscription.held] = None
+                self.changed[subscription.held] = None
 
     def _write(self, subscription: Subscription) -> None:
         lease_us = None if subscription.lease_us == NEVER else subscription.lease_us
@@ -323,7 +316,7 @@ class Topics:
         """Remove a subscription, whose claims are ended already."""
         subscription.ended = True
         if subscription.held:
-            self._changed[subscription.held] = None
+            self.changed[subscription.held] = None
         self._channels.leave(subscription, now)
         del self._all[subscription.number]
         destination = destination_of(subscription.asked.entry)

@@ -46,6 +46,8 @@ _BACKLOG_BYTES_MAX = 32 * 1024 * 1024
 _AT_ONCE = 256
 """Number of frames of one peer in one batch that are passed to the host at once. So no more is read of a peer that
 wastes work than its account allows."""
+_READ_US = 2_000
+"""CPU time of decoding what one peer sent, after which that is passed to the host, for the same reason."""
 _UNREAD_MAX = 128
 """Number of unread datagrams of a muted peer after which the system drops the rest."""
 _UNREAD_PEERS_MAX = 1_024
@@ -263,7 +265,7 @@ class NodeDriver(ProgramDriver):
             found.frames += decoded.frames
             found.nbytes += len(datagram)
             found.read_us += read_us
-            if len(found.frames) >= _AT_ONCE:
+            if len(found.frames) >= _AT_ONCE or found.read_us >= _READ_US:
                 del heard[peer]
                 self._give(found, peer, now)
                 began_us = host.clock_us()
@@ -305,10 +307,17 @@ class NodeDriver(ProgramDriver):
             self._unread_of.clear()
             return
         self.unread += unread
-        for peer, count in list(self._unread_of.items()):
-            if count >= _UNREAD_MAX and (left_us := self.host.muted_until(peer) - now) > 0:
+        if max(self._unread_of.values(), default=0) >= _UNREAD_MAX:
+            # Those that are about to send as many are included: to shun each by itself costs more.
+            shunned = {
+                peer: left_us / MICROSECONDS
+                for peer, count in self._unread_of.items()
+                if count >= _UNREAD_MAX // 4 and (left_us := self.host.muted_until(peer) - now) > 0
+            }
+            for peer in shunned:
                 del self._unread_of[peer]
-                self._udp.shun(peer, left_us / MICROSECONDS)
+            if shunned:
+                self._udp.shun(shunned)
         if len(self._unread_of) > _UNREAD_PEERS_MAX:
             self._unread_of.clear()
 

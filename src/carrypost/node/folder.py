@@ -1,7 +1,7 @@
 """A node's folder: its key, its pet names for others, and the lock that keeps a second node out.
 
 Nothing here is ever overwritten because it could not be read: the key is the node, and a store belongs to one key. A
-key that comes back without its store (a backup on a new device) begins at an incarnation that no earlier life of the
+key that comes back without its store (a backup on a new device) begins at an incarnation that no earlier run of the
 node can have reached, so that its numbers never repeat.
 """
 

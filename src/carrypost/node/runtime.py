@@ -99,8 +99,8 @@ class Node:
         if self.settings.trace.enabled:
             self.traces = Traces(home.trace_file, self.settings.trace, driver)
         if not state and (known_key or not identity.signed):
-            # The key, or a node of that name, may have had an earlier life whose store is gone: no number of that life
-            # may come again. A node does not start a thousand times in a second.
+            # The key, or a node of that name, may have had earlier incarnations whose store is gone: no number of
+            # these may come again. A node does not start a thousand times in a second.
             state = [(INCARNATION, driver.now // 1_000)]
         self._begun_s = time.monotonic()
         self._driver = driver

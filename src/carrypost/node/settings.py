@@ -1,9 +1,9 @@
 """Settings of a real node: those of its host, and where it listens, stores and records.
 
 One TOML file has all of it: top-level keys and the table ``[limits]`` are the host's (`carrypost.config`), the tables
-``[node]``, ``[udp]``, ``[record]``, ``[stomp]``, ``[metrics]`` and ``[trace]`` are those below. Environment variables
-lie over the file (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty file is a node that
-works.
+``[node]``, ``[udp]``, ``[record]``, ``[stomp]``, ``[openwire]``, ``[metrics]`` and ``[trace]`` are those below.
+Environment variables lie over the file (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty
+file is a node that works.
 """
 
 from __future__ import annotations
@@ -134,6 +134,25 @@ class StompSettings:
             )
 
 
+@table("openwire")
+class OpenwireSettings:
+    """The port of 127.0.0.1 at which `carrypost node` serves Java programs, which speak OpenWire."""
+
+    port: int = whole(0, 0, 65_535)
+    """TCP port for OpenWire clients, usually 61616; 0: none."""
+    open: bool = False
+    """Serve every program on this machine, not only those that know the password in `openwire.token`."""
+    declare: bool = True
+    """Declare a queue on this node when a client consumes from an unknown one."""
+    connections_max: int = whole(256, 1, 10_000)
+    """Clients connected at the same time. Sockets without a valid ConnectionInfo do not count."""
+
+    @property
+    def host(self) -> str:
+        """The address for clients, since what they say is not encrypted."""
+        return "127.0.0.1"
+
+
 def _loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -171,6 +190,7 @@ class NodeSettings:
     udp: UdpSettings = field(default_factory=UdpSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     stomp: StompSettings = field(default_factory=StompSettings)
+    openwire: OpenwireSettings = field(default_factory=OpenwireSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     trace: TraceSettings = field(default_factory=TraceSettings)
     base: Path = field(default_factory=Path.cwd)
@@ -223,7 +243,8 @@ def _utf8(path: Path) -> Path:
 
 _TABLES: Mapping[str, tuple[str, type]] = {
     "core": ("", Settings), "place": ("node", PlaceSettings), "udp": ("udp", UdpSettings),
-    "record": ("record", RecordSettings), "stomp": ("stomp", StompSettings), "metrics": ("metrics", MetricsSettings),
+    "record": ("record", RecordSettings), "stomp": ("stomp", StompSettings),
+    "openwire": ("openwire", OpenwireSettings), "metrics": ("metrics", MetricsSettings),
     "trace": ("trace", TraceSettings),
 }  # fmt: skip
 """Tables of the file, by the fields of `NodeSettings`."""

@@ -51,8 +51,6 @@ _ENTRY_BYTES = 40
 """Bytes of an entry of a barrier, with keys and large numbers."""
 _JOINED_MIN = 2
 """Joining fewer predecessors would not reduce their number."""
-_RETRY_US = 1_000_000
-"""Delay before changes of a lost batch are written again."""
 
 
 class Registry(NamedTuple):
@@ -87,8 +85,6 @@ class Order(Layer):
         self._waiting = _Room(context)
         self._delivered: list[Copy] = []
         """Copies that were delivered since the last batch."""
-        self._undurable: dict[int, list[Copy]] = {}
-        """Copies that were delivered, by the batch with their deliveries."""
         self._passing: list[Copy] = []
         """Messages that go on with the next `receive`, in order."""
         self._stamped: set[Group] = set()
@@ -312,10 +308,11 @@ class Order(Layer):
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def rows(self, serial: int) -> dict[Key, Value | None]:
+    def rows(self) -> dict[Key, Value | None]:
         """Return the rows that changed since the last batch."""
-        if self._delivered:
-            self._undurable[serial], self._delivered = self._delivered, []
+        if self._delivered:  # These may give way once the batch that reports them is durable.
+            self._outputs.journal.when_durable(self._cache.unpin, self._delivered, DELIVERED_IN_ORDER)
+            self._delivered = []
         if not self._touched:
             return {}
         changed: dict[Key, Value | None] = {}
@@ -329,11 +326,6 @@ class Order(Layer):
                 changed[rows.source_key(group, source)] = None if last is None else rows.source_row(source, last)
         self._touched = {}
         return changed
-
-    def durable(self, serial: int) -> None:
-        """Let copies give way whose deliveries are reported with a batch, which is on disk."""
-        if self._undurable:
-            self._cache.unpin(self._undurable.pop(serial, ()), DELIVERED_IN_ORDER)
 
     def restore(self, state: Iterable[tuple[Key, Value]]) -> None:
         """Restore the groups after a restart."""

@@ -66,9 +66,9 @@ STRAIGHT_US = 1_000_000
 """Shortest time between two records that go straight to the givers of messages, unless they are full. Records are
 passed on to all, and lists of them overflow if there is one for each message."""
 _PACE_US = 1_000_000
+"""Delay of the next records while there are more to send than a neighbour checks in a second."""
 _BROADCAST = 2
 """Answers that a broadcast of a neighbour's record counts as."""
-"""Delay of the next records while there are more to send than a neighbour checks in a second."""
 
 
 class Acked(Layer):
@@ -129,13 +129,16 @@ class Acked(Layer):
             self._send_us = self.due_us = 0
             self._straight_us = 0 if self._straight else NEVER
 
-    def rows(self, serial: int) -> Rows:
+    def rows(self) -> Rows:
         """Return the rows of acknowledgements to make, for the batch with the changes that they follow from."""
-        return self._pending.rows(serial)
+        rows = self._pending.rows()
+        if rows or self._holdings.lingering:
+            self._journal.when_durable(self._sign_soon)
+        return rows
 
-    def durable(self, serial: int) -> None:
+    def _sign_soon(self) -> None:
         """Sign what may be signed now, as soon as something may be broadcast."""
-        if self._pending.durable(serial):
+        if self._pending.ready:
             if self._straight:
                 full = len(self._pending.ready) >= ACKED_IDS_MAX
                 self._straight_us = max(0 if full else self._straight_after_us, self._holdings.now_us)
@@ -350,11 +353,11 @@ class Acked(Layer):
             # a rate they are not broadcast, and reach others when lists are compared.
             spread = concerns or not self._period_us or link.answers.try_spend(_BROADCAST, now)
             self._keep(fingerprint, record, self._reached_by(link) if spread else None)
+            self._hasten()
         # Of records about unknown messages, only those beyond the pace of an honest host are wasted:
         # a neighbour must not be muted because a stranger has it pass on what it made up.
         if concerns or link.records.try_spend(1, now):
             link.work.credit()
-        self._hasten()
         return True
 
     def _is_private(self, record: AckRecord) -> bool:

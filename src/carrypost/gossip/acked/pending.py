@@ -41,15 +41,13 @@ class Pending:
 
     def __init__(self, context: HostContext) -> None:
         self._holdings, self._journal = context.holdings, context.outputs.journal
-        self._open: dict[int, dict[MessageId, _Due]] = {}
-        """Acknowledgements in batches without an answer."""
         self.ready: dict[MessageId, _Due] = {}
         """Acknowledgements that are durable."""
         self._givers: dict[MessageId, str] = {}
         """The address of the neighbour that brought each message of either, in this incarnation."""
 
-    def rows(self, serial: int) -> dict[Key, Value | None]:
-        """Return the rows of acknowledgements since the last call, for the batch of this number."""
+    def rows(self) -> dict[Key, Value | None]:
+        """Return the rows of acknowledgements since the last call, for the batch that is being made."""
         holdings = self._holdings
         if not holdings.acknowledged:
             return {}
@@ -59,13 +57,8 @@ class Pending:
             if giver:
                 self._givers[message] = giver
             acknowledged[message] = _Due(until_us, copy is not None and holdings.is_confirmed(copy))
-        self._open.setdefault(serial, {}).update(acknowledged)
+        self._journal.when_durable(self.ready.update, acknowledged)
         return {(ACKED, ROW + message, 0): _encode(due) for message, due in acknowledged.items()}
-
-    def durable(self, serial: int) -> bool:
-        """Handle a batch that is on disk; return True if anything may be signed."""
-        self.ready.update(self._open.pop(serial, {}))
-        return bool(self.ready)
 
     def restore(self, message: MessageId, row: bytes) -> None:
         """Restore a row after a restart."""
@@ -93,7 +86,7 @@ class Pending:
         for message in messages:
             del self.ready[message]
             self._givers.pop(message, None)
-            self._journal.delete((ACKED, ROW + message, 0))
+            self._journal.delete_later((ACKED, ROW + message, 0))  # After a crash it is signed again.
 
     def _is_confirmed(self, message: MessageId) -> bool:
         copy = self._holdings.cache.get(message)

@@ -53,7 +53,7 @@ class Announcing:
         """The revision of the interests for which a profile was promised."""
         self._profile_due = True
         self.incarnation: int | None = None
-        """The number of this life; None until it may be announced."""
+        """The incarnation of this host; None until it may be announced."""
 
     def start(self, incarnation: int, now: int) -> None:
         """Begin to announce."""
@@ -77,7 +77,7 @@ class Announcing:
         if self._profile_due and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames(None if to is None else to.link))
         self._profile_due = False
-        for layer in self._layers.having(Layer.companions):
+        for layer in self._layers.having[Layer.companions]:
             frames.extend(layer.companions(now, None if to is None else to.link))
         if to is None:
             self._outputs.broadcast(frames)

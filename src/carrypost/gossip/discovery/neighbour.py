@@ -139,8 +139,8 @@ class Neighbour:
         self.announced_us = now
         self.stamp = frame.stamp
         self.asked(frame, now)
-        others = not frame.token and frame.heard != self.link.heard
-        if others:
+        before = self.link.heard
+        if not frame.token and frame.heard != before:
             self.link.set_heard(frame.heard)
         period = now - self.counted_us >= self.period_us - (self.period_us >> _EARLY)
         self.period_us = min(_PERIOD_US_MAX, max(_PERIOD_US_MIN, frame.period_ms * 1000))
@@ -149,7 +149,7 @@ class Neighbour:
             self.counted_us = now
             if self.contact is not None:
                 self.contact.count_period()
-        return others
+        return self.link.heard != before
 
     def proves(self, frame: Announce) -> bool:
         """Return True if the sender of an announcement received what was sent to its address."""

@@ -250,7 +250,7 @@ class Neighbours:
 
     def _heard(self, link: Link, now: int) -> bool:
         """Inform layers that a neighbour hears others than before; return True if any layer needs to know."""
-        layers = self._layers.having(Layer.heard)
+        layers = self._layers.having[Layer.heard]
         for layer in layers:
             layer.heard(link, now)
         return bool(layers)
@@ -380,7 +380,7 @@ class Neighbours:
         if not neighbour.driver_asserted:
             # The next frames go to a node that may not know yet that it is heard.
             self.announcing.announce(now, neighbour, begins=not answer)
-        for layer in self._layers.having(Layer.met):
+        for layer in self._layers.having[Layer.met]:
             layer.met(neighbour.link, now)
         if neighbour.view is not None:
             self._strategy.learn(contact, neighbour.view, now)
@@ -388,7 +388,7 @@ class Neighbours:
     def _end_contact(self, neighbour: Neighbour, contact: Contact, now: int) -> None:
         """End a contact."""
         self._outputs.emit(NeighbourDown(neighbour.link.node))
-        for layer in self._layers.having(Layer.parted):
+        for layer in self._layers.having[Layer.parted]:
             layer.parted(neighbour.link, now)
         self._strategy.end(contact, now)
         neighbour.contact = None

@@ -58,7 +58,7 @@ class Series(NamedTuple):
 
 
 class Stamps:
-    """The stamps of one host in one life."""
+    """The stamps of one host in one incarnation."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

@@ -49,8 +49,8 @@ class Holdings(HostTime):
     """The copies of one host, and the state that belongs to them."""
 
     __slots__ = (
-        "_carried", "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
-        "_withholders", "acknowledged", "by_handle", "cache", "claims", "follows", "index", "lingering",
+        "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
+        "_withholders", "acknowledged", "by_handle", "cache", "carried", "claims", "follows", "index", "lingering",
         "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ class Holdings(HostTime):
         """The owners that withhold each slot."""
         self.watched = 0
         """Slots of own messages for which a program waits until a neighbour has them."""
-        self._carried: list[Copy] = []
+        self.carried: list[Copy] = []
         """Watched messages that a neighbour has, until `pop_carried`."""
         self.claims = False
         """True if messaging ever had a claim in this incarnation or, unconfirmed, before a restart."""
@@ -264,8 +264,8 @@ class Holdings(HostTime):
     def unwatch(self, copy: Copy) -> None:
         """Stop reporting, also if a neighbour has it already and that was not read yet."""
         self.watched &= ~(1 << copy.slot)
-        if self._carried:
-            self._carried = [each for each in self._carried if each is not copy]
+        if self.carried:
+            self.carried = [each for each in self.carried if each is not copy]
 
     def mark_carried(self, mask: int) -> None:
         """Note that a neighbour has these slots: it acknowledged all of their frames, or offers them whole.
@@ -275,7 +275,7 @@ class Holdings(HostTime):
         """
         found = mask & self.watched
         self.watched &= ~found
-        self._carried += self.at(found)
+        self.carried += self.at(found)
 
     def at(self, mask: int) -> list[Copy]:
         """Return the copies that have these slots."""
@@ -283,8 +283,13 @@ class Holdings(HostTime):
 
     def pop_carried(self) -> list[Copy]:
         """Return the watched messages found to be at a neighbour since the last call."""
-        carried, self._carried = self._carried, []
+        carried, self.carried = self.carried, []
         return carried
+
+    def here(self, message: MessageId) -> Copy | None:
+        """Return the copy of a message in the cache; None if it is not here."""
+        copy = self.cache.get(message)
+        return copy if copy is not None and copy.here else None
 
     def known_copies(self) -> list[Copy]:
         """Return everything that has a slot: here, or remembered."""
@@ -442,13 +447,15 @@ class Holdings(HostTime):
         """Journal that the store may forget a copy."""
         if descriptor.service.momentary:
             return
-        message, journal = descriptor.id, self._journal
-        journal.delete((MESSAGE, message, 0))
+        message = descriptor.id
+        # A message from node to node that comes back after a crash is sent again, and refused.
+        delete = self._journal.delete_later if descriptor.service.direct else self._journal.delete
+        delete((MESSAGE, message, 0))
         if descriptor.codec is not _BLANK:
             for piece in bits(held):
-                journal.delete((keys.PIECE, message, piece))
+                delete((keys.PIECE, message, piece))
         if descriptor.pieces > 1 and descriptor.signed:
-            journal.delete((keys.HASHES, message, 0))
+            delete((keys.HASHES, message, 0))
 
     # --- out -----------------------------------------------------------------------------------------------
 

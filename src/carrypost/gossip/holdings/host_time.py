@@ -26,7 +26,7 @@ class HostTime:
 
     def begin(self, now: int) -> None:
         """Begin a step at this time of the host."""
-        self.now_us, self.date_us = now, self.date_of(now)
+        self.now_us, self.date_us = now, max(now - self.lead_us, 0)
 
     def clock_stepped(self, delta_us: int) -> int:
         """Set dates forward or back; return the time by which the host's own time jumps forward."""

@@ -3,7 +3,8 @@
 A message is finished when programs of this host are done with it. Its id is forgotten at its deadline, since other
 hosts have dropped the message by then. But the clock may have been ahead, and be set back: then others still have the
 message, and it would come as a new one. So after the clock was set forward, ids are remembered until their deadlines
-have passed by the slower clock, too. The time between two lives counts as a step forward.
+have passed by the slower clock, too. The time between two incarnations counts as a step
+forward.
 """
 
 from __future__ import annotations

@@ -222,24 +222,24 @@ class Sessions:
 
     def _lacking(self, listed: list[int], floor: int) -> list[int]:
         """Return the fingerprints of messages that are not here, and would not be declined for lack of room again."""
-        holders, copies, declined = self._index.holders, self._cache.copies, self._cache.memories.waiting
-        lacking: list[int] = []
-        for fingerprint in listed:
-            slot = holders.get(fingerprint)
-            if slot is not None:
-                copy = copies[slot]
-                again = declined >> slot & 1 and copy is not None and self._reaches(copy.descriptor, floor)
-                if not again:
-                    continue
-            lacking.append(fingerprint)
-        return lacking
+        # By sets: a stranger may list thousands of messages that nobody has.
+        held = self._index.holders.keys() & listed
+        if held and (declined := self._cache.memories.waiting):
+            held = {each for each in held if not self._wanted_again(each, declined, floor)}
+        return [each for each in listed if each not in held] if held else listed
+
+    def _wanted_again(self, fingerprint: int, declined: int, floor: int) -> bool:
+        """Return True for a message that was declined, and would not be declined for lack of room again."""
+        slot = self._index.holders[fingerprint]
+        copy = self._cache.copies[slot]
+        return bool(declined >> slot & 1) and copy is not None and self._reaches(copy.descriptor, floor)
 
     # --- both ----------------------------------------------------------------------------------------------
 
     def _slots(self, fingerprints: list[int]) -> int:
         """Return the slots of the fingerprints that are known here."""
         holders = self._index.holders
-        return mask_of([slot for each in fingerprints if (slot := holders.get(each)) is not None])
+        return mask_of([holders[each] for each in holders.keys() & fingerprints])
 
     def _reaches(self, descriptor: Descriptor, floor: int) -> bool:
         return precedence(self._holdings.privilege(descriptor), descriptor) >= floor

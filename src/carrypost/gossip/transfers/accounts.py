@@ -23,7 +23,11 @@
 # 4. Accounts go by link address, not by node id, and survive the end of a link. Ids are free to a
 #    forger, and reconnecting must not pay a debt.
 # 5. One step alone mutes no address whose account is full, however long it takes: the first
-#    contact of an honest neighbour may take long.
+#    contact of an honest neighbour may take long. But while all addresses together are over their
+#    bound, a step handles no more than what its address may waste without being muted by rule 2:
+#    ten strangers that begin at once must not have a long step each.
+# 6. What frames cause later is charged as well: the end of their step, where they are answered, and
+#    what is repeated because a neighbour did not send what it offered.
 #
 # Measurements: docs/benchmarks.md, "Hostile strangers".
 
@@ -71,9 +75,11 @@ _INNOCENT_SHARE = 0.9
 class Work:
     """The work that the frames of one link have caused and that was not charged yet, counted where it is done."""
 
-    __slots__ = ("_frame", "common", "done", "owed", "useful")
+    __slots__ = ("_frame", "began_us", "common", "done", "owed", "useful")
 
     def __init__(self) -> None:
+        self.began_us = 0
+        """CPU time at which the step began whose frames are handled (`Accounts.clock_us`)."""
         self.done = self.useful = 0
         """Units of work that frames caused while they were handled, and those of it that led to something."""
         self.owed = 0
@@ -124,9 +130,13 @@ class Accounts:
         self._limits, self._meter = limits, meter
         self.step_max = max(1, int(limits.link_waste_per_s * _STEP_SHARE))
         """Waste beyond which the frames of one step are not handled, and for which it is charged at most."""
+        self._ending: tuple[str, float, int] | None = None
+        """Of the step whose frames were handled last: the address, the wasted part, the time at which that ended."""
         self._all = Budget(limits.waste_per_s, burst_s=_BURST_S)
         self._short_us = 0
         """Time until which strangers have to wait, because all addresses together wasted too much."""
+        self._overdrawn_us = 0
+        """Time until which all addresses together are over their bound."""
         self._accounts: dict[str, Account] = {}
 
     def listens(self, peer: str, now: int, *, neighbour: bool) -> bool:
@@ -143,6 +153,11 @@ class Accounts:
         """Return the CPU time so far, from which `took` and `waste` measure; 0 without a meter."""
         return 0 if self._meter is None else self._meter()
 
+    def begin_step(self) -> int:
+        """Return `clock_us` at the beginning of a step, for whose end nobody is to be charged yet."""
+        self._ending = None
+        return self.clock_us()
+
     def took(self, began_us: int, units: int) -> int:
         """Return the time since `began_us`, or the count of the work where nothing is measured."""
         return units if self._meter is None else self._meter() - began_us
@@ -154,10 +169,32 @@ class Accounts:
             wasted = min(self.took(began_us, work.done) * wasted // work.done, self.step_max)
         return wasted + work.owed
 
+    def exceeds(self, peer: str, work: Work, now: int) -> bool:
+        """Return True if the frames of a step wasted so much that those left of it are dropped."""
+        wasted = self.waste(work, work.began_us)
+        if wasted <= 0 or (self._overdrawn_us <= now and wasted < self.step_max):
+            return False
+        account = self._accounts.get(peer)
+        share, merit = (1.0, 0) if account is None else (account.budget.share(now), account.merit)
+        left = merit + int((share - _INNOCENT_SHARE) * self._limits.link_waste_per_s)
+        return wasted >= min(self.step_max, max(left, 0))
+
     def settle(self, peer: str, work: Work, began_us: int, now: int) -> None:
         """Charge an address for the work since `began_us`."""
+        wasted = work.done - work.useful
+        self._ending = (peer, wasted / work.done, self._meter()) if wasted > 0 and self._meter is not None else None
         self.charge(peer, self.waste(work, began_us), now, common=work.common)
         work.done = work.useful = work.owed = work.common = 0
+
+    def end_step(self, now: int) -> None:
+        """Charge the address whose frames were handled last for the end of their step, as far as it is measured."""
+        if self._ending is not None:
+            (peer, part, ended_us), self._ending = self._ending, None
+            self.charge_time(peer, ended_us, now, part=part)
+
+    def charge_time(self, peer: str, began_us: int, now: int, *, part: float = 1.0) -> None:
+        """Charge an address for a part of the time since `began_us`, as far as it is measured."""
+        self.charge(peer, min(int(self.took(began_us, 0) * part), self.step_max), now)
 
     def charge(self, peer: str, waste: int, now: int, *, common: int = 0) -> None:
         """Charge an address for work that led to nothing; negative waste is merit.
@@ -189,9 +226,9 @@ class Accounts:
 
     def _charge_all(self, amount: int, now: int) -> int:
         """Charge all addresses together; return the time at which they will have recovered, now if not overdrawn."""
-        overdrawn = self._all.spend(amount, now, debt_s_max=_DEBT_S_MAX) > now
+        self._overdrawn_us = self._all.spend(amount, now, debt_s_max=_DEBT_S_MAX)
         self._short_us = self._all.above_us(_RECOVERED_SHARE, now)
-        return self._short_us if overdrawn else now
+        return self._short_us if self._overdrawn_us > now else now
 
     def _open(self, peer: str, now: int) -> Account:
         if len(self._accounts) >= ACCOUNTS_MAX:

@@ -57,7 +57,7 @@ _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
 as a list. Frames about links are for all hosts in range, and count only later (`island`)."""
 _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
 """Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
-_AT_ONCE = 16
+_AT_ONCE = 4
 """Frames between two looks at the work that they cause."""
 _ANSWERS_PER_S, _ANSWERS_BURST_S = 4.0, 25.0
 """Frames that a neighbour gets for the asking: the longest list of acknowledgements when a contact begins, then few. It
@@ -130,7 +130,7 @@ class Link:
         self.prefix = b""
         """The name of the other side in requests."""
         self.heard: tuple[bytes, ...] = ()
-        """Prefixes of the nodes that the other side reports to hear."""
+        """Prefixes of the nodes that the other side reports to hear; none without `beacons`."""
         self.usable = False
         """True if messages may be exchanged over the link. Written by `Links`."""
         self.rank = STRANGER
@@ -187,6 +187,7 @@ class Link:
         accounts = self._links.accounts
         if began_us is None:
             began_us = accounts.clock_us()
+        work.began_us = began_us
         together: dict[type, list[Frame]] = {}
         for number, frame in enumerate(frames, 1):
             # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
@@ -200,8 +201,7 @@ class Link:
                 continue
             new = self._dispatch(frame, now) or new
             # Five hundred expensive frames would keep this host busy while all others wait.
-            if number % _AT_ONCE == 0 and accounts.waste(work, began_us) >= accounts.step_max:
-                self._outputs.refuse("muted", self.peer, count=len(frames) - number)
+            if number % _AT_ONCE == 0 and self.stops(len(frames) - number, now):
                 break
         for kind, burst in together.items():
             if not self.usable:  # An announcement among the frames ended the contact: they would not be acknowledged.
@@ -214,6 +214,14 @@ class Link:
                 work.did(FRAME * len(burst))
         accounts.settle(self.peer, work, began_us, now)
         return new
+
+    def stops(self, left: int, now: int) -> bool:
+        """Return True, and refuse the last `left` frames of a step, if those before them wasted too much."""
+        if not left or not self._links.accounts.exceeds(self.peer, self.work, now):
+            return False
+        self._outputs.refuse("muted", self.peer, count=left)
+        self.work.did(FRAME * left)  # They were decoded.
+        return True
 
     def answer(self, frames: Sequence[Frame], now: int) -> None:
         """Send frames for the asking, but not as often as the other side likes; raises `LimitError`."""
@@ -314,8 +322,11 @@ class Link:
         self.prefix = node_prefix(node)
 
     def set_heard(self, prefixes: tuple[bytes, ...]) -> None:
-        """Set the nodes that the other side reports to hear."""
-        self.heard = prefixes
+        """Set the nodes that the other side reports to hear.
+
+        Without periodic announcements there are none: nobody would be informed of those that leave.
+        """
+        self.heard = prefixes if self._links.settings.beacons else ()
 
     def gave(self) -> None:
         """Note that the other side brought at least a piece of a message."""

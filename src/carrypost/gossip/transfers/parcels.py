@@ -70,7 +70,7 @@ class Parcels:
         unasked: dict[int, bool] = {}
         run: dict[MessageId, OpenParcel] = {}
         run_wanted = True
-        for frame in frames:
+        for number, frame in enumerate(frames, 1):
             link.work.begin(PARCEL)
             handle, message = frame.handle, frame.descriptor.id
             want = wants.get(handle)
@@ -82,9 +82,14 @@ class Parcels:
                 continue
             wanted = self._checked(link, want, frame, now)
             if wanted is None:
+                # Checking the signatures of a whole burst may take many times what its sender may waste.
+                if link.stops(len(frames) - number, now):
+                    frames = frames[:number]
+                    break
                 continue
             # A run collects messages that can be admitted by one call. Anything else ends it first,
             # so that messages enter, and are reported, in the order of their arrival.
+            stored = True
             if roomy and known(message) is None:
                 if wanted != run_wanted:
                     self._enter(link, run, unasked, now, wanted=run_wanted)
@@ -93,9 +98,8 @@ class Parcels:
             else:
                 self._enter(link, run, unasked, now, wanted=run_wanted)
                 run = {}
-                if not self._inbound.store_small(link, want, frame, now, wanted=wanted):
-                    continue
-            if want.unasked is not None:
+                stored = self._inbound.store_small(link, want, frame, now, wanted=wanted)
+            if stored and want.unasked is not None:
                 unasked[frame.serial] = True
         self._enter(link, run, unasked, now, wanted=run_wanted)
         if len(run) < len(frames):

@@ -60,7 +60,7 @@ class Removals:
             self._outputs.drop(waited, reason, undelivered=True)
         if dropped := [copy.descriptor for copy in copies if not (expired and copy.pins & ORDER)]:
             self._outputs.drop(dropped, reason)
-        for layer in self._layers.having(Layer.left):
+        for layer in self._layers.having[Layer.left]:
             layer.left(copies, reason)
         self._holdings.clear(copies, expired=expired)
         # A burst may be in flight to several neighbours. Sending the rest would read a payload that

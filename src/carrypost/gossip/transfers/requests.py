@@ -11,10 +11,11 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.errors import LimitError
 from carrypost.gossip.slots import mask_of, without
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import FRAME
-from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.link import GIVER, Link
 from carrypost.gossip.transfers.wants import PATIENCE_US
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, OpenParcel, PieceRequest, Request
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
@@ -38,6 +39,9 @@ _UNSURE_TRIES = (2, 6)
 """Numbers of repetitions after which an old offer is given up: if the neighbour is idle, and in any case."""
 _GIVEN_UP_PART = 2
 """Fraction of `offers_open_max` that may be messages requested in vain; they are accepted should they come."""
+_TRIAL_WANTS = 1_024
+"""Offers of a neighbour that has brought nothing yet are not read beyond this many wants. An honest one is told of the
+first ones, and sends some, before it has offered more; else it repeats the offer."""
 _FEW_WANTS = 512
 """With more wants than this, requests are not repeated sooner: repeating them costs more than a stranger may cause."""
 _REASK_US = 400_000
@@ -70,13 +74,14 @@ class Requests:
         """Note what the neighbour has; the answer goes out at the end of the step, for several offers together.
 
         `offered`: slots that this host offered to the neighbour, without an answer yet. Returns those that the
-        neighbour has.
+        neighbour has. Raises `LimitError` for an offer that is not read.
         """
+        link.work.did(ENTRY * len(frame.entries))
+        _require_room(link)
         cache = self._cache
         # Whether this host wants a message for itself is not known before its descriptor comes; of one that only
         # carries it is.
         interesting = self._interests.wants_something
-        link.work.did(ENTRY * len(frame.entries))
         noted_before = len(link.inbox.wants) + len(self._memories.offers(link))
         roomy = cache.room.fits(len(frame.entries), sum(map(_LENGTH, frame.entries)))
         known: list[int] = []
@@ -325,6 +330,13 @@ class Requests:
         few, many = _UNSURE_TRIES
         idle = now - link.inbox.progress_us >= _REQUEST_RETRY_US
         return want.tries >= many or (idle and want.tries >= few)
+
+
+def _require_room(link: Link) -> None:
+    """Raise `LimitError` if offers of the neighbour are not read for now."""
+    # A stranger may offer what it does not have: all of that is noted, requested, and requested again.
+    if link.rank is not GIVER and len(link.inbox.wants) >= _TRIAL_WANTS:
+        raise LimitError("offers-open")
 
 
 def _patience_us(link: Link, tries: int) -> int:

@@ -80,7 +80,10 @@ class Transfers:
             self._links.fit()
             self.offer(link, [job.copy for job in unpacked if job.unasked])
         if link.timers.due[REQUEST_AGAIN] <= now:
+            began_us = self._links.accounts.clock_us()
             self.requests.repeat(link, now)
+            # A neighbour that sends most of what it offers pays for this by its merit.
+            self._links.accounts.charge_time(link.peer, began_us, now)
 
     def push(self, link: Link, copies: Sequence[Copy], now: int) -> None:
         """Send messages over a link unasked: as Parcels, which are repeated until they arrive, and the rest in offers.

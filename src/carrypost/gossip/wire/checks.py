@@ -120,8 +120,9 @@ def _check_request(frame: f.Request, limits: Limits) -> None:
 
 
 def _check_bitmaps(entries: Iterable[f.OfferEntry | f.PieceRequest], limits: Limits) -> None:
-    bitmap_bytes_max = -(-_pieces_max(limits) // 8)
-    allow(max((len(entry.pieces) for entry in entries), default=0), bitmap_bytes_max)
+    bitmaps = [entry.pieces for entry in entries if entry.pieces]  # Most entries are of whole messages.
+    if bitmaps:
+        allow(max(map(len, bitmaps)), -(-_pieces_max(limits) // 8))
 
 
 def _check_hash_list(frame: f.HashList, limits: Limits) -> None:

@@ -13,7 +13,7 @@ sends all hosts the list of its links (`LinkRecord`).
 
 from __future__ import annotations
 
-from struct import iter_unpack
+from struct import pack, unpack
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -22,7 +22,7 @@ from carrypost.gossip.wire.fields import Count, Floor, MessageKey, Part, Parts
 from carrypost.model.ids import PREFIX_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
 ACKED_IDS_MAX = 32
 """Messages that one record may name."""
@@ -144,11 +144,11 @@ def cut(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-def packed(numbers: Iterable[int]) -> bytes:
+def packed(numbers: Collection[int]) -> bytes:
     """Return numbers of 64 bits as bytes."""
-    return b"".join([each.to_bytes(FINGERPRINT_BYTES, "big") for each in numbers])
+    return pack(f">{len(numbers)}Q", *numbers)
 
 
 def unpacked(data: bytes) -> list[int]:
     """Return the numbers in these bytes."""
-    return [number for (number,) in iter_unpack(">Q", data)]
+    return list(unpack(f">{len(data) // FINGERPRINT_BYTES}Q", data))

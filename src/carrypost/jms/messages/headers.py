@@ -33,9 +33,8 @@ class Headed(Protocol):
     _header_values: dict[str, object]
     """By field, what was set."""
 
-    @property
-    def descriptor(self) -> Descriptor | None:
-        """The descriptor that it was sent with, if it was."""
+    _descriptor: Descriptor | None
+    """The descriptor that it was sent with, if it was."""
 
 
 class Header(Generic[T]):
@@ -54,7 +53,7 @@ class Header(Generic[T]):
     def __get__(self, message: Headed | None, owner: type) -> Header[T] | T:
         if message is None:
             return self
-        values, descriptor = message._header_values, message.descriptor
+        values, descriptor = message._header_values, message._descriptor
         if self._name in values:
             return values[self._name]  # type: ignore[return-value]  # as `check` gave it
         return self._default if descriptor is None else self._read(descriptor)

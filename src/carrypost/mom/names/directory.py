@@ -23,7 +23,7 @@ The one invariant: every entry has a row, written in the batch of the message th
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 
@@ -34,7 +34,9 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.events import Advertised, Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.layer import Draft
+from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering
@@ -44,16 +46,15 @@ from carrypost.model.pattern import entry, plain_forms
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.names.namespace import Bind, Entry, Namespace, fault_of
-from carrypost.mom.rows import Table
 from carrypost.mom.tally import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.context import MessagingContext
-    from carrypost.mom.rows import Stored
+    from carrypost.mom.topic import Topics
 
 NAMES_MAX = 4_096
 """Number of names of others: some thousand devices with a few each. A row and its entry take 1 KiB, with the copy 2."""
@@ -70,7 +71,7 @@ _RETRY_US = 10_000_000
 """Delay before an advertisement that found no room, in the cache or on the disk, is published again."""
 _WRITE_PART = 30
 """Part of a name's time after which its use is written again."""
-_PREFIX = f"{Kind.DIRECTORY}/"
+PREFIX = f"{Kind.DIRECTORY}/"
 _GONE = Reason.PURGED
 """Reasons for which superseded or refused copies leave."""
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
@@ -102,11 +103,21 @@ def encode_advert(advert: Advert) -> bytes:
     return _encode(fields[:-1])
 
 
-class Directory:
+class Consumption(Protocol):
+    """The queues that a node manages, or receives from."""
+
+    def counts(self, destination: str) -> tuple[tuple[NodeId, int], ...]:
+        """Return the nodes that consumed most from a queue of this node, and how much; empty for anything else."""
+
+    def asks(self, destination: str) -> bool:
+        """Return True if a consumer of this node receives from a queue."""
+
+
+class Directory(Part):
     """The names of one node."""
 
-    def __init__(self, context: MessagingContext) -> None:
-        settings = context.settings
+    def __init__(self, context: MessagingContext, topics: Topics, queues: Consumption) -> None:
+        settings, self._topics, self._queues = context.settings, topics, queues
         self._here, self._limits = context.node, context.limits
         self._holdings, self._outputs = context.holdings, context.outputs
         self._deliveries, self._table = context.deliveries, Table(context.ledger, b"D", Entry)
@@ -128,13 +139,9 @@ class Directory:
         self._paced_us = 0
         """Time before which no advertisement is published."""
         self._next_us = self._lapse_us = NEVER
+        """Times at which an advertisement is due, and at which a name of others may have to be dropped."""
         self._overtaken: list[MessageId] = []
         """Advertisements that leave the cache at the end of this step."""
-
-    @property
-    def due_us(self) -> int:
-        """Time at which something has to be done."""
-        return min(self._next_us, self._lapse_us)
 
     # --- the life of the node ------------------------------------------------------------------------------
 
@@ -151,28 +158,30 @@ class Directory:
         self._used = dict.fromkeys(sorted(self._used, key=lambda each: each.used_us))
         self._make_room(0)
         self._discard_overtaken()
-        self._deliveries.want(entry(f"{_PREFIX}.*"))
+        self._deliveries.want(entry(f"{PREFIX}.*"))
         self._plan()
 
-    def expire(self, now: int, is_consumed: Callable[[str], bool]) -> None:
+    def expire(self, now: int) -> None:
         """Drop names whose time is over, unless a program consumes from their destination and that counts as use."""
         if self._lapse_us <= now:
             for each in [each for each in (*self._idle, *self._used) if each.deadline_us <= now]:
-                if not (self._leased or each.hidden) and is_consumed(each.destination):
+                if not (self._leased or each.hidden) and self._is_consumed(each.destination):
                     self._use(each, now)
                 else:
                     self._drop(each)
             self._lapse_us = min([each.deadline_us for each in (*self._idle, *self._used)], default=NEVER)
+            self._look_ahead()
+
+    def _is_consumed(self, destination: str) -> bool:
+        return self._topics.is_consumed(destination) or self._queues.asks(destination)
 
     # --- advertising ---------------------------------------------------------------------------------------
 
-    def drafts(self, now: int, counts: Callable[[str], tuple[tuple[NodeId, int], ...]]) -> list[Draft]:
-        """Return the advertisements that are due; superseded ones leave.
-
-        `counts` returns the nodes that consume most from a queue of this node.
-        """
+    def drafts(self, now: int) -> list[Draft]:
+        """Return the advertisements that are due; superseded ones leave."""
         if self._overtaken:
             self._discard_overtaken()
+            self._look_ahead()
         if self._next_us > now:
             return []
         due = sorted((at, name) for name, at in self._renewals.items() if at <= now)[:RENEWED_AT_ONCE]
@@ -184,16 +193,20 @@ class Directory:
             self._paced_us = now + _PACE_US
         self._plan()
         own = [self.names.bound[name] for _, name in due]
-        return [self._draft(each, counts(each.destination)) for each in own]
+        return [self._draft(each, self._queues.counts(each.destination)) for each in own]
 
     def _plan(self) -> None:
         """Determine when the next advertisement is due."""
         self._next_us = max(min(self._renewals.values()), self._paced_us) if self._renewals else NEVER
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        self.due_us = 0 if self._overtaken else min(self._next_us, self._lapse_us)
 
     def _draft(self, own: Entry, counts: tuple[tuple[NodeId, int], ...]) -> Draft:
         headers = Headers(control=encode_advert(_advert(own, counts)))
         destination = address.directory(self._here, own.name)
-        # A binding may be undone: it is advertised only when it is on disk.
+        # A crash may take a binding back: it is advertised only when it is on disk.
         return Draft(destination, b"", lifetime_us=self._life_us, headers=headers, withheld=True)
 
     def _renewal(self, own: Entry) -> int:
@@ -205,29 +218,26 @@ class Directory:
         part = zlib.crc32(f"{self._here}/{own.name}".encode()) / 2**32
         return own.deadline_us - round(self._life_us * (3 + part) / 6)
 
+    def _discard_later(self, message: MessageId) -> None:
+        self._overtaken.append(message)
+        self.due_us = 0
+
     def _discard_overtaken(self) -> None:
         overtaken, self._overtaken = self._overtaken, []
         for message in overtaken:
-            copy = self._holdings.cache.get(message)
-            if copy is not None and copy.here:
+            if (copy := self._holdings.here(message)) is not None:
                 self._holdings.discard(copy, _GONE, done=True)
 
     # --- what comes ----------------------------------------------------------------------------------------
 
-    def receive(self, copies: Iterable[Copy]) -> bool:
-        """Process the advertisements among these; return True if there were any."""
-        found = [copy for copy in copies if copy.descriptor.destination.startswith(_PREFIX)]
-        for copy in found:
-            self._receive(copy)
-        return bool(found)
-
-    def _receive(self, copy: Copy) -> None:
+    def receive(self, copy: Copy) -> None:
+        """Process an advertisement."""
         descriptor = copy.descriptor
         found = address.address(descriptor.destination)
         advert = _advert_of(descriptor) if found is not None and found.node == descriptor.node else None
         if found is None or advert is None or fault_of(found.name) is not None:
             self._outputs.refuse("directory", copy.giver or "", descriptor.shown)
-            self._overtaken.append(copy.id)
+            self._discard_later(copy.id)
             return
         known = self.names.entry(descriptor.node, found.name)
         # The advertisement that is known already, again: after a restart, or from another
@@ -237,7 +247,7 @@ class Directory:
         if copy.own:
             self._note_own(copy, known, advert)
         elif known is not None and _serial(descriptor) <= (known.incarnation, known.sequence):
-            self._overtaken.append(copy.id)
+            self._discard_later(copy.id)
         else:
             self._enter(copy, found.name, advert, known)
 
@@ -246,7 +256,7 @@ class Directory:
         descriptor = copy.descriptor
         stands = known is not None and known.advertised and advert == _advert(known, advert.counts)
         if known is None or not stands or _serial(descriptor) < (known.incarnation, known.sequence):
-            self._overtaken.append(copy.id)
+            self._discard_later(copy.id)
             return
         self._overtake(known)
         _note(known, descriptor)
@@ -289,6 +299,11 @@ class Directory:
             self._drop(next(iter(self._idle or self._used)))
 
     # --- use -----------------------------------------------------------------------------------------------
+
+    def published(self, copies: Sequence[Copy]) -> None:
+        """Note the use of names by messages of this node that were admitted."""
+        for copy in copies:
+            self.used(copy.descriptor.destination, self._holdings.now_us)
 
     def used(self, destination: str, now: int) -> None:
         """Note that this device sends to a destination, or receives from it: its names stay here for longer.
@@ -394,6 +409,7 @@ class Directory:
         if entry.owner != self._here:
             (self._used if entry.used_us else self._idle)[entry] = None
             self._lapse_us = min(self._lapse_us, entry.deadline_us)
+            self._look_ahead()
 
     def _remove(self, entry: Entry) -> None:
         self.names.remove(entry)
@@ -410,7 +426,7 @@ class Directory:
 
     def _overtake(self, entry: Entry) -> None:
         if entry.message:
-            self._overtaken.append(MessageId(entry.message))
+            self._discard_later(MessageId(entry.message))
 
     def _write(self, entry: Entry) -> None:
         self._table.put(_row_name(entry), entry)

@@ -26,17 +26,17 @@ import msgspec
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.local.control_outbox import Subject
+from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
+    from carrypost.gossip.composite import Stored
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Item
-    from carrypost.mom.rows import Stored
 
 
 class Held(enum.IntEnum):
@@ -141,13 +141,7 @@ class Assignment(AssignmentRow, Subject, eq=False, kw_only=True):
 
     def done(self) -> None:
         """Note that it was acknowledged."""
-        if self.stands:
-            self.everything.answer(self, Held.ACKNOWLEDGED)
-
-    def finish(self) -> None:
-        """Note that it was acknowledged for good."""
-        if self.state is Held.ACKNOWLEDGED:
-            self.everything.discard(self)
+        self.everything.answer(self, Held.ACKNOWLEDGED)
 
     def release(self, *, dead: bool, error: str = "") -> None:
         """Give it back, because no program on this node takes it."""
@@ -278,17 +272,9 @@ class Assignments:
         self._note_need(assignment)
         self.write(assignment)
         self._outbox.add(assignment.manager, assignment, until_us=assignment.until_us)
-        # An acknowledged copy stays pinned until the acknowledgement cannot be undone any more
-        # (`finish`).
-        if state is not Held.ACKNOWLEDGED and assignment.copy is not None:
-            self._cache.unpin((assignment.copy,), QUEUES)
-
-    def discard(self, assignment: Assignment) -> None:
-        """Discard its message, which was consumed."""
-        copy = assignment.copy
-        if copy is not None:
+        if (copy := assignment.copy) is not None:
             self._cache.unpin((copy,), QUEUES)
-            if copy.here:
+            if state is Held.ACKNOWLEDGED and copy.here:
                 self._holdings.discard(copy, Reason.PURGED, done=True)
 
     def write(self, assignment: Assignment) -> None:
@@ -297,17 +283,6 @@ class Assignments:
             self.forget(assignment)
             return
         self._table.put(_row_name(assignment.key), AssignmentRow(*_values(assignment)))
-
-    def keep(self, assignment: Assignment) -> None:
-        """Write one again that was perhaps forgotten, unless its manager reassigned the message since."""
-        known = self._all.get(assignment.key)
-        # A batch was lost, and meanwhile the manager assigned the message anew: the old answer is
-        # void.
-        if known is not None and known is not assignment:
-            assignment.owed = 0
-            return
-        self._enter(assignment)
-        self.write(assignment)
 
     def forget(self, assignment: Assignment) -> None:
         """Delete an assignment and its row."""
@@ -318,7 +293,7 @@ class Assignments:
             self._leave(assignment.key)
             self._table.delete(_row_name(assignment.key))
 
-    def restore(self, stored: Stored) -> list[Assignment]:
+    def read(self, stored: Stored) -> list[Assignment]:
         """Restore the assignments after a restart, and return them."""
         return [self._restore(name, row) for name, row in self._table.read(stored)]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import Reason
+from carrypost.gossip.composite import Part
 from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.slots import mask_of
@@ -104,7 +105,7 @@ class Room(Usage):
         return freed.messages * 10 >= self._messages_max or freed.bytes * 10 >= self._bytes_max
 
 
-class Bounds:
+class Bounds(Part):
     """The bounds of one node's queues, and the messages that were turned away for them."""
 
     def __init__(self, context: MessagingContext) -> None:
@@ -126,7 +127,6 @@ class Bounds:
         """True if any of these arrived since the last check."""
         self._freed = Usage()
         """Room freed in queues since the last invitation."""
-        self.due_us = NEVER
 
     # --- entries -------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Bounds:
         for each in (room, self._all):
             each.enter(copy.descriptor.author, copy.descriptor.length)
 
-    def left(self, queue: Queue, copy: Copy) -> None:
+    def released(self, queue: Queue, copy: Copy) -> None:
         """Remove an entry; invite others if that makes room for many."""
         author, nbytes = copy.descriptor.author, copy.descriptor.length
         room = self._rooms[queue]
@@ -170,7 +170,7 @@ class Bounds:
             if not room.holds(room.messages + len(drafts), room.bytes + nbytes):
                 bound = "messages" if room.messages + len(drafts) > limits.queue_messages_max else "bytes"
                 raise _full(f"the queue {queue.asked.name!r} has", room, f"queue_{bound}_max")
-        if sends and not self._all.holds(self._all.messages + sums.messages, self._all.bytes + sums.bytes):
+        if not self._all.holds(self._all.messages + sums.messages, self._all.bytes + sums.bytes):
             raise _full("all queues of this node together have", self._all, "share_queues")
 
     # --- messages that were turned away --------------------------------------------------------------------

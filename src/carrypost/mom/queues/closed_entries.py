@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
+from carrypost.gossip.composite import Part
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.model import address
 from carrypost.model.times import NEVER
@@ -28,7 +29,7 @@ _SWEEP_US = 60_000_000
 """Interval of the search for entries whose outcome needs not be sent any more."""
 
 
-class ClosedEntries:
+class ClosedEntries(Part):
     """The closed entries of one node, by the ids of their messages."""
 
     def __init__(self, context: MessagingContext) -> None:
@@ -37,14 +38,8 @@ class ClosedEntries:
         self._receipt_us = round(context.settings.messaging.receipt_s * 1e6)
         """Time after its end for which the author of a message may be informed."""
         self._entries: dict[MessageId, QueueEntry] = {}
-        self.sealed: list[EntryNotice] = []
+        self.own: list[EntryNotice] = []
         """Outcomes of messages that programs of this node sent."""
-        self._sweep_us = 0
-
-    @property
-    def due_us(self) -> int:
-        """Time at which `sweep` has something to do."""
-        return self._sweep_us if self._entries else NEVER
 
     def __contains__(self, message: MessageId) -> bool:
         return message in self._entries
@@ -52,12 +47,17 @@ class ClosedEntries:
     def add(self, entry: QueueEntry, now: int) -> None:
         """Add an entry, whose author is informed once that is durable."""
         if not self._entries:
-            self._sweep_us = now + _SWEEP_US
+            self.due_us = now + _SWEEP_US
         self._entries[entry.message] = entry
-        if entry.owed & OUTCOME and entry.author != self._node:
-            self._outbox.add(entry.author, EntryNotice(entry, OUTCOME, entry.author), until_us=self._ends_us(entry))
+        if not entry.owed & OUTCOME:
+            return
+        notice = EntryNotice(entry, OUTCOME, entry.author)
+        if entry.author == self._node:
+            self.own.append(notice)
+        else:
+            self._outbox.add(entry.author, notice, until_us=self._ends_us(entry))
 
-    def restore(self, entry: QueueEntry, now: int) -> None:
+    def resume(self, entry: QueueEntry, now: int) -> None:
         """Resume an entry after a restart."""
         if entry.owed & NOTICE:
             self._holdings.acknowledge(entry.message, self._holdings.date_of(entry.until_us))
@@ -65,26 +65,18 @@ class ClosedEntries:
             entry.write()
         if entry.owed:
             self.add(entry, now)
-            self.seal(entry)
-
-    def seal(self, entry: QueueEntry) -> None:
-        """Note that it stays closed."""
-        if entry.owed & OUTCOME and entry.author == self._node:
-            self.sealed.append(EntryNotice(entry, OUTCOME, self._node))
 
     def pop_own(self) -> list[Item]:
         """Return the outcomes of messages of this node, once."""
-        sealed, self.sealed = self.sealed, []
-        items = [item for word in sealed if (item := word.item()) is not None]
-        for word in sealed:
-            word.mark_sent()
+        own, self.own = self.own, []
+        items = [item for notice in own if (item := notice.item()) is not None]
+        for notice in own:
+            notice.mark_sent()
         return items
 
     def drop(self, copy: Copy, reason: Reason) -> None:
         """Drop a copy that no queue needs any more, and never accept its message again."""
         self._holdings.cache.unpin((copy,), QUEUES)
-        if not copy.here:
-            return
         if not self._holdings.is_confirmed(copy):  # Else its consumer is on this node.
             self._holdings.confirm((copy,))
             self._ledger.confirmed(copy)
@@ -100,17 +92,15 @@ class ClosedEntries:
         if address.addressee(copy.descriptor.destination) == self._node:  # Others want what was sent to a topic.
             self._holdings.discard(copy, reason, done=True)
 
-    def sweep(self, now: int) -> None:
+    def expire(self, now: int) -> None:
         """Forget entries whose outcome was sent, or is of no use any more."""
-        if now < self._sweep_us:
-            return
-        self._sweep_us = now + _SWEEP_US
         for entry in list(self._entries.values()):
             if self._ends_us(entry) <= now:
                 entry.owed = 0
                 entry.write()
             if not entry.owed:
                 del self._entries[entry.message]
+        self.due_us = now + _SWEEP_US if self._entries else NEVER
 
     def _ends_us(self, entry: QueueEntry) -> int:
         return NEVER if entry.until_us == NEVER else entry.until_us + self._receipt_us

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import InvalidDestinationException, JMSException
+from carrypost.gossip.composite import Part, Stored
+from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.commands import Declare, Redelivery
 from carrypost.mom.dead_letters import DEAD_LETTERS, name_here, source_of
 from carrypost.mom.policies import fair, policy_named, policy_names
 from carrypost.mom.queues.queue import Queue
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from carrypost.mom.context import MessagingContext
-    from carrypost.mom.rows import Stored
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True):
@@ -28,7 +28,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True):
     asked: Declare
 
 
-class DeclaredQueues:
+class DeclaredQueues(Part):
     """The queues of one node."""
 
     def __init__(self, context: MessagingContext) -> None:
@@ -109,7 +109,7 @@ class DeclaredQueues:
         del self._queues[queue.destination], self._by_number[queue.number]
         self._table.delete(_row_name(queue.number))
 
-    def restore(self, stored: Stored) -> None:
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - queues do not end by themselves
         """Restore the queues after a restart."""
         for name, row in self._table.read(stored):
             number, asked = int.from_bytes(name, "big"), row.asked

@@ -11,12 +11,12 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from carrypost.local.tables import Deadlines
 from carrypost.mom.admission import ASKED_MAX, ASKED_US
-from carrypost.mom.rows import Deadlines
 
 if TYPE_CHECKING:
+    from carrypost.gossip.composite import Stored
     from carrypost.local.ledger import Ledger
-    from carrypost.mom.rows import Stored
 
 _RENEWED_US = ASKED_US // 30
 """A row is written again when it would last this much longer: demands are renewed much more often."""
@@ -38,7 +38,7 @@ class DemandedQueues(Deadlines):
         if len(self._until_us) > ASKED_MAX:
             self.forget(next(iter(self._until_us)))
 
-    def restore(self, stored: Stored) -> None:
+    def restore(self, stored: Stored, now: int) -> None:
         """Restore the rows after a restart, the one asked longest ago first."""
-        super().restore(stored)
+        super().restore(stored, now)
         self._until_us = dict(sorted(self._until_us.items(), key=itemgetter(1)))

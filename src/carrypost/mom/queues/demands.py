@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import CarrypostError
+from carrypost.gossip.composite import Part, Stored
+from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.selector import Selector
@@ -23,7 +25,6 @@ from carrypost.model.times import NEVER
 from carrypost.mom import admission
 from carrypost.mom.incarnations import incarnation_of
 from carrypost.mom.queues.entries import EntryState
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from carrypost.mom.context import MessagingContext
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.gaps import Gaps
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
-    from carrypost.mom.rows import Stored
 
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
@@ -53,7 +53,7 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
     """Numbers of assignments that ended without an answer (`mom.queues.gaps`)."""
 
 
-class Demands:
+class Demands(Part):
     """All demands at the queues of one node."""
 
     def __init__(self, context: MessagingContext, queues: DeclaredQueues, gaps: Gaps) -> None:
@@ -74,7 +74,6 @@ class Demands:
         self._began = 0
         self._ready: dict[Queue, None] = {}
         """Queues with more credit than before, or with a demand that ended: others may take its messages."""
-        self.due_us = NEVER
 
     def next_place(self) -> int:
         """Return the next place among all demands and assignments."""
@@ -336,7 +335,7 @@ class Demands:
         demand = self._enter(key, queue, row.selector)[1]
         demand.grant(row.credit, row.taken)
         demand.deadline_us = until_us
-        self._gaps.restore(queue.asked.name, demand, row.gone, now)
+        self._gaps.resume(queue.asked.name, demand, row.gone, now)
 
 
 @functools.lru_cache(maxsize=admission.REQUESTS_MAX)

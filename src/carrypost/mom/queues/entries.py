@@ -23,10 +23,10 @@ from carrypost.mom import control
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.host_time import HostTime
+    from carrypost.local.tables import Table
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.mom.control import Item
-    from carrypost.mom.rows import Table
 
 ASSIGN: Final = 1
 HAND_OVER: Final = 2

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.composite import Part
 from carrypost.local.control_outbox import Subject
 from carrypost.model.times import NEVER
 from carrypost.mom import control
@@ -159,13 +160,12 @@ class Gap(Subject):
         return control.Gone(self._queue, self.demand.number, self.numbers.flat) if self.numbers else None
 
 
-class Gaps:
+class Gaps(Part):
     """The gaps of all demands at one manager."""
 
     def __init__(self, outbox: ControlOutbox) -> None:
         self._outbox = outbox
         self._all: dict[Demand, Gap] = {}
-        self.due_us = NEVER
 
     def numbers(self, demand: Demand) -> tuple[int, ...]:
         """Return the numbers for the row of a demand."""
@@ -188,7 +188,7 @@ class Gaps:
         self.due_us = min(self.due_us, gap.due_us)
         return True
 
-    def restore(self, queue: str, demand: Demand, numbers: Sequence[int], now: int) -> None:
+    def resume(self, queue: str, demand: Demand, numbers: Sequence[int], now: int) -> None:
         """Restore the numbers from the row of a demand."""
         if numbers:
             gap = self._all[demand] = Gap(queue, demand, now, numbers)
@@ -209,7 +209,7 @@ class Gaps:
         if gap is not None:
             gap.numbers = Ranges()
 
-    def remind(self, now: int) -> None:
+    def expire(self, now: int) -> None:
         """Repeat numbers to receivers, as far as that is due."""
         for gap in self._all.values():
             if gap.due_us <= now:

@@ -8,18 +8,18 @@ import msgspec
 
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.local.agenda import Agenda
+from carrypost.local.tables import Table
 from carrypost.model.ids import MessageId
 from carrypost.mom.queues.bounds import Bounds
 from carrypost.mom.queues.entries import EntryRow, EntryState, QueueEntry
-from carrypost.mom.rows import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from carrypost.gossip.composite import Stored
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.queue import Queue
-    from carrypost.mom.rows import Stored
 
 
 class LiveEntries:
@@ -49,7 +49,7 @@ class LiveEntries:
         self._holdings.cache.mark_done((copy,))
         return entry
 
-    def restore(self, stored: Stored) -> Iterator[QueueEntry]:
+    def read(self, stored: Stored) -> Iterator[QueueEntry]:
         """Yield the entries after a restart by their places, without their copies."""
         for name, row in sorted(self._table.read(stored), key=lambda each: each[1].place):
             self._place = max(self._place, row.place)
@@ -75,7 +75,7 @@ class LiveEntries:
         left.remove(entry)
         if not left:
             del self._entries[entry.message]
-        self.bounds.left(queue, entry.copy)
+        self.bounds.released(queue, entry.copy)
         if entry.due_us > self._holdings.now_us:
             self.delays.note_ended()
         if entry.lease_us:

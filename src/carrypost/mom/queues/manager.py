@@ -34,6 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Assigned, Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.queue import Queue
-    from carrypost.mom.rows import Stored
 
 _AFTERWARDS_US = 86_400_000_000
 """Time by which a notice of an assignment outlives its message: where none came, another is asked for."""
@@ -65,7 +65,7 @@ _HAND_OVER_US = 200_000
 """Delay before a sender is informed that the manager has a message: usually it is consumed by then, which says both."""
 
 
-class Manager:
+class Manager(Part):
     """The queues of one node."""
 
     def __init__(self, context: MessagingContext) -> None:
@@ -74,22 +74,21 @@ class Manager:
         self._outbox = context.outbox
         self.declared = DeclaredQueues(context)
         self._stock = LiveEntries(context)
+        self.timers = self._stock.delays, self._stock.leases
         self.closed = ClosedEntries(context)
         self._gaps = Gaps(context.outbox)
         self.demands = Demands(context, self.declared, self._gaps)
         """Demands for messages of the queues."""
-        self._reminders = Reminders(context.node, context.outbox)
+        self._reminders = Reminders(context, self.declared)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something to assign."""
         self._bounds = self._stock.bounds
-
-    @property
-    def due_us(self) -> int:
-        """Time at which `expire` has something to do."""
-        stock = self._stock
-        return min(
-            stock.delays.due_us, stock.leases.due_us, stock.bounds.due_us, self.demands.due_us, self._reminders.due_us,
-            self._gaps.due_us, self.closed.due_us,
+        self.lapsed: list[QueueEntry] = []
+        """Entries of consumers of this node whose leases are over: the receiver withdraws them."""
+        self.handed: list[QueueEntry] = []
+        """Entries that consumers of this node were handed before a restart, and did not consume."""
+        self.parts = (
+            self.declared, self.demands, self, self._reminders, self._gaps, self.closed, self._bounds
         )  # fmt: skip
 
     # --- queues --------------------------------------------------------------------------------------------
@@ -98,7 +97,6 @@ class Manager:
         """End a queue, and inform the senders of the messages in it."""
         for entry in list(queue.entries.values()):
             self.close(entry, control.FAILED, reason)
-            self.discard(entry)
         self.demands.end_queue(queue)
         for each in list(queue):
             queue.withdraw(each)
@@ -112,7 +110,8 @@ class Manager:
         for draft in drafts:
             if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
                 sends.setdefault(self.declared.managed(draft.destination), []).append(draft)
-        self._bounds.check(sends)
+        if sends:
+            self._bounds.check(sends)
 
     def having(self, message: MessageId) -> list[str]:
         """Return the names of the queues that a message is in."""
@@ -137,7 +136,6 @@ class Manager:
     def _fail(self, copy: Copy, reason: str) -> None:
         entry = self._stock.make(0, copy)
         self.close(entry, control.FAILED, reason)
-        self.discard(entry)
 
     def _add(self, queue: Queue, copy: Copy, now: int) -> QueueEntry:
         entry = self._stock.make(queue.number, copy)
@@ -246,48 +244,47 @@ class Manager:
         assert copy is not None
         letters = self.declared.letters_of(queue)
         if not self._bounds.admits(letters, copy, moved=True):
-            self.close(entry, control.FAILED, "nobody could consume it, and the queue of its dead letters is full")
-            self.discard(entry, Reason.DEAD_LETTER)
+            full = "nobody could consume it, and the queue of its dead letters is full"
+            self.close(entry, control.FAILED, full, drop=Reason.DEAD_LETTER)
             return
         self.close(entry, control.FAILED, "nobody could consume it: it is a dead letter", letter=True)
         letter = self._add(letters, copy, self._holdings.now_us)
         letter.round, letter.count = entry.round, entry.count  # Answers to this entry are none to the letter.
         letter.letter = history(address.written(queue.destination), entry.count, error)
         letter.write()
-        self.closed.seal(entry)
 
     # --- the end -------------------------------------------------------------------------------------------
 
     def close(
-        self, entry: QueueEntry, outcome: int = control.DELIVERED, reason: str = "", *, letter: bool = False
+        self,
+        entry: QueueEntry,
+        outcome: int = control.DELIVERED,
+        reason: str = "",
+        *,
+        letter: bool = False,
+        drop: Reason = Reason.PURGED,
     ) -> None:
-        """Close an entry that was consumed, or failed, and inform its author if asked to; `discard` drops the copy.
+        """Close an entry that was consumed, or failed, inform its author if asked to, and drop the copy.
 
         `letter`: another queue of this node has the message from now on.
         """
-        queue = self.declared.numbered(entry.queue_number)
+        queue, copy = self.declared.numbered(entry.queue_number), entry.copy
+        assert copy is not None  # It is alive.
         if queue is not None:
             self._part(queue, entry)
         entry.state, entry.outcome, entry.reason = EntryState.CLOSED, outcome, reason
         if queue is not None:
             self._stock.leave(queue, entry)
+            if outcome == control.DELIVERED:
+                queue.tally.add(entry.receiver)
         if entry.elsewhere and not letter:
             self._holdings.acknowledge(entry.message, entry.until_us)
         entry.owed = OUTCOME if entry.owes_receipt(self._node, here=True) else 0
         entry.write()
         if entry.owed:
             self.closed.add(entry, self._holdings.now_us)
-
-    def discard(self, entry: QueueEntry, reason: Reason = Reason.PURGED) -> None:
-        """Drop the copy of a closed entry."""
-        copy = entry.copy
-        assert copy is not None  # This incarnation closed it.
-        queue = self.declared.numbered(entry.queue_number)
-        if entry.outcome == control.DELIVERED and queue is not None:
-            queue.tally.add(entry.receiver)
-        self.closed.seal(entry)
-        if copy.id not in self._stock:  # Else another queue has it.
-            self.closed.drop(copy, reason)
+        if not letter and copy.here and copy.id not in self._stock:  # Else another queue has it.
+            self.closed.drop(copy, drop)
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Remove entries whose copies are gone before they were consumed: they expired, or gave way."""
@@ -298,7 +295,6 @@ class Manager:
                     self._remove(entry)
                 else:
                     self.close(entry, control.FAILED, f"the manager lost it ({reason})")
-                    self.closed.seal(entry)
 
     def _remove(self, entry: QueueEntry) -> None:
         queue = self._queue_of(entry)
@@ -341,7 +337,6 @@ class Manager:
         self._note_answer(entry)
         if isinstance(item, control.Acknowledge):
             self.close(entry)
-            self.discard(entry)
         elif entry.state is EntryState.ASSIGNED:
             entry.count = max(entry.count, item.count)
             self.requeue(entry, dead=item.dead, error=item.error)
@@ -356,14 +351,13 @@ class Manager:
 
     # --- time ----------------------------------------------------------------------------------------------
 
-    def expire(self, now: int) -> list[QueueEntry]:
-        """Do what is due; return the entries of consumers of this node whose leases are over."""
+    def expire(self, now: int) -> None:
+        """End delays and leases that are over."""
         for entry in self._stock.delays.pop_due(now):
             self._enqueue(entry, now)
-        over: list[QueueEntry] = []
         for entry in self._stock.leases.pop_due(now):
             if entry.receiver == self._node:
-                over.append(entry)
+                self.lapsed.append(entry)
             else:
                 entry.count = max(entry.count, 1)  # It may have been seen; far nodes do not make it a dead letter.
             entry.lease_us = 0
@@ -371,16 +365,6 @@ class Manager:
             if not self._spare(entry) and informed:
                 self._note_answer(entry, silent=True)
             self.requeue(entry)
-        if self.demands.due_us <= now:
-            self.demands.expire(now)
-        if self._reminders.due_us <= now:
-            self._reminders.remind([entry for queue in self.declared for entry in queue.entries.values()], now)
-        if self._gaps.due_us <= now:
-            self._gaps.remind(now)
-        self.closed.sweep(now)
-        if self._bounds.due_us <= now:
-            self._bounds.expire(now)
-        return over
 
     def _send_notice(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
         until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
@@ -388,20 +372,17 @@ class Manager:
 
     # --- the store -----------------------------------------------------------------------------------------
 
-    def restore(self, stored: Stored, now: int) -> list[QueueEntry]:
-        """Restore the queues after a restart; return entries that consumers here were handed and did not consume."""
-        self.declared.restore(stored)
-        self.demands.restore(stored, now)
-        kept = [entry for entry in self._stock.restore(stored) if self._restore(entry, now)]
+    def restore(self, stored: Stored, now: int) -> None:
+        """Restore the entries of the queues after a restart."""
+        self.handed = [entry for entry in self._stock.read(stored) if self._restore(entry, now)]
         self.closed.drop_consumed(self._stock)
-        return kept
 
     def _restore(self, entry: QueueEntry, now: int) -> bool:
         """Restore an entry after a restart; return True if a consumer of this node was handed it."""
         entry.doubtful = entry.count > 0 and entry.receiver == self._node and not entry.deferred_us
         copy, queue = self._cache.get(entry.message), self.declared.numbered(entry.queue_number)
         if entry.state is EntryState.CLOSED:
-            self.closed.restore(entry, now)
+            self.closed.resume(entry, now)
             return False
         if copy is None or not copy.whole:
             if queue is not None:
@@ -411,7 +392,6 @@ class Manager:
         entry.fill(copy, self._holdings)
         if queue is None:
             self.close(entry, control.FAILED, "its queue ended")
-            self.discard(entry)
             return False
         self._stock.enter(queue, entry)
         if entry.owed & HAND_OVER:

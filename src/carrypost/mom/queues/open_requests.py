@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
+from carrypost.local.tables import Deadlines
 from carrypost.model import address
 from carrypost.mom.commands import OpenRequest
-from carrypost.mom.rows import Deadlines
 
 if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor

@@ -14,6 +14,7 @@ import msgspec
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.events import Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.transfers.purging import strike
 from carrypost.model import address
 from carrypost.model.ids import MessageId
@@ -32,10 +33,9 @@ from carrypost.mom.queues.remote_browses import RemoteBrowses
 from carrypost.mom.queues.snapshots import Snapshots, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft
     from carrypost.model.ids import NodeId
     from carrypost.mom.claims import Claims
     from carrypost.mom.commands import Receive
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.queue import Queue
     from carrypost.mom.queues.queue_consumer import QueueConsumer
     from carrypost.mom.receipts import Receipts
-    from carrypost.mom.rows import Stored
+    from carrypost.mom.topic import Topics
 
 _QUEUE, _CONTROL, _HOLDER, _NOTICE = address.BETWEEN_NODES
 ADDRESSED = address.BETWEEN_NODES
 """Prefixes of destinations of queues."""
 
 
-class Queues:
+class Queues(Part):
     """The queues that one node manages, and those that it receives from."""
 
-    def __init__(self, context: MessagingContext, claims: Claims, receipts: Receipts) -> None:
+    def __init__(self, context: MessagingContext, claims: Claims, receipts: Receipts, topics: Topics) -> None:
         self._host_context, self._node, self._limits = context.host_context, context.node, context.limits
         self._holdings, self._outputs, self._interests = context.holdings, context.outputs, context.interests
         self._deliveries, self._claims = context.deliveries, claims
@@ -65,7 +65,11 @@ class Queues:
         self._browsings = RemoteBrowses(context, self.receiver)
         self._showing = Snapshots(context, self.manager.demands)
         self.calls = OpenRequests(context)
-        self.holder, self.enrolling = Holder(context), Enrolments(context)
+        self.holder, self.enrolling = Holder(context), Enrolments(context, topics)
+        self.parts = (
+            self, *self.manager.parts, *self.receiver.parts, self._browsings, self._showing, self.calls,
+            self.holder.enrolled, self.holder, self.enrolling,
+        )  # fmt: skip
         demands, enrolled = self.manager.demands, self.holder.enrolled
         self.handlers: dict[type[Item], Callable[[Any, NodeId, int, int], object]] = {
             control.Ask: lambda item, node, _, now: demands.ask(item, node, now),
@@ -84,14 +88,6 @@ class Queues:
         self._read: list[Copy] = []
         """Control messages to this node that were processed: they are not needed any more."""
 
-    @property
-    def due_us(self) -> int:
-        """Time at which `expire` has something to do."""
-        return min(
-            self.outbox.due_us, self.manager.due_us, self.receiver.due_us, self._browsings.due_us, self._showing.due_us,
-            self.calls.due_us, self.holder.due_us, self.enrolling.due_us,
-        )  # fmt: skip
-
     def overview(self) -> dict[str, int]:
         """Return an overview of queues."""
         queues = list(self.manager.declared)
@@ -106,7 +102,7 @@ class Queues:
         """Return the queues of this node that contain a message."""
         return [address.written(address.queue(name, self._node)) for name in self.manager.having(message)]
 
-    def wake(self) -> None:
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - its parts have rows
         """Carry messages for queues of all nodes, and want those for this node."""
         self._interests.carry([entry(f"{prefix}.*") for prefix in ADDRESSED])
         self._deliveries.want(entry(address.EVERYBODY), advertised=False)
@@ -116,14 +112,6 @@ class Queues:
             self._deliveries.want(entry(pattern), advertised=False)
 
     # --- a layer's part ------------------------------------------------------------------------------------
-
-    def restore(self, stored: Stored, now: int) -> None:
-        """Restore the rows after a restart."""
-        self.receiver.keep(self.manager.restore(stored, now))
-        self.receiver.restore(stored, now)
-        self.calls.restore(stored)
-        self.holder.restore(stored)
-        self.enrolling.restore(stored, now)
 
     def receive(self, copy: Copy, now: int) -> bool:
         """Handle a message between nodes; return True if subscriptions to topics may have it."""
@@ -141,8 +129,6 @@ class Queues:
         else:
             self.receiver.arrived(copy)
             self._browsings.arrived(copy)
-        if self._claims.of(copy.id):
-            self._claims.note_again(copy)
         return False
 
     def decline(self, copy: Copy) -> None:
@@ -195,59 +181,37 @@ class Queues:
             self.receiver.gone(item, node, now)
 
     def follow_up(self, now: int) -> None:
-        """Handle the consequences of what arrived or was requested."""
+        """Handle the consequences of what arrived, was requested or was due."""
+        if self.manager.lapsed:
+            self.receiver.withdraw_lapsed()
         for item in self.outbox.pop_own(now):
             self._act(item, self._node, NEVER, now)
         self.receiver.adopt_returned()
         for entry_, demand in self.manager.assign(now):
             self.receiver.assign_local(entry_, demand)
 
-    def expire(self, now: int) -> None:
-        """Do what is due."""
-        self.receiver.lapsed(self.manager.expire(now))
-        if self.receiver.due_us <= now:
-            self.receiver.expire(now)
-        if self._browsings.due_us <= now:
-            self._browsings.expire(now)
-        if self._showing.due_us <= now:
-            self._showing.answer(now)
-        self.calls.expire(now)
-        self.holder.enrolled.expire(now)
-        self.follow_up(now)
-
-    def finish(self, now: int) -> list[Draft]:
-        """End a step; return the messages for other nodes."""
-        if self.manager.closed.sealed:
+    def finish(self, now: int) -> None:
+        """End a step."""
+        if self.manager.closed.own:
             for item in self.manager.closed.pop_own():
                 self._act(item, self._node, NEVER, now)
-        read, self._read = self._read, []
-        for copy in read:
-            if copy.here:
-                self._holdings.discard(copy, Reason.PURGED, done=True)
-        self.holder.enrolled.drop_unreachable(now)
-        return [*self.outbox.drafts(now), *self.holder.drafts(now)]
-
-    def left(self, copies: Sequence[Copy], reason: Reason) -> None:
-        """Handle copies that are gone."""
-        self.manager.left(copies, reason)
-        self.receiver.left(copies)
-        self.holder.left(copies)
-
-    def published(self, copies: Sequence[Copy]) -> None:
-        """Note messages of this node that were admitted."""
-        self.outbox.published(copies)
-        self.holder.published(copies)
-
-    def durable(self, serial: int) -> None:
-        """Note that a batch is on disk."""
-        self.outbox.durable(serial)
-        self.holder.durable(serial)
+        if self._read:
+            read, self._read = self._read, []
+            for copy in read:
+                if copy.here:
+                    self._holdings.discard(copy, Reason.PURGED, done=True)
+        if self.holder.enrolled.connected:
+            self.holder.enrolled.drop_unreachable(now)
 
     # --- commands ------------------------------------------------------------------------------------------
 
     def declare(self, asked: Declare) -> Queue:
         """Return a queue of this node, declared now unless it is here already."""
         return self.manager.declared.declare(asked)[0]
+
+    def asks(self, destination: str) -> bool:
+        """Return True if a consumer of this node receives from a queue."""
+        return self.receiver.asks(destination)
 
     def counts(self, destination: str) -> tuple[tuple[NodeId, int], ...]:
         """Return the nodes that consumed most from a queue of this node, and how much; empty for anything else."""

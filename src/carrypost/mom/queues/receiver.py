@@ -15,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
+from carrypost.gossip.composite import Part, Stored
 from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
@@ -30,7 +31,7 @@ from carrypost.mom.queues.tenure import LocalTenure
 from carrypost.mom.state import ClaimState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.model.ids import NodeId
@@ -40,14 +41,13 @@ if TYPE_CHECKING:
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.groups import Demand
     from carrypost.mom.queues.manager import Manager
-    from carrypost.mom.rows import Stored
     from carrypost.mom.state import Claimant, Tenure
 
 _IDLE_US = 60_000_000
 """Time after a restart for which assigned messages wait for a consumer before they are given back."""
 
 
-class Receiver:
+class Receiver(Part):
     """The consumers of queues of one node."""
 
     def __init__(self, context: MessagingContext, claims: Claims, manager: Manager) -> None:
@@ -72,7 +72,7 @@ class Receiver:
         self._browses: Counter[str] = Counter()
         """Number of programs that browse queues of other nodes."""
         self._returned = Returned()
-        self.due_us = NEVER
+        self.parts = self, self._asked
 
     def __len__(self) -> int:
         return len(self._open)
@@ -180,9 +180,10 @@ class Receiver:
         if receiving is not None:
             self._give(receiving, LocalTenure(self._manager, entry), entry.copy)
 
-    def lapsed(self, entries: Iterable[QueueEntry]) -> None:
+    def withdraw_lapsed(self) -> None:
         """Withdraw messages from consumers here whose leases are over and that they were not handed yet."""
-        for entry in entries:
+        lapsed, self._manager.lapsed = self._manager.lapsed, []
+        for entry in lapsed:
             for claim in [each for each in self._claims.of(entry.message) if each.state is not ClaimState.HANDED]:
                 if isinstance(claim.tenure, LocalTenure) and claim.tenure.entry is entry:
                     self._claims.withdraw(claim)
@@ -190,9 +191,10 @@ class Receiver:
                 for tenure in [each for each in idle if isinstance(each, LocalTenure) and each.entry is entry]:
                     del idle[tenure]
 
-    def keep(self, entries: Iterable[QueueEntry]) -> None:
+    def _keep_handed(self) -> None:
         """Keep messages that consumers here were handed before a restart for the next one."""
-        for entry in entries:
+        handed, self._manager.handed = self._manager.handed, []
+        for entry in handed:
             assert entry.copy is not None  # Entries without a copy are not restored.
             tenure = LocalTenure(self._manager, entry)
             self._claims.reserve(tenure.place)
@@ -350,7 +352,7 @@ class Receiver:
             return
         self._deliveries.unsubscribe(self._interests.pop(destination))
 
-    def left(self, copies: Sequence[Copy]) -> None:
+    def left(self, copies: Sequence[Copy], reason: Reason) -> None:  # noqa: ARG002 - whatever the reason is
         """Handle copies that are gone before they were consumed."""
         for copy in copies if len(self._assignments) or self._idle else ():
             assignment = self._assignments.of(copy)
@@ -366,7 +368,6 @@ class Receiver:
 
     def expire(self, now: int) -> None:
         """Renew demands, give back what no consumer asks for, and drop what is not this node's any more."""
-        self._asked.expire(now)
         for receiving in self._open.values():
             if receiving.local is None and receiving.deadline_us - now <= REQUEST_US // 2:
                 self._ask(receiving, now)
@@ -408,7 +409,6 @@ class Receiver:
     def _look_ahead(self) -> None:
         now = self._holdings.now_us
         dues = [each.deadline_us - REQUEST_US // 2 for each in self._open.values() if each.local is None]
-        dues.append(self._asked.due_us)
         for each in self._assignments.all():
             dues += [each.until_us, each.release_us]
             if each.lease_us and each.stands and (each.lease_us > now or not self._is_handed_now(each)):
@@ -419,8 +419,8 @@ class Receiver:
 
     def restore(self, stored: Stored, now: int) -> None:
         """Restore the assignments to this node after a restart."""
-        self._asked.restore(stored)
-        for assignment in self._assignments.restore(stored):
+        self._keep_handed()
+        for assignment in self._assignments.read(stored):
             if not assignment.stands:
                 continue
             self._claims.reserve(assignment.place)

@@ -19,14 +19,13 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from carrypost.gossip.composite import Part
 from carrypost.model.times import NEVER
 from carrypost.mom.queues.entries import ASSIGN, REMIND, EntryNotice, EntryState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from carrypost.local.control_outbox import ControlOutbox
-    from carrypost.model.ids import NodeId
+    from carrypost.mom.context import MessagingContext
+    from carrypost.mom.queues.declared_queues import DeclaredQueues
     from carrypost.mom.queues.entries import QueueEntry
 
 _PART = 4
@@ -40,12 +39,11 @@ _AT_ONCE = 1_024
 """Largest number of reminders each time, the longest overdue first."""
 
 
-class Reminders:
+class Reminders(Part):
     """The repetitions to the receivers of one node's queues."""
 
-    def __init__(self, node: NodeId, outbox: ControlOutbox) -> None:
-        self._node, self._outbox = node, outbox
-        self.due_us = NEVER
+    def __init__(self, context: MessagingContext, queues: DeclaredQueues) -> None:
+        self._node, self._outbox, self._queues = context.node, context.outbox, queues
 
     def expect(self, entry: QueueEntry) -> None:
         """Expect an answer to an entry that was assigned to another node, in this incarnation or an earlier one."""
@@ -53,10 +51,10 @@ class Reminders:
         if entry.owed & REMIND:
             self._send(entry)
 
-    def remind(self, entries: Iterable[QueueEntry], now: int) -> None:
+    def expire(self, now: int) -> None:
         """Remind receivers of unanswered assignments, as far as that is due."""
         expected = [
-            (_entry_due_us(entry), entry) for entry in entries
+            (_entry_due_us(entry), entry) for queue in self._queues for entry in queue.entries.values()
             if entry.state is EntryState.ASSIGNED and entry.receiver != self._node
         ]  # fmt: skip
         # What has still to be said, perhaps as there is no room for it, need not be said twice.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Browsed
+from carrypost.gossip.composite import Part
 from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model import address
 from carrypost.model.ids import MessageId
@@ -44,7 +45,7 @@ class RemoteBrowse:
         """Number of messages in the snapshot, once it is known."""
 
 
-class RemoteBrowses:
+class RemoteBrowses(Part):
     """Browses of other nodes' queues by the programs of one node."""
 
     def __init__(self, context: MessagingContext, receiver: Receiver) -> None:
@@ -52,7 +53,6 @@ class RemoteBrowses:
         self._receiver, self._outbox = receiver, context.outbox
         self._open: dict[int, RemoteBrowse] = {}
         self._number = 0
-        self.due_us = NEVER
 
     def open(self, destination: str, manager: NodeId, selector: str | None, now: int) -> int:
         """Ask a manager; return the number under which its answer is reported."""

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from carrypost.errors import PatternError
+from carrypost.gossip.composite import Part
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.local.control_outbox import UnstoredItem
 from carrypost.model.pattern import entry
@@ -50,7 +51,7 @@ def _glimpse(queue: Queue, selector: str, limits: Limits, date_us: int) -> tuple
     return list(islice(matching, admission.SNAPSHOT_MAX)), weight * len(seen)
 
 
-class Snapshots:
+class Snapshots(Part):
     """The snapshots of this node's queues for other nodes."""
 
     def __init__(self, context: MessagingContext, demands: Demands) -> None:
@@ -62,7 +63,6 @@ class Snapshots:
         """Times at which the next browse of each node may be answered."""
         self._all_free_us = 0
         """Time at which the next browse of any node may be answered."""
-        self.due_us = NEVER
 
     def ask(self, item: control.Browse, node: NodeId, now: int) -> None:
         """Queue a node's browse of a queue."""
@@ -73,7 +73,7 @@ class Snapshots:
             self._outputs.refuse("looks", node)
             return
         self._waiting.setdefault(node, {})[item.number] = item
-        self.answer(now)
+        self.expire(now)
 
     def _has_room(self, node: NodeId, mine: int) -> bool:
         if mine >= admission.BROWSES_MAX:
@@ -87,7 +87,7 @@ class Snapshots:
         self._outputs.refuse("looks", other)
         return True
 
-    def answer(self, now: int) -> None:
+    def expire(self, now: int) -> None:
         """Answer the browses whose turn has come."""
         self._free_us = {node: at for node, at in self._free_us.items() if at > now}
         while self._all_free_us <= now:

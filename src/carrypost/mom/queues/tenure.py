@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 class LocalTenure:
     """An entry that a consumer of the manager's own node has, in one round."""
 
-    __slots__ = ("_manager", "_round", "_was", "entry")
+    __slots__ = ("_manager", "_round", "entry")
 
     def __init__(self, manager: Manager, entry: QueueEntry) -> None:
         self._manager, self.entry = manager, entry
         self._round = entry.round
-        self._was: EntryState | None = None
-        """State of the entry when it was acknowledged by a commit that may be undone."""
 
     @property
     def count(self) -> int:
@@ -92,14 +90,7 @@ class LocalTenure:
 
     def done(self) -> None:
         """Close the entry, because its consumer acknowledged it."""
-        if self.stands:
-            self._was = self.entry.state
-            self._manager.close(self.entry)
-
-    def finish(self) -> None:
-        """Note that it was acknowledged for good."""
-        if self._was is not None:
-            self._manager.discard(self.entry)
+        self._manager.close(self.entry)
 
     def release(self, *, dead: bool, error: str = "") -> None:
         """Return the entry, because its consumer does not take it or gave up."""

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from msgspec import Raw
 
-from carrypost.errors import LocalError
+from carrypost import errors
+from carrypost.errors import CarrypostError, LocalError
 
 T = TypeVar("T")
 VERSION = 1
@@ -153,6 +154,10 @@ class Sent(Answer, tag="sent", frozen=True):
     """The node has the messages of a unit of work; an answer without a value follows when it is durable."""
 
 
+_OF_SOME = "error_code", "state", "position"
+"""Attributes that some errors have."""
+
+
 class Refusal(Reply, tag="refusal", frozen=True):
     """A call was refused: the name of the error, what it says, and what belongs to some errors."""
 
@@ -162,6 +167,24 @@ class Refusal(Reply, tag="refusal", frozen=True):
     error_code: str | None = None
     state: int | None = None
     position: int | None = None
+
+    @classmethod
+    def of(cls, number: int, error: CarrypostError) -> Refusal:
+        """Return the refusal of a call for which an error was raised."""
+        return cls(number, type(error).__name__, str(error), *[getattr(error, each, None) for each in _OF_SOME])
+
+    def raised(self, base: type[CarrypostError] = CarrypostError) -> CarrypostError:
+        """Return the error, as a `base` if this version does not know it as one.
+
+        Errors about peers are the node's own, and do not concern the caller.
+        """
+        kind = getattr(errors, self.error, None)
+        known = isinstance(kind, type) and issubclass(kind, base) and not issubclass(kind, errors.RemoteError)
+        made: CarrypostError = kind(self.text) if known else base(self.text)  # type: ignore[misc]  # one of them
+        for each in _OF_SOME:
+            if hasattr(made, each):
+                setattr(made, each, getattr(self, each))
+        return made
 
 
 class News(Reply, tag="news", frozen=True):
@@ -212,7 +235,7 @@ def decode_call(body: bytes) -> AnyCall | Refusal:
     try:
         return _decoded(_decode_call, body)
     except LocalError as error:
-        return Refusal(_decoded(_decode_number, body).number, type(error).__name__, str(error))
+        return Refusal.of(_decoded(_decode_number, body).number, error)
 
 
 def decode_reply(body: bytes) -> AnyReply:

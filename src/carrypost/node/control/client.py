@@ -10,11 +10,10 @@ import struct
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
-from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
 from carrypost.node.control import calls
 from carrypost.node.control.line import Line
@@ -28,6 +27,9 @@ _CONNECT_S = 5.0
 
 class Caller(Line):
     """A program's end of a connection: sends a greeting, makes calls under numbers, and gets answers."""
+
+    raises: ClassVar[type[CarrypostError]] = CarrypostError
+    """Base of all errors of calls."""
 
     def __init__(self, path: Path, start: str = "") -> None:
         super().__init__(calls.decode_reply, calls.CallPart)
@@ -86,9 +88,9 @@ class Caller(Line):
         elif isinstance(frame, calls.Welcome):
             self.answer(0, frame)
         elif isinstance(frame, calls.Refusal) and frame.number == calls.UNKNOWN:
-            self.end(_error(frame))
+            self.end(frame.raised())
         elif isinstance(frame, calls.Refusal):
-            self.fail(frame.number, _error(frame))
+            self.fail(frame.number, frame.raised(self.raises))
         elif isinstance(frame, calls.Ended):
             self.end(NoNodeError(f"the node at {self.path} ended: {frame.reason}"))
 
@@ -207,11 +209,3 @@ def _listener(transport: asyncio.Transport, path: Path) -> int:
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     user: int = _CREDENTIALS.unpack(credentials)[1]
     return user
-
-
-def _error(refusal: calls.Refusal) -> CarrypostError:
-    """Return the error that the node raised; its own errors about peers do not concern the caller."""
-    kind = getattr(errors, refusal.error, None)
-    if isinstance(kind, type) and issubclass(kind, CarrypostError) and not issubclass(kind, errors.RemoteError):
-        return kind(refusal.text)
-    return CarrypostError(refusal.text)

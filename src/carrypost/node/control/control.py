@@ -260,7 +260,7 @@ class Program(Line):
 
     def wrong(self, error: LocalError) -> None:
         """Report what is wrong, and hang up."""
-        self.hang_up(calls.Refusal(calls.UNKNOWN, type(error).__name__, str(error)), linger=True)
+        self.hang_up(calls.Refusal.of(calls.UNKNOWN, error), linger=True)
 
     def receive(self, frame: calls.AnyCall | calls.Refusal) -> None:
         """Answer a frame."""
@@ -310,10 +310,10 @@ class Program(Line):
             value = self._does[type(call)](call)
             return calls.Answer(call.number, msgspec.Raw(calls.encode_value(value)))
         except CarrypostError as error:
-            return calls.Refusal(call.number, type(error).__name__, str(error))
+            return calls.Refusal.of(call.number, error)
         except Exception as error:  # noqa: BLE001 - A mistake of ours in one call must not end the others.
             _log.exception("the call %s failed", type(call).__name__)
-            return calls.Refusal(call.number, "CarrypostError", f"the node failed: {error!r}")
+            return calls.Refusal.of(call.number, CarrypostError(f"the node failed: {error!r}"))
 
     # --- calls ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,84 +25,11 @@ from carrypost.printing import many
 
 NO_IPV6 = "this machine has no IPv6"
 _NAMES_SHOWN = 3
-_ADVICE = {
-    Obstacle.DOWN: "Switch it on, plug the cable in or join a network. A running node notices the change by itself.",
-    Obstacle.NO_IPV4: "Give it an address (by DHCP, or `ip address add 10.77.0.1/24 brd + dev {interface}`); each "
-    "machine needs a different one of the same network. Not needed if IPv6 multicast works.",
-    Obstacle.NO_IPV6: "Switch IPv6 on (`sysctl net.ipv6.conf.{interface}.disable_ipv6=0`) and take the interface down "
-    "and up again. Not needed if IPv4 works.",
-    Obstacle.NO_MULTICAST: "Switch it on (`ip link set {interface} multicast on`), or rely on broadcast or on static "
-    "peers (udp.peers).",
-    Obstacle.NO_BROADCAST: "Networks of one or two addresses have no broadcast address: use multicast or "
-    "static peers (udp.peers).",
-}
-_LOOPBACK = "The loopback interface does not support it, and does not need it: IPv4 is enough there."
-_LISTEN_ADVICE = {
-    "EADDRINUSE": "A program has UDP port {port} open exclusively: end it, or set another udp.port on all nodes of "
-    "this network.",
-    "EACCES": "Set udp.port to 1024 or more, the same on all nodes of this network.",
-    "EPERM": "The system forbids it: ask the administrator, and check containers and security modules.",
-    "ENOBUFS": "This machine has joined too many multicast groups: raise net.ipv4.igmp_max_memberships.",
-    "ENOMEM": "This machine has joined too many multicast groups: raise net.ipv4.igmp_max_memberships.",
-}
-_NO_ROUTE = {
-    Means.IPV4_MULTICAST: "Add a route: `ip route add 224.0.0.0/4 dev {interface}`.",
-    Means.IPV6_MULTICAST: "Add the route that every interface should have: "
-    "`ip -6 route add multicast ff00::/8 dev {interface} table local`.",
-    Means.IPV4_BROADCAST: "The route to its own network is missing: take the interface down and up again.",
-}
-_SEND_ADVICE = {
-    "EPERM": "A firewall on this machine blocks outgoing datagrams: allow UDP port {port}.",
-    "EACCES": "A route or a firewall on this machine forbids it: check `ip route`, and allow UDP port {port}.",
-    "EADDRNOTAVAIL": "The address is not ready: wait a few seconds. If that does not help, another machine has the "
-    "same address.",
-    "ENETDOWN": "The interface has just gone down.",
-}
-_FIREWALL = (
-    "A firewall on this machine blocks incoming datagrams: allow UDP port {port} "
-    "(`ufw allow {port}/udp`, or `firewall-cmd --add-port={port}/udp`)."
+_ADVICE: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("advice.toml").read_text(encoding="utf-8")
 )
-_FILTERED = {
-    Means.IPV4_MULTICAST: "The access point or switch filters it: switch off IGMP snooping, multicast filtering and "
-    "similar there, or use the means that work.",
-    Means.IPV6_MULTICAST: "The access point or switch filters it: switch off MLD snooping, multicast filtering and "
-    "similar there, or use the means that work.",
-    Means.IPV4_BROADCAST: "The access point or switch filters it, or the machines are not in the same network: compare "
-    "their addresses and netmasks, or use the means that work.",
-}
-_NOBODY = (
-    "Either there is no other node, or the access point isolates its clients or filters such datagrams. Run "
-    "`carrypost doctor` on another machine at the same time; if neither hears the other, name them as static peers of "
-    "each other (udp.peers)."
-)
-
-_CROWDED = (
-    "Neighbours with which messages are exchanged keep their places, and the others take turns, so messages take "
-    "longer. If the network carries larger datagrams, make room for more neighbours: raise mtu_bytes and "
-    "limits.heard_max (six bytes for each neighbour) to the same values on all nodes."
-)
-_FORGETFUL = (
-    "Messages that wait for subscriptions are protected from eviction up to limits.unconfirmed_max messages and "
-    "limits.unconfirmed_bytes_max bytes in all, and half of the cache. Let programs consume sooner, end unused durable "
-    "subscriptions, or raise these limits and the cache (cache_messages_max, cache_bytes_max)."
-)
-
-
-_BEHIND = "Set the system's clock. The node follows it as soon as it is set, forward or back."
-_SET_BACK = (
-    "The node follows it. Other nodes refuse messages that this node sent meanwhile, and those that it sends to topics "
-    "with an ordering, until these dates have come. Check the battery of the clock, its time zone and the time service."
-)
-_UNATTENDED = (
-    "Start the program that receives them, show them with `carrypost browse`, or delete them with "
-    "`carrypost cache purge --to QUEUE --force`."
-)
-_LAPSING = "Start their programs: using a subscription renews its lease (messaging.subscription_lease_s)."
-_SLOW = (
-    "Nothing is lost: messages wait at the node, within the credit of the clients' subscriptions. Check whether these "
-    "programs hang, or end them, so that other consumers get their messages."
-)
-_FULL = "Make room on that disk. A node without room refuses new messages, and carries fewer for others."
+"""Advice by what went wrong, and where."""
+_OF_MACHINE, _OF_NODE = _ADVICE["machine"], _ADVICE["node"]
 _SCARCE_BYTES = 16 * MIB
 """A store whose disk has less room than this begins to save it."""
 _SOON_S = 2 * DAY_S
@@ -115,7 +43,7 @@ class Finding:
     """Empty: about the machine."""
     means: str
     """One of `Means`; "interface" or "port" where no means could be tried; "nodes" that were heard; "disk" of the
-    folder; "neighbours", "messaging", "queues", "subscriptions" or "STOMP" of a node that runs here."""
+    folder; "neighbours", "messaging", "queues", "subscriptions", "STOMP" or "OpenWire" of a node that runs here."""
     works: bool = False
     """True if the trial found no problem; `heard` lists the nodes that confirm it."""
     detail: str
@@ -167,7 +95,7 @@ def diagnose(trial: Trial, heard_otherwise: set[str]) -> Finding:
         finding = _finding(trial, False, detail, _obstacle_advice(trial))
         return replace(finding, remark="unused") if trial.loopback else finding
     if trial.listen_error:
-        advice = _LISTEN_ADVICE.get(trial.listen_error, "Take the interface down and up again.")
+        advice = _ADVICE["listen"].get(trial.listen_error, _ADVICE["listen"]["other"])
         return _finding(trial, False, f"Listening for {trial.words} failed: {_error_text(trial.listen_error)}.", advice)
     if trial.others:
         return _proven(trial)
@@ -190,7 +118,7 @@ def no_interface(name: str, there: list[str]) -> Finding:
 
 def down(interface: str) -> Finding:
     """Return the finding that the interface is not up."""
-    detail, advice = f"{Obstacle.DOWN.capitalize()}.", _ADVICE[Obstacle.DOWN]
+    detail, advice = f"{Obstacle.DOWN.capitalize()}.", _ADVICE["obstacle"]["DOWN"]
     return Finding(interface=interface, means="interface", detail=detail, advice=advice)
 
 
@@ -233,7 +161,7 @@ def of_disk(folder: Path, free_bytes: int, failure: str | None) -> list[Finding]
         detail = f"The disk of {folder} is full, or nearly: {free_bytes / MIB:,.1f} MiB are free."
     else:
         return []
-    return [Finding(means="disk", detail=detail, advice=_FULL)]
+    return [Finding(means="disk", detail=detail, advice=_OF_MACHINE["full"])]
 
 
 def of_settings(settings: Settings) -> list[Finding]:
@@ -268,7 +196,7 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
         detail = f"The node on this machine has none of its {many(status['places'], 'place')} for neighbours left"
         if waiting := status["waiting"]:
             detail += f", and {many(waiting, 'other waits', 'others wait')} for a turn"
-        found.append(Finding(means="neighbours", detail=f"{detail}.", advice=_CROWDED))
+        found.append(Finding(means="neighbours", detail=f"{detail}.", advice=_OF_NODE["crowded"]))
     if refused := status["refused"].get("oversize"):
         detail = f"The node on this machine refused {many(refused, 'datagram')} of more than "
         detail += f"{limits.datagram_bytes_max:,} bytes."
@@ -282,7 +210,7 @@ def of_node(status: Mapping[str, Any], limits: Limits) -> list[Finding]:
             f"durable) with {many(messaging['consumers'], 'consumer')}, {many(messaging['claims'], 'message')} to be "
             f"delivered, and {many(messaging['pinned'], 'copy', 'copies')} that eviction spares."
         )
-        found.append(Finding(means="messaging", detail=detail, advice=_FORGETFUL))
+        found.append(Finding(means="messaging", detail=detail, advice=_OF_NODE["forgetful"]))
     return found + _of_clock(status) + _of_consumers(status)
 
 
@@ -290,10 +218,10 @@ def _of_clock(status: Mapping[str, Any]) -> list[Finding]:
     """Return what is, or was, wrong with the system's clock."""
     if (ahead_s := status["clock_ahead_s"]) >= 1:
         detail = f"The system's clock is {ahead_s:,.0f} s behind the dates in the node's store, so it is not believed."
-        return [Finding(means="clock", detail=detail, advice=_BEHIND)]
+        return [Finding(means="clock", detail=detail, advice=_OF_NODE["behind"])]
     if (back_s := status["clock_set_back_s"]) >= 1:
         detail = f"The system's clock was {back_s:,.0f} s ahead while the node was running, and was set back."
-        return [Finding(means="clock", detail=detail, advice=_SET_BACK)]
+        return [Finding(means="clock", detail=detail, advice=_OF_NODE["set_back"])]
     return []
 
 
@@ -303,16 +231,17 @@ def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
     messaging = status["messaging"] or {}
     if queues := messaging.get("unattended"):
         detail = f"Messages wait in queues without consumers: {', '.join(queues)}."
-        found.append(Finding(means="queues", detail=detail, advice=_UNATTENDED))
+        found.append(Finding(means="queues", detail=detail, advice=_OF_NODE["unattended"]))
     now_s = time.time() + status["clock_ahead_s"]
     ends = [(name, end_us / MICROSECONDS - now_s) for name, end_us in messaging.get("lapsing", ())]
     if soon := [f"{name} in {max(0, left_s) / HOUR_S:.0f} h" for name, left_s in ends if left_s < _SOON_S]:
         detail = f"Unused durable subscriptions end soon, and lose the messages that wait for them: {', '.join(soon)}."
-        found.append(Finding(means="subscriptions", detail=detail, advice=_LAPSING))
-    if slow := status["services"].get("stomp", {}).get("slow"):
-        clients = many(slow, "STOMP client has", "STOMP clients have")
-        detail = f"{clients} not read for a while, although the node has written."
-        found.append(Finding(means="STOMP", detail=detail, advice=_SLOW))
+        found.append(Finding(means="subscriptions", detail=detail, advice=_OF_NODE["lapsing"]))
+    for service, name in (("stomp", "STOMP"), ("openwire", "OpenWire")):
+        if slow := status["services"].get(service, {}).get("slow"):
+            clients = many(slow, f"{name} client has", f"{name} clients have")
+            detail = f"{clients} not read for a while, although the node has written."
+            found.append(Finding(means=name, detail=detail, advice=_OF_NODE["slow"]))
     return found
 
 
@@ -333,20 +262,23 @@ def _unproven(trial: Trial, heard_otherwise: set[str]) -> Finding:
     words, window = trial.words, f"in {trial.timeout_s:g} s"
     if not trial.came_back:
         return _finding(
-            trial, False, f"{words} was sent, but {window} it did not come back to this machine.", _FIREWALL
+            trial,
+            False,
+            f"{words} was sent, but {window} it did not come back to this machine.",
+            _OF_MACHINE["firewall"],
         )
     if heard_otherwise:
         detail = (
             f"{words} works on this machine, but not on the link: {window} {_names(heard_otherwise)} "
             "was heard by other means and not by this one (or has this one switched off)."
         )
-        return _finding(trial, False, detail, _FILTERED[trial.means])
+        return _finding(trial, False, detail, _ADVICE["filtered"][trial.means.name])
     if trial.loopback:
         count = f"; {many(len(trial.nodes_here), 'other was', 'others were')} heard" if trial.nodes_here else ""
         return _finding(trial, True, f"{words} works between nodes on this machine{count}.", "")
     silence = "no other machine was heard" + (", only a node on this one" if trial.nodes_here else "")
     detail = f"{words} works on this machine: datagrams came back. It is not known whether others receive them: "
-    return _finding(trial, True, f"{detail}{window} {silence}.", _NOBODY)
+    return _finding(trial, True, f"{detail}{window} {silence}.", _OF_MACHINE["nobody"])
 
 
 def _finding(trial: Trial, works: bool, detail: str, advice: str, heard: tuple[str, ...] = ()) -> Finding:
@@ -365,11 +297,11 @@ def _finding(trial: Trial, works: bool, detail: str, advice: str, heard: tuple[s
 def _obstacle_advice(trial: Trial) -> str:
     if trial.obstacle == NO_IPV6:
         return "Not needed if IPv4 works."
-    return _LOOPBACK if trial.loopback else _ADVICE[Obstacle(trial.obstacle)]
+    return _OF_MACHINE["loopback"] if trial.loopback else _ADVICE["obstacle"][Obstacle(trial.obstacle).name]
 
 
 def _send_advice(trial: Trial) -> str:
-    return _SEND_ADVICE.get(trial.send_error, _NO_ROUTE[trial.means])
+    return _ADVICE["send"].get(trial.send_error, _ADVICE["route"][trial.means.name])
 
 
 def _error_text(name: str) -> str:

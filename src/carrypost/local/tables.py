@@ -1,24 +1,24 @@
-"""Rows of messaging in the store, family by family: their names and contents.
+"""Families of rows in the store: rows of one kind, texts with a deadline, and marks of messages.
 
 A row goes through the ledger, so it is in the same batch as whatever it belongs to. The first byte of its name is its
-family. Fields may be appended to a row, with a default: rows of earlier versions can be read.
+family, which has one owner. Fields may be appended to a row, with a default: rows of earlier versions can be read.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from carrypost.gossip.composite import Part, Stored
+from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.local.ledger import Ledger
 
-Stored = Mapping[bytes, Sequence[tuple[bytes, bytes]]]
-"""Rows from before a restart by family: the rest of the name, and the value, in the order of the names."""
 Row = TypeVar("Row", bound=msgspec.Struct)
 _TIME_BYTES = 8
 _encode = msgspec.msgpack.Encoder().encode
@@ -34,7 +34,7 @@ class Table(Generic[Row]):
     """The rows of one family, all of one kind."""
 
     def __init__(self, ledger: Ledger, family: bytes, kind: type[Row]) -> None:
-        self._ledger, self._family = ledger, family
+        self._ledger, self._family = ledger, ledger.own(family)
         self._decode: Callable[[bytes], Row] = _decoder(kind)
 
     def put(self, name: bytes, row: Row) -> None:
@@ -50,26 +50,41 @@ class Table(Generic[Row]):
         return [(name, self._decode(value)) for name, value in stored.get(self._family, ())]
 
 
-class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
-    """A claim of a durable subscription."""
+class Marks:
+    """Messages that are marked, with an empty row each."""
 
-    place: int
-    count: int
-    """Number of times that it was handed over."""
-    deferred_us: int = 0
-    """Time until which a program deferred it; 0: it did not."""
-    lost: int = 0
-    """Events of its channel that are missing before it."""
+    def __init__(self, ledger: Ledger, family: bytes) -> None:
+        self._ledger, self._family = ledger, ledger.own(family)
+        self._marked: set[MessageId] = set()
+
+    def __contains__(self, message: object) -> bool:
+        return message in self._marked
+
+    def add(self, message: MessageId) -> None:
+        """Mark a message. Idempotent."""
+        if message not in self._marked:
+            self._marked.add(message)
+            self._ledger.put(self._family + message, b"")
+
+    def discard(self, message: MessageId) -> None:
+        """Remove the mark of a message. Idempotent."""
+        if message in self._marked:
+            self._marked.remove(message)
+            self._ledger.delete(self._family + message)
+
+    def read(self, stored: Stored, is_marked: Callable[[MessageId], object]) -> None:
+        """Restore the marks after a restart, except those for which `is_marked` returns nothing."""
+        self._marked = {MessageId(name) for name, _ in stored.get(self._family, ())}
+        for message in [each for each in self._marked if not is_marked(each)]:
+            self.discard(message)
 
 
-class Deadlines:
+class Deadlines(Part):
     """Texts that are remembered until some time, with a row of 8 bytes each."""
 
     def __init__(self, ledger: Ledger, family: bytes) -> None:
-        self._ledger, self._family = ledger, family
+        self._ledger, self._family = ledger, ledger.own(family)
         self._until_us: dict[str, int] = {}
-        self.due_us = NEVER
-        """Time at which `expire` has something to do."""
 
     def __contains__(self, text: object) -> bool:
         return text in self._until_us
@@ -87,12 +102,11 @@ class Deadlines:
 
     def expire(self, now: int) -> None:
         """Forget texts whose time is over."""
-        if self.due_us <= now:
-            for text in [each for each, until_us in self._until_us.items() if until_us <= now]:
-                self.forget(text)
-            self.due_us = min(self._until_us.values(), default=NEVER)
+        for text in [each for each, until_us in self._until_us.items() if until_us <= now]:
+            self.forget(text)
+        self.due_us = min(self._until_us.values(), default=NEVER)
 
-    def restore(self, stored: Stored) -> None:
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - `expire` handles what fell due since
         """Restore the rows after a restart."""
         rows = stored.get(self._family, ())
         self._until_us = {name.decode(): int.from_bytes(value, "big") for name, value in rows}
