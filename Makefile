@@ -5,11 +5,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 BASE := .venv/.carrypost-base
+PAGES := .venv/.carrypost-pages
 TOOLS := .venv/.carrypost-tools
 STAMP := .venv/.carrypost-installed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test soak results package docs clean
+.PHONY: help demo web test soak results package docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -17,6 +18,10 @@ help: ## show this
 
 demo: $(BASE) ## six real nodes on this machine, and a bus that carries between them
 	@$(BIN)/carrypost demo
+
+# The demonstration's record, if there is one; otherwise the start page, which has an example.
+web: $(PAGES) ## runs in the browser: the record of the demonstration, or an example
+	@$(BIN)/carrypost web $(wildcard demo-record) --open
 
 test: $(STAMP) ## every check, with a table of what each took
 	@$(BIN)/python tools/check.py
@@ -51,6 +56,11 @@ $(BASE): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "making .venv"; "$(PYTHON)" -m venv .venv; }
 	@echo "installing carrypost and the libraries that it needs into .venv, about 20 MB"
 	@$(INSTALL) . --quiet
+	@touch $@
+
+$(PAGES): $(BASE)
+	@echo "installing the libraries of the web pages and of the emulator into .venv, about 60 MB"
+	@$(INSTALL) '.[web,emu]' --quiet
 	@touch $@
 
 $(TOOLS): $(BASE)

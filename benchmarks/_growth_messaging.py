@@ -92,12 +92,11 @@ def post(size: int) -> Work:
             made.add(NodeId(f"n{number}"), UnstoredItem(Withdraw("queue", number)))
             batch = journal.pop_batch()
             assert batch is not None
-            made.batched(batch.serial)
             serials.append(batch.serial)
             assert not made.drafts(0)
         sent = 0
         for serial in serials:
-            made.durable(serial)
+            journal.durable(serial)
             sent += len(made.drafts(0))
         assert sent == size
 

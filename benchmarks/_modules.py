@@ -211,6 +211,6 @@ def show(repeats: int, *, quick: bool, json: bool) -> list[dict[str, object]]:
     }
     rows = []
     for title, scene in list(scenes.items())[: 2 if quick else None]:
-        rows.append(scene(max(3, repeats)))
+        rows.append(scene(repeats if quick else max(3, repeats)))
         _report.show(title, rows[-1:], json=json)
     return rows

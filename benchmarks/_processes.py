@@ -127,15 +127,19 @@ def start(name: str, arguments: Sequence[str], *, net: netns.Net | None = None, 
     It finds the modules of this folder as `benchmarks.NAME`, not by their own names, because one of them, `queue`, has
     the name of a module of Python.
     """
-    command = [sys.executable, "-P", str(FOLDER / arguments[0]), *arguments[1:]]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("CARRYPOST_")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(FOLDER.parent), environment.get("PYTHONPATH"))))
-    pipe = subprocess.PIPE
+    return Worker(name, launch([str(FOLDER / arguments[0]), *arguments[1:]], environment, net, namespace))
+
+
+def launch(
+    program: Sequence[str], environment: Mapping[str, str], net: netns.Net | None, namespace: str
+) -> subprocess.Popen[bytes]:
+    """Start a program and its arguments in a fresh interpreter; tests replace this by a copy of their own process."""
+    command, pipe = [sys.executable, "-P", *program], subprocess.PIPE
     if net is not None:
-        process = net.popen(namespace, command, stdin=pipe, stdout=pipe, env=environment)
-    else:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)  # noqa: S603 - our own program
-    return Worker(name, process)
+        return net.popen(namespace, command, stdin=pipe, stdout=pipe, env=environment)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)  # noqa: S603 - our own program
 
 
 def free_port() -> int:

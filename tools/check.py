@@ -1,11 +1,11 @@
 """Every check of the repository, and the time that each took.
 
 Tests run in parts of their lanes (`tools.lanes`). As many workers as there are processors share one queue: the quick
-checks, the laboratory, the types, and the parts of the lane `virtual`, so that all are busy to the end. The lane
-`realtime` mostly waits; its parts run beside the others, and go first on machines with few processors. Progress is
-reported while checks run, and the output of each part when it is over. The table at the end has CPU seconds, seconds
-and the last line of each check. All of them run even when one fails, so that one run shows everything; the exit code is
-0 only if all passed.
+checks, the laboratory, the browser, the types, and the parts of the lane `virtual`, so that all are busy to the end.
+The lane `realtime` mostly waits; its parts run beside the others, and go first on machines with few processors.
+Progress is reported while checks run, and the output of each part when it is over. The table at the end has CPU
+seconds, seconds and the last line of each check. All of them run even when one fails, so that one run shows
+everything; the exit code is 0 only if all passed.
 
 Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`. With `--record` it notes how
 long files of tests took, for the next run (`tools/costs.json`).
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # As a script it knows its own folder only.
 
-from tools import document_programs, lanes, meter  # noqa: E402 - needs the line above
+from tools import chromium, document_programs, java_client, lanes, meter  # noqa: E402 - needs the line above
 from tools.jobs import Job, Result, end  # noqa: E402
 from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
@@ -59,7 +59,7 @@ TOOLS = {
 }
 NAMES = (*TOOLS, *lanes.LANES)
 _WAITING = "realtime"
-_ORDER = ("lint", "format", "imports", "sizes", "laboratory", "types", "virtual")
+_ORDER = ("lint", "format", "imports", "sizes", "laboratory", "browser", "types", "virtual")
 """Order of the queue: quick checks report early, and long ones that cannot be divided are not left to the end."""
 
 
@@ -163,13 +163,20 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     started_s = time.perf_counter()
+    chosen = names or NAMES
+    missing = [
+        chromium.prepare() if "browser" in chosen else None,
+        java_client.prepare() if _WAITING in chosen else None,
+    ]
     with tempfile.TemporaryDirectory(prefix="carrypost-checks-") as name:
         try:
-            results = run(names or NAMES, Path(name))
+            results = run(chosen, Path(name))
         except KeyboardInterrupt:
             print("\ninterrupted", file=sys.stderr)
             return 130
         costs = [cost for result in results for cost in result.costs]
+    for each in filter(None, missing):
+        print(each)
     outcomes = [Outcome.of(name, found) for name in NAMES if (found := [each for each in results if each.name == name])]
     print(dearest(costs))
     print(table(outcomes, time.perf_counter() - started_s))

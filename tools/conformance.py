@@ -297,7 +297,7 @@ ROWS = tuple(row for rows in SECTIONS.values() for row in rows)
 
 @cache
 def shown() -> dict[int, tuple[str, ...]]:
-    """Return, by row, the ways of using carrypost in which tests named after it show it."""
+    """Return, by row, the ways of using carrypost in which tests named after it, or Java programs, show it."""
     found: dict[int, dict[str, None]] = {row.number: {} for row in ROWS}
     for path in sorted(TESTS.glob("test_jms_rows_*.py")):
         module = importlib.import_module(f"tests.{path.stem}")
@@ -305,8 +305,16 @@ def shown() -> dict[int, tuple[str, ...]]:
         _add(found, module, dict.fromkeys(found, ways))
     rows = importlib.import_module("tests.classic_rows")
     _add(found, rows, {row: ("classic", "blocking", "attached")[: 3 if row in rows.ATTACHED else 2] for row in found})
-    order = ("context", "classic", "blocking", "attached")
+    for row in {row for named in java_rows().values() for row in named} & found.keys():
+        found[row]["java"] = None
+    order = ("context", "classic", "blocking", "attached", "java")
     return {row: tuple(way for way in order if way in ways) for row, ways in found.items()}
+
+
+def java_rows() -> dict[str, tuple[int, ...]]:
+    """Return, by the name of each Java program of the tests, the rows that it says it asserts."""
+    rows = importlib.import_module("tests.test_openwire_java").ROWS
+    return {program.__name__: named for program, named in rows.items()}
 
 
 def _add(found: dict[int, dict[str, None]], module: object, ways: Mapping[int, tuple[str, ...]]) -> None:
@@ -319,6 +327,9 @@ def _add(found: dict[int, dict[str, None]], module: object, ways: Mapping[int, t
 def faults() -> list[str]:
     """Return what is missing: rows, and tests or reasons of rows."""
     missing = [f"row {number} is not in the table" for number in set(range(1, 105)) - {row.number for row in ROWS}]
+    for program, named in java_rows().items():
+        unknown = sorted(set(named) - {row.number for row in ROWS})
+        missing += [f"the Java program {program!r} names row {number}, which is not in the table" for number in unknown]
     for row in ROWS:
         ways = shown()[row.number]
         if "classic" in ways and row.apart:

@@ -576,6 +576,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "udp settings": lambda: _config_table(node_settings.UdpSettings),
     "record settings": lambda: _config_table(node_settings.RecordSettings),
     "stomp settings": lambda: _config_table(node_settings.StompSettings),
+    "openwire settings": lambda: _config_table(node_settings.OpenwireSettings),
     "metrics settings": lambda: _config_table(node_settings.MetricsSettings),
     "trace settings": lambda: _config_table(node_settings.TraceSettings),
     "scenario": scenario_tables,

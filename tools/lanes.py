@@ -1,9 +1,9 @@
 """Lanes of tests: every file of tests is in one, depending on what it uses.
 
-`laboratory` needs Spark, which starts once for all of its files. `realtime` uses real nodes or real sockets: it mostly
-waits, and needs a processor at once when it does not. `virtual` is everything else: it has virtual time, and keeps a
-processor busy. There is no list of files: a file that imports the means of real nodes, directly or through modules that
-tests share, is in their lane.
+`laboratory` needs Spark, which starts once for all of its files. `browser` needs the system's Chromium
+(`tests.browsers`). `realtime` uses real nodes or real sockets: it mostly waits, and needs a processor at once when it
+does not. `virtual` is everything else: it has virtual time, and keeps a processor busy. There is no list of files: a
+file that imports the means of real nodes, directly or through modules that tests share, is in their lane.
 
 A lane is run in parts that take about the same time. `costs.json` has the times of files that take long;
 `tools/check.py --record` writes it. A time that is out of date makes a part longer than the others, nothing worse.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-LANES: Final[tuple[str, ...]] = ("realtime", "virtual", "laboratory")
+LANES: Final[tuple[str, ...]] = ("realtime", "virtual", "laboratory", "browser")
 SPARK: Final = "spark"
 """The fixture that starts it."""
 INSTALLED: Final = "installed"
@@ -29,11 +29,13 @@ INSTALLED: Final = "installed"
 COSTS: Final = ROOT / "tools" / "costs.json"
 USUAL_S: Final = 0.3
 """Time of a file that is not among the costs."""
-_PART_S: Final[Mapping[str, float]] = {"realtime": 200.0, "virtual": 90.0, "laboratory": math.inf}
+_PART_S: Final[Mapping[str, float]] = {"realtime": 200.0, "virtual": 90.0, "laboratory": math.inf, "browser": math.inf}
 """Longest time of a part: a process takes 3 s to collect its tests, and a long part may be left over at the end.
 
 Two parts of the lane `realtime` run at a time.
 """
+BROWSERS: Final = "tests.browsers"
+"""The module by which tests ask for a browser."""
 _REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
 
 
@@ -41,6 +43,8 @@ def lane_of(file: Path) -> str:
     """Return the lane of one file of tests."""
     if "lab" in file.stem.split("_") or _asks_for(file, SPARK):
         return "laboratory"
+    if BROWSERS in _contents(file).imports:
+        return "browser"
     return "realtime" if _is_real(file) else "virtual"
 
 

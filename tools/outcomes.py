@@ -37,7 +37,7 @@ class Outcome:
             next((each.code for each in results if each.code), 0),
             sum(each.cpu_s for each in results),
             max(each.ended_s for each in results) - min(each.began_s for each in results),
-            summed([each.said.rstrip().rpartition("\n")[2] for each in results]),
+            summed([each.said for each in results]),
         )
 
     def row(self) -> str:
@@ -46,15 +46,17 @@ class Outcome:
         return f"{self.name:<12}{outcome:<8}{self.cpu_s:>8.1f}{self.took_s:>8.1f}  {self.last_line}".rstrip()
 
 
-def summed(lines: Sequence[str]) -> str:
-    """Return the last line of a check; the counts of all, if it had several parts."""
-    if len(lines) == 1:
-        return lines[0]
+def summed(outputs: Sequence[str]) -> str:
+    """Return the last line of a check's output; the counts of all parts, if it had several."""
+    if len(outputs) == 1:
+        return outputs[0].rstrip().rpartition("\n")[2]
     counts: Counter[str] = Counter()
-    for line in lines:
-        for number, kind in _COUNT.findall(line):
+    for output in outputs:
+        # Libraries may say something after the line with the counts, while the process ends.
+        last = next((line for line in reversed(output.splitlines()) if _COUNT.search(line)), "")
+        for number, kind in _COUNT.findall(last):
             counts[kind if kind.endswith(("ed", "s")) else f"{kind}s"] += int(number)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]) + f" in {len(lines)} parts"
+    return ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]) + f" in {len(outputs)} parts"
 
 
 def table(outcomes: Sequence[Outcome], took_s: float) -> str:
