@@ -104,9 +104,10 @@ export class NodeMap {
     if (this.sx.length !== size) [this.sx, this.sy] = [new Float32Array(size), new Float32Array(size)];
     const { sx, sy } = this;
     const scale = this.scale * ratio, left = this.left, top = this.top;
+    const { x, y } = run;
     for (let node = 0; node < size; node++) {
-      sx[node] = (run.x[node] - left) * scale;
-      sy[node] = (top - run.y[node]) * scale;
+      sx[node] = (x[node] - left) * scale;
+      sy[node] = (top - y[node]) * scale;
     }
     this.#apart(size);
     if (look.links) this.#lines();
@@ -195,15 +196,19 @@ export class NodeMap {
   }
 
   #dots(look) {
-    const { run, colours, sx, sy } = this;
+    const { run, colours, sx, sy, pixels, wide, high } = this;
     const states = look.states;
     const byState = ["none", "carries", "delivered", "acknowledged", "ended"].map((name) => colours[name].pixel);
-    const shape = this.#shape(this.radius(run.x.length));
+    const shape = this.#shape(this.radius(run.x.length)), { most, steps } = shape;
     for (let node = 0; node < sx.length; node++) {
       if (!run.here[node]) continue;
-      const pixel = states ? byState[states[node]] : colours.node.pixel;
       if (look.squares?.has(node)) continue;
-      this.#dot(sx[node], sy[node], shape, pixel);
+      const pixel = states ? byState[states[node]] : colours.node.pixel;
+      const x = sx[node] | 0, y = sy[node] | 0;
+      if (x >= most && y >= most && x < wide - most && y < high - most) {
+        const at = y * wide + x; // Most dots are inside, and steps are much faster than filling short rows.
+        for (let step = 0; step < steps.length; step++) pixels[at + steps[step]] = pixel;
+      } else this.#edge(sx[node], sy[node], shape, pixel);
     }
   }
 
@@ -220,15 +225,11 @@ export class NodeMap {
     return found;
   }
 
-  #dot(x, y, { most, widths, steps }, pixel) {
+  /** A dot that may be cut by the edge of the map. */
+  #edge(x, y, { most, widths }, pixel) {
     const { wide, high, pixels } = this;
     if (!(x > -most && y > -most && x < wide + most && y < high + most)) return;
     const middle = x | 0, down = y | 0;
-    if (middle >= most && down >= most && middle < wide - most && down < high - most) {
-      const at = down * wide + middle; // Steps are much faster than filling short rows, and most dots are inside.
-      for (let step = 0; step < steps.length; step++) pixels[at + steps[step]] = pixel;
-      return;
-    }
     for (let row = 0; row < widths.length; row++) {
       const at = down + row - (widths.length - 1) / 2;
       if (at < 0 || at >= high) continue;

@@ -81,7 +81,7 @@ class App {
     if (this.drawn) {
       this.map.draw(this.look(run, this.map, this.copies));
       if (other) this.otherMap.draw(this.look(other, this.otherMap, this.otherCopies));
-      document.documentElement.dataset.ready = "";
+      if (document.documentElement.dataset.ready === undefined) document.documentElement.dataset.ready = "";
     }
     this.axis.draw();
     element("now").textContent = clock(this.t);

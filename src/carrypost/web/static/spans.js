@@ -2,6 +2,7 @@
 import { columns, json } from "/static/api.js";
 
 const KEPT = 10;
+const LINK = ["a", "b", "oneWay", "until"];
 const TOGETHER = 0.6; // Share of the way to those that a node is with, where places are a layout.
 
 export class Run {
@@ -31,7 +32,8 @@ export class Run {
     const size = info.nodes.length;
     Object.assign(this, {
       x: new Float64Array(size), y: new Float64Array(size), here: new Uint8Array(size), cursor: new Int32Array(size),
-      a: new Int32Array(64), b: new Int32Array(64), oneWay: new Uint8Array(64), links: 0, shown: null,
+      a: new Int32Array(64), b: new Int32Array(64), oneWay: new Uint8Array(64), until: new Float64Array(64), links: 0, shown: null,
+      steady: [Infinity, -Infinity], linked: null,
     });
     return this;
   }
@@ -88,13 +90,8 @@ export class Run {
     const chunk = this.chunk(t);
     if (!chunk) return false;
     if (this.shown === t && this.current === chunk) return true;
-    const { lives, here } = this;
-    here.fill(0);
-    for (let row = 0; row < lives.length; row++) {
-      if (lives.start[row] <= t && t < lives.end[row]) here[lives.a[row]] = 1;
-    }
-    if (t === this.info.end) for (let row = 0; row < lives.length; row++) if (lives.end[row] >= t) here[lives.a[row]] = 1;
-    this.current === chunk || this.cursor.set(chunk.tracks.first.subarray(0, here.length));
+    if (!(this.steady[0] <= t && t < this.steady[1])) this.#presence(t);
+    if (this.current !== chunk) this.cursor.set(chunk.tracks.first.subarray(0, this.here.length));
     this.current = chunk;
     this.#places(chunk.tracks, t);
     this.#links(chunk.spans, t);
@@ -103,12 +100,28 @@ export class Run {
     return true;
   }
 
+  /** Finds who is there, and how long that stays so. */
+  #presence(t) {
+    const { lives: { a, start, end, length }, here, info } = this;
+    let since = -Infinity, until = t === info.end ? t : info.end;
+    here.fill(0);
+    for (let row = 0; row < length; row++) {
+      if (start[row] <= t && (t < end[row] || (t === end[row] && t === info.end))) here[a[row]] = 1;
+      for (const change of [start[row], end[row]]) {
+        if (change <= t) since = Math.max(since, change);
+        else until = Math.min(until, change);
+      }
+    }
+    this.steady = [since, until];
+  }
+
   #places({ node, t: times, x, y, first }, t) {
-    for (let each = 0; each < this.here.length; each++) {
-      this.x[each] = NaN;
-      if (!this.here[each]) continue;
+    const { here, cursor, x: xs, y: ys } = this;
+    for (let each = 0; each < here.length; each++) {
+      xs[each] = NaN;
+      if (!here[each]) continue;
       const end = first[each + 1];
-      let at = this.cursor[each];
+      let at = cursor[each];
       if (at < first[each] || (at < end && times[at] > t)) at = first[each];
       if (at >= end || times[at] > t) continue;
       if (at + 8 < end && times[at + 8] <= t) {
@@ -119,32 +132,38 @@ export class Run {
           else high = middle;
         }
       } else while (at + 1 < end && times[at + 1] <= t) at++;
-      this.cursor[each] = at;
+      cursor[each] = at;
       if (times[at] === t) {
-        this.x[each] = x[at];
-        this.y[each] = y[at];
+        xs[each] = x[at];
+        ys[each] = y[at];
       } else if (at + 1 < end && node[at + 1] === each) {
         const share = (t - times[at]) / (times[at + 1] - times[at]);
-        this.x[each] = x[at] + share * (x[at + 1] - x[at]);
-        this.y[each] = y[at] + share * (y[at + 1] - y[at]);
+        xs[each] = x[at] + share * (x[at + 1] - x[at]);
+        ys[each] = y[at] + share * (y[at + 1] - y[at]);
       }
     }
   }
 
-  #links({ a, b, start, end, label, length }, t) {
-    let found = 0;
-    for (let row = 0; row < length && start[row] <= t; row++) {
-      if (end[row] <= t || b[row] < 0) continue;
-      if (found === this.a.length) this.#grow();
-      this.a[found] = a[row];
-      this.b[found] = b[row];
-      this.oneWay[found++] = label[row] >= 0 ? 1 : 0;
-    }
+  /** Finds the links of an instant: when time goes on, those of the instant before and what has begun since. */
+  #links(spans, t) {
+    const { a, b, start, end, label, length } = spans;
+    const before = this.linked?.spans === spans && this.linked.t <= t ? this.links : 0;
+    while (this.a.length < before + length) this.#grow();
+    const { a: as, b: bs, oneWay, until } = this;
+    let found = 0, row = before ? this.linked.row : 0;
+    const keep = (one, other, to, way) => {
+      if (to <= t || other < 0) return;
+      [as[found], bs[found], until[found]] = [one, other, to];
+      oneWay[found++] = way;
+    };
+    for (let link = 0; link < before; link++) keep(as[link], bs[link], until[link], oneWay[link]);
+    for (; row < length && start[row] <= t; row++) keep(a[row], b[row], end[row], label[row] >= 0 ? 1 : 0);
     this.links = found;
+    this.linked = { spans, t, row };
   }
 
   #grow() {
-    for (const name of ["a", "b", "oneWay"]) {
+    for (const name of LINK) {
       const longer = new this[name].constructor(2 * this[name].length);
       longer.set(this[name]);
       this[name] = longer;
