@@ -220,15 +220,19 @@ def test_a_message_is_seen_to_spread_from_the_start_page_within_three_clicks(sit
         page.wait("document.documentElement.dataset.ready !== undefined")
         page.page.click("text=walk/default/1")
         page.wait()
-        assert page.state["message"] is not None
-        before = page.js("() => carrypost.reached().length")
+        first = page.state
+        run = site.run("walk/default/1").opened()
+        (published,) = (
+            row["t"] for row in rows_of(run) if row["message"] == first["message"] and row["kind"] == "publish"
+        )
+        assert first["t"] == published
+        assert page.js("() => carrypost.reached()") == reached_at(run, first["message"], published)
         page.page.select_option("#speed", "60")
         page.page.click("#play")
         page.wait("carrypost.reached().length > 3 && carrypost.state().t > 20")
         page.page.keyboard.press("Space")
         page.wait()
         assert page.state["playing"] is False
-        assert before == 0
         assert page.js("() => carrypost.stats().gaps_ms.length") > 0
 
 
@@ -367,6 +371,23 @@ def test_paths_homes_loads_and_islands_are_those_of_the_record(overlay: tuple[li
 def _client(row: Row) -> list[str]:
     attrs = dict(row["attrs"])
     return [attrs[name] for name in ("channel", "role", "subscription") if name in attrs]
+
+
+def test_messages_that_queues_hand_out_are_arrows_or_rings_at_their_own_node(site: Site, tmp_path: Path) -> None:
+    rows = [{"t": 0, "kind": "join", "node": name} for name in ("queue", "near", "far")]
+    rows += [
+        {"t": 1, "kind": "up", "node": "queue", "peer": "near"},
+        {"t": 90, "kind": "down", "node": "queue", "peer": "near"},
+    ]
+    given = [(10, "near"), (10.5, "queue"), (40, "far")]
+    rows += [{"t": t, "kind": "assign", "node": "queue", "message": f"m{t}", "detail": to} for t, to in given]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with browsers.site(site.browser, [tmp_path / "rows.jsonl"]) as alone:
+        (run,) = alone.runs
+        with alone.page(f"/replay/{run.id}?t=0&speed=1&layers=queues") as page:
+            for t, wanted in ((5, []), (11, ["near", "queue"]), (30, []), (41, ["far"])):
+                page.wait().seek(t)
+                assert page.js("() => carrypost.assigned()") == [["queue", to] for to in wanted]
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ export class Ink {
     if (look.copies) this.#passing(look);
     for (const [node, share] of look.squares ?? []) this.#square(sx[node], sy[node], radius, share);
     for (const node of look.ringed ?? []) this.#ring(sx[node], sy[node], radius + 3 * ratio, colours.mark.text, [3, 2]);
+    for (const node of look.served ?? []) this.#ring(sx[node], sy[node], radius + 3 * ratio, colours.delivered.text);
     if (look.copies && look.source >= 0) this.#ring(sx[look.source], sy[look.source], radius + 2 * ratio, colours.text.text);
     if (look.node >= 0) {
       this.#ring(sx[look.node], sy[look.node], radius + 5 * ratio, colours.mark.text);

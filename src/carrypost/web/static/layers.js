@@ -105,15 +105,20 @@ export class Layers {
     return spans && node >= 0 ? this.#now(spans, (row) => spans.a[row] === node).map((row) => [spans.b[row], spans.about.labels[spans.label[row]]]) : [];
   }
 
+  /** Seats that moved, or messages that queues gave to receivers, within the last moments. */
+  #recent(name) {
+    const { t: now, speed } = this.app;
+    const { moves } = this.#shown(name) ?? {};
+    return (moves ?? []).filter(({ t, from, to }) => t <= now && t > now - Math.max(2, speed) && from >= 0 && to >= 0);
+  }
+
   /** Lines of the chosen layers, for the map. */
   strokes(run, copies) {
-    const { app } = this;
-    if (run !== app.run) return [];
-    const recent = (moves) => (moves ?? []).filter(({ t, from, to }) => t <= app.t && t > app.t - Math.max(2, app.speed) && from >= 0 && to >= 0);
+    if (run !== this.app.run) return [];
     return [
       ...this.homes().filter(([client, broker]) => client !== broker).map(([client, broker]) => ({ nodes: [client, broker], colour: "broker", dash: [3, 4] })),
-      ...recent(this.#shown("homes")?.moves).map(({ from, to }) => ({ nodes: [from, to], colour: "mark", width: 2.5, arrow: true })),
-      ...recent(this.#shown("queues")?.moves).map(({ from, to }) => ({ nodes: [from, to], colour: "delivered", width: 2.5, arrow: true })),
+      ...this.#recent("homes").map(({ from, to }) => ({ nodes: [from, to], colour: "mark", width: 2.5, arrow: true })),
+      ...this.#recent("queues").filter(({ from, to }) => from !== to).map(({ from, to }) => ({ nodes: [from, to], colour: "delivered", width: 2.5, arrow: true })),
       ...this.paths(copies).map((nodes) => ({ nodes, colour: "acknowledged", width: 2.5, arrow: true })),
     ];
   }
@@ -122,7 +127,8 @@ export class Layers {
     if (run !== this.app.run) return {};
     const waiting = this.on.has("paths") && copies
       ? copies.about.recipients.filter((node) => node >= 0 && copies.at(this.app.t)[node] !== 3) : [];
-    return { squares: this.on.has("homes") ? new Map(this.brokers()) : null, ringed: waiting, hops: new Map(this.island()) };
+    return { squares: this.on.has("homes") ? new Map(this.brokers()) : null, ringed: waiting, hops: new Map(this.island()),
+      served: this.#recent("queues").filter(({ from, to }) => from === to).map(({ to }) => to) };
   }
 
   forTests() {
@@ -132,6 +138,7 @@ export class Layers {
       paths: () => this.paths(app.copies).map((nodes) => nodes.map(name)),
       homes: () => this.homes().map(([client, broker, label]) => [name(client), name(broker), label]),
       brokers: () => this.brokers().map(([node, load]) => [name(node), load]),
+      assigned: () => this.#recent("queues").map(({ from, to }) => [name(from), name(to)]),
       island: () => this.island().map(([node, hops]) => [name(node), Number(hops)]),
     };
   }

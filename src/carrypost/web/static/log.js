@@ -2,6 +2,7 @@
 import { Latest, clipped, columns, count, html, plain, render, seconds } from "/static/api.js";
 
 const LIMIT = 200;
+const NUMBERS = new Set(["registry", "path", "load", "tally"]); // Kinds of rows whose size is not one in bytes.
 const SPANS = [[1, "last second"], [10, "last 10 s"], [60, "last minute"], [600, "last 10 min"], [Infinity, "from the start"]];
 const bits = new Float64Array(1);
 const whole = new BigInt64Array(bits.buffer);
@@ -113,7 +114,7 @@ export class LogPanel {
     const found = [];
     for (let row = rows.length - 1; row >= 0; row--) {
       const [message, t] = [rows.message[row], rows.t[row]];
-      const more = [rows.detail[row], rows.hops[row] !== null && `${rows.hops[row]} hops`, rows.size[row] !== null && `${count(rows.size[row])} B`,
+      const more = [rows.detail[row], rows.hops[row] !== null && `${rows.hops[row]} hops`, rows.size[row] !== null && `${count(rows.size[row])}${NUMBERS.has(rows.kind[row]) ? "" : " B"}`,
         ...(rows.attrs[row] ?? []).slice(0, 6).map(([key, value]) => `${key}=${clipped(value ?? "", 40)}`)];
       found.push(html`<tr key=${rows.row[row]}>
         <td class="number"><button class="link" onClick=${() => app.seek(t)}>${seconds(t)}</button></td>

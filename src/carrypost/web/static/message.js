@@ -267,7 +267,7 @@ export class MessagePanel {
       <dl>${facts?.map(([name, text]) => html`<dt>${name}</dt><dd>${plain(clipped(String(text), 80))}</dd>`)}</dl>
       ${state && html`<ul class="legend" id="states">${STATES.map((name, at) => html`
         <li><i class=${name}></i>${WORDS[name]}<span class="number">${count(counts[at])}</span></li>`)}</ul>
-        <p class="faint">${count(held)} have a copy now${this.#hops()}</p>`}
+        <p class="faint">copies now: ${count(held)}${this.#hops()}</p>`}
       <div class="curve"></div>
       ${this.#why()}`;
   }

@@ -197,12 +197,19 @@ class App {
     }, 300);
   }
 
+  /** The time at which a message begins to spread; nodes may come long after the start of a run. */
+  async published(message) {
+    const found = message ? await json(`${this.run.path}/messages`, { query: message, control: 1 }).catch(() => []) : [];
+    return found.find((each) => each.message === message)?.t ?? this.run.info.start;
+  }
+
   /** Shows what the address says. */
   async recall() {
     this.settled = false;
     const asked = new URLSearchParams(location.search);
     const { info, numbers } = this.run;
-    const t = Number(asked.get("t") ?? info.start), speed = Number(asked.get("speed"));
+    const message = asked.get("message") ?? (asked.has("t") ? null : info.first);
+    const t = Number(asked.get("t") ?? await this.published(message)), speed = Number(asked.get("speed"));
     if (speed >= SPEEDS[0] && speed <= SPEEDS.at(-1)) this.speed = speed;
     this.kinds = new Set((asked.get("kinds") ?? "").split(",").filter((kind) => info.kinds.includes(kind)));
     this.showLinks = asked.get("links") !== "none";
@@ -210,7 +217,6 @@ class App {
     this.layers.recall(asked.get("layers") ?? "");
     await this.compare.recall(asked.get("with"));
     this.t = Math.max(info.start, Math.min(info.end, Number.isFinite(t) ? t : info.start));
-    const message = asked.get("message") ?? (asked.has("t") ? null : info.first);
     this.settled = true;
     if (asked.has("play")) this.play();
     this.choose({ message, node: numbers.get(asked.get("node")) ?? -1 }, false);

@@ -20,8 +20,10 @@ export async function showTally(app) {
   }
   const box = element("tally");
   box.hidden = false;
-  render(html`<h2>Counts of the run</h2><p class="faint">The rows of this run were not kept.</p>
-    <dl>${counts.map(([name, size]) => html`<dt>${plain(name)}</dt><dd class="number">${count(size)}</dd>`)}</dl>
+  render(html`<h2>Counts of the run</h2>${app.run.info.kinds.includes("receive") ? null
+    : html`<p class="faint">Rows about messages were not kept.</p>`}
+    <dl>${counts.map(([name, size]) => html`<dt>${plain(name.replace(/_us$/, ""))}</dt><dd class="number">
+      ${name.endsWith("_us") ? `${count(Math.round(size / 1e6))} s` : count(size)}</dd>`)}</dl>
     ${PLOTS.map(([name, label]) => html`<h3>Receptions by ${label}</h3><div class="curve" id=${`tally-${name}`}></div>`)}`, box);
   const axis = { stroke: app.colours.text.text, grid: { stroke: app.colours.edge.text, width: 1 }, ticks: { show: false } };
   for (const [name] of PLOTS) {
