@@ -7,11 +7,9 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 from tests import browsers
 from tests.browsers import Shown, Site
 from tests.examples import examples
+from tests.replayed import Row, check_copies, check_layers, reached_at, rows_of
 from tools import chromium
 
 from carrypost import emu
@@ -30,7 +29,6 @@ from carrypost.web.replay.runs import Opened
 READY = "carrypost.state().ready"
 pytestmark = pytest.mark.skipif(chromium.executable() is None, reason=f"there is no Chromium: {chromium.INSTALL}")
 
-Row = dict[str, Any]
 WALK = """
 name = "walk"
 duration_s = 300
@@ -165,33 +163,6 @@ def opened(site: Site, request: pytest.FixtureRequest) -> Iterator[tuple[Opened,
         yield run.opened(), page.wait()
 
 
-def links_at(run: Opened, t: float) -> list[list[str]]:
-    spans, names = run.scan.spans["contact"], run.scan.names.shown
-    pairs = {tuple(sorted((names[spans.a[row]], names[spans.b[row]]))) for row in spans.at(t).tolist()}
-    return sorted(map(list, pairs))
-
-
-def rows_of(run: Opened) -> list[Row]:
-    source = run.scan.source
-    return [row for group in range(len(source.groups)) for row in source.read(group, *ARROW_SCHEMA.names).to_pylist()]
-
-
-def family_of(rows: list[Row], message: str) -> set[str]:
-    """Return a message and all that descend from it; they are published later."""
-    found = {message}
-    for row in rows:
-        if row["kind"] == "publish" and dict(row["attrs"]).get("origin") in found:
-            found.add(row["message"])
-    return found
-
-
-def reached_at(run: Opened, message: str, t: float) -> list[str]:
-    """Return the nodes that have received a message or published it, by the rows themselves."""
-    rows = rows_of(run)
-    family, kinds = family_of(rows, message), {"publish", "receive", "deliver"}
-    return sorted({row["node"] for row in rows if row["message"] in family and row["kind"] in kinds and row["t"] <= t})
-
-
 @examples(6)
 @given(share=st.floats(0, 1), place=st.integers(0, 10_000))
 def test_places_links_and_copies_are_those_of_the_record(
@@ -199,20 +170,7 @@ def test_places_links_and_copies_are_those_of_the_record(
 ) -> None:
     run, page = opened
     message = run.messages.names.shown[place % len(run.messages)]
-    t = run.scan.start + share * (run.scan.end - run.scan.start)
-    page.js("message => carrypost.choose({message})", message)
-    page.seek(t)
-    assert page.js("() => carrypost.links()") == links_at(run, t)
-    assert sorted(page.js("() => carrypost.reached()")) == reached_at(run, message, t)
-    if run.places.source == "layout":
-        return
-    names = run.scan.names.shown
-    places = page.js("names => names.map(carrypost.place)", names)
-    for number, shown in enumerate(places):
-        wanted = run.places.at(number, t)
-        assert (shown is None) == (wanted is None)
-        if wanted is not None:
-            assert np.allclose(shown, wanted, atol=0.01)
+    check_copies(run, rows_of(run), page, message, run.scan.start + share * (run.scan.end - run.scan.start))
 
 
 def test_a_message_is_seen_to_spread_from_the_start_page_within_three_clicks(site: Site) -> None:
@@ -226,7 +184,7 @@ def test_a_message_is_seen_to_spread_from_the_start_page_within_three_clicks(sit
             row["t"] for row in rows_of(run) if row["message"] == first["message"] and row["kind"] == "publish"
         )
         assert first["t"] == published
-        assert page.js("() => carrypost.reached()") == reached_at(run, first["message"], published)
+        assert page.js("() => carrypost.reached()") == reached_at(rows_of(run), first["message"], published)
         page.page.select_option("#speed", "60")
         page.page.click("#play")
         page.wait("carrypost.reached().length > 3 && carrypost.state().t > 20")
@@ -346,35 +304,11 @@ _INLINE = """() => {
 def test_paths_homes_loads_and_islands_are_those_of_the_record(overlay: tuple[list[Row], Shown], share: float) -> None:
     rows, page = overlay
     t = share * rows[-1]["t"]
-    past = [row for row in rows if row["t"] <= t]
-    page.seek(t)
-    homes = {(row["node"], *_client(row)): row["peer"] for row in past if row["kind"] == "home"}
-    wanted = sorted([node, peer, " ".join(rest)] for (node, *rest), peer in homes.items() if peer)
-    assert sorted(page.js("() => carrypost.homes()")) == wanted
-    loads = {row["node"]: row["size"] / 1_000 for row in past if row["kind"] == "load"}
-    shown = page.js("() => carrypost.brokers()")
-    assert all(loads.get(node, 0) == load for node, load in shown)
-    assert loads.keys() <= {node for node, _ in shown}
-    node = page.state["node"]
-    island: dict[str, int] = {}
-    for row in past:
-        if row["node"] == node and row["kind"] in {"reach", "unreach"}:
-            island.pop(row["peer"], None)
-            island |= {row["peer"]: row["hops"]} if row["kind"] == "reach" else {}
-    assert dict(page.js("() => carrypost.island()")) == island
-    family = family_of(rows, page.state["message"])
-    receptions = [row for row in past if row["kind"] == "receive" and row["message"] in family]
-    paths = [dict(row["attrs"])["path"].split() for row in receptions if "path" in dict(row["attrs"] or ())]
-    assert sorted(page.js("() => carrypost.paths()")) == sorted(paths)
-
-
-def _client(row: Row) -> list[str]:
-    attrs = dict(row["attrs"])
-    return [attrs[name] for name in ("channel", "role", "subscription") if name in attrs]
+    check_layers(rows, page, t)
 
 
 def test_messages_that_queues_hand_out_are_arrows_or_rings_at_their_own_node(site: Site, tmp_path: Path) -> None:
-    rows = [{"t": 0, "kind": "join", "node": name} for name in ("queue", "near", "far")]
+    rows: list[Row] = [{"t": 0, "kind": "join", "node": name} for name in ("queue", "near", "far")]
     rows += [
         {"t": 1, "kind": "up", "node": "queue", "peer": "near"},
         {"t": 90, "kind": "down", "node": "queue", "peer": "near"},
@@ -421,7 +355,7 @@ def test_two_runs_are_compared_on_one_clock(site: Site) -> None:
     message = one.opened().messages.names.shown[0]
     with site.page(f"/replay/{one.id}?t=60&message={quote(message)}&with={two.id}") as page:
         page.wait()
-        first, second = reached_at(one.opened(), message, 60), reached_at(two.opened(), message, 60)
+        first, second = (reached_at(rows_of(run.opened()), message, 60) for run in (one, two))
         assert sorted(page.js("() => carrypost.reached(0)")) == first
         assert sorted(page.js("() => carrypost.reached(1)")) == second
         alone = page.js("() => carrypost.alone()")
@@ -447,7 +381,7 @@ def test_pictures_and_tables_are_saved_as_they_are_shown(site: Site) -> None:
         table = page.js("() => carrypost.exported('curve.csv')")["text"].splitlines()
         assert table[0] == "t,reached,delivered"
         assert float(table[1].split(",")[0]) == run.opened().messages.t[0]
-        assert int(table[-1].split(",")[1]) == len(reached_at(run.opened(), message, 1e9))
+        assert int(table[-1].split(",")[1]) == len(reached_at(rows_of(run.opened()), message, 1e9))
         ET.fromstring(page.js("() => carrypost.exported('curve.svg')")["text"])  # noqa: S314 - our own
         assert page.js("() => carrypost.exported('map.png')")["size"] > 1_000
         page.page.select_option("#speed", "3600")
@@ -532,7 +466,7 @@ def test_pictures_of_the_documents_are_made(site: Site, folder: Path) -> None:
         opened = run.opened()
         message = opened.messages.first
         assert message is not None
-        reached = reached_at(opened, message, opened.scan.end)
+        reached = reached_at(rows_of(opened), message, opened.scan.end)
         left = next(name for name in opened.scan.names.shown if name not in reached)
         for name, query in (("replay", "t=150"), ("why", f"t=395&node={left}")):
             large = {"width": 1280, "height": 900}

@@ -14,7 +14,7 @@ async function main() {
     <p>Choose a run to see where its nodes were, how its messages spread, and why one did not arrive.</p>
     ${failed && html`<p class="bad" role="alert">${plain(failed)}</p>`}
     <table id="runs"><tbody>${runs.map(row)}</tbody></table>
-    <p class="faint">Show others: <code>carrypost web RECORD</code>. Make one: <code>carrypost demo</code>, or
+    <p class="faint">Show others: <code>carrypost web RECORD</code>. Make one: <code>carrypost demo</code>, or${" "}
       <code>carrypost emu run SCENARIO.toml --out records.parquet</code>.</p>`, element("start"));
   document.documentElement.dataset.ready = "";
 }
