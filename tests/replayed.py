@@ -1,4 +1,4 @@
-"""What a page of a replay must show at an instant, by the rows of its record themselves."""
+"""Checks of a replay: places, links, copies and layers of a page, at an instant, are those of the record's rows."""
 
 from __future__ import annotations
 

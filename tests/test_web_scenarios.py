@@ -24,7 +24,7 @@ SHORTER: dict[str, dict[str, object]] = {
     "overlay_clients": {"duration_s": 200},
     "emma": {"settings.island": True},
 }
-"""What is changed of each, mostly so that it is emulated within a minute."""
+"""Changes to each, mostly so that it is emulated within a minute."""
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(chromium.executable() is None, reason=f"there is no Chromium: {chromium.INSTALL}"),
