@@ -21,6 +21,7 @@ from carrypost.emu.traces.contacts import (
     Contact,
     Presence,
     clipped,
+    parse_meetings,
     parse_presences,
     read_contacts,
     read_meetings,
@@ -136,8 +137,6 @@ def test_a_connection_file_is_known_by_its_content() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 CONN a b up\n2 CONN b a up\n", "conn.txt, line 2: a and b are in contact already, by line 1"),
-        ("1 CONN a b up\n2 CONN a c down\n", "conn.txt, line 2: the contact of a and c ends, but never started"),
         ("1 CONN a b up\n0.5 CONN a b down\n", "conn.txt, line 2: time goes back, from 1 s to 0.5 s"),
         ("1 CONN a b up\nx CONN a b down\n", "conn.txt, line 2: the time must be a number, not 'x'"),
         ("-1 CONN a b up\n", "conn.txt, line 1: the time must be a time from 0"),
@@ -197,7 +196,49 @@ def test_the_interface_that_the_one_may_name_is_passed_over() -> None:
 
 def test_contacts_that_last_no_time_name_nodes_too(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("a,b,start,end\na,b,1,2\nb,c,3,3\n")
-    assert read_meetings(tmp_path / "c.csv") == ([Contact("a", "b", SECOND, 2 * SECOND)], ["a", "b", "c"])
+    assert read_meetings(tmp_path / "c.csv") == ([Contact("a", "b", SECOND, 2 * SECOND)], ["a", "b", "c"], 0)
+
+
+DOUBLED = """\
+0 CONN a c down
+1 CONN a b up
+2 CONN b a up
+3 CONN a b down
+3 CONN a c up
+5 CONN a b down
+6 CONN a b up
+6 CONN a b down
+7 CONN a b down
+8 CONN a c up
+9 CONN a c down
+"""
+"""A log with each kind of event that changes nothing, and a contact that lasts no time."""
+
+
+def test_events_that_change_nothing_are_ignored_and_counted_as_in_the_one() -> None:
+    found = parse_meetings(DOUBLED, "conn.txt")
+    assert [(each.a, each.b, each.start_us // SECOND, each.end_us // SECOND) for each in found.contacts] == [
+        ("a", "b", 1, 3),
+        ("a", "c", 3, 9),
+    ]
+    assert found.ignored_events == 5
+
+
+def test_overlapping_events_are_counted_if_asked_for() -> None:
+    found = parse_meetings(DOUBLED, "conn.txt", overlaps=True)
+    assert [(each.a, each.b, each.start_us, each.end_us) for each in found.contacts] == [
+        ("a", "b", SECOND, 5 * SECOND),
+        ("a", "c", 3 * SECOND, FOREVER_US),
+    ]
+    assert found.ignored_events == 2
+
+
+def test_overlapping_contacts_of_a_table_are_joined_if_asked_for() -> None:
+    text = "a,b,start,end\nx,y,1,4\ny,x,2,3\nx,y,3,6\nx,y,6,7\n"
+    with pytest.raises(LocalError, match=r"line 3: this contact of x and y overlaps .*; to join them: overlaps = true"):
+        parse_meetings(text, "c.csv")
+    found = parse_meetings(text, "c.csv", overlaps=True)
+    assert found.contacts == [Contact("x", "y", SECOND, 6 * SECOND), Contact("x", "y", 6 * SECOND, 7 * SECOND)]
 
 
 @st.composite

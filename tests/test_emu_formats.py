@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trace_texts import assembled, parse_contacts, parsed, whys
 
-from carrypost.emu.traces.contacts import FOREVER_US
+from carrypost.emu.traces.contacts import FOREVER_US, parse_meetings
 from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.errors import LocalError
@@ -243,8 +243,6 @@ def test_links_of_the_one_come_up_and_go_down() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 CONN a b up\n2 CONN b a up\n", "line 2: a and b are in contact already, by line 1"),
-        ("1 CONN a b up\n2 CONN c a down\n", "line 2: the contact of a and c ends, but never started"),
         (
             "2 CONN a b up\n1 CONN a c up\n",
             "line 2: time goes back, from 2 s to 1 s; to accept lines in any order: --unsorted",
@@ -255,6 +253,26 @@ def test_a_log_of_links_that_cannot_be_is_an_error(text: str, message: str) -> N
     with pytest.raises(LocalError) as error:
         assembled("one-connections", text)
     assert str(error.value) == f"trace, {message}"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a b", "b a", "a c", "b c"]), st.booleans(), st.integers(0, 2)), min_size=1),
+    st.booleans(),
+)
+def test_double_events_are_treated_as_by_the_reader_that_needs_no_arrow(
+    events: list[tuple[str, bool, int]], overlaps: bool
+) -> None:
+    now, lines = 0, []
+    for pair, up, later in events:
+        now += later
+        lines.append(f"{now} CONN {pair} {'up' if up else 'down'}")
+    text = "\n".join(lines)
+    plain = parse_meetings(text, "trace", overlaps=overlaps)
+    options = Options(overlaps=overlaps, end_us=FOREVER_US)
+    found = FORMATS["one-connections"].assemble(parsed("one-connections", text).rows, options)
+    assert [tuple(row.values()) for row in found.rows.to_pylist()] == [tuple(each) for each in plain.contacts]
+    assert found.counts["ignored_ups"] + found.counts["ignored_downs"] == plain.ignored_events
+    assert not (overlaps and found.counts["ignored_ups"])
 
 
 @pytest.mark.parametrize(

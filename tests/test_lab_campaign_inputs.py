@@ -86,9 +86,9 @@ def test_every_file_is_read_once_however_many_runs_there_are(tmp_path: Path, mon
     three(tmp_path, THREE.replace('"three"', '"other"'), "other.toml")
     read: list[str] = []
 
-    def counted(path: Path, *rest: frozenset[str]) -> object:
+    def counted(path: Path, *rest: frozenset[str], overlaps: bool) -> object:
         read.append(Path(path).name)
-        return contacts.read_meetings(path, *rest)
+        return contacts.read_meetings(path, *rest, overlaps=overlaps)
 
     monkeypatch.setattr(grid, "read_meetings", counted)
     path = campaign(tmp_path, TWO_SETTINGS, scenarios='["scenarios/three.toml", "scenarios/other.toml"]')

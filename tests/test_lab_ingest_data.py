@@ -52,6 +52,12 @@ def test_counts_of_public_traces_come_out(
     assert counts["merged_pairs"] == counts["pairs"] + bool(counts["self_contacts"])
 
 
+def test_the_default_scenario_of_the_one_is_read_as_it_wrote_it(tmp_path: Path) -> None:
+    counts = ingest(_request(Path(DATA) / "one_default/contacts.txt", "one-connections", tmp_path)).facts["counts"]
+    assert (counts["contacts"], counts["mean_s"]) == (30_875, 5.950)
+    assert (counts["ignored_ups"], counts["ignored_downs"]) == (1, 0)
+
+
 def test_nights_do_not_join_contacts_of_haslemere(tmp_path: Path) -> None:
     """Joined on bare steps, as if nights were not, there would be 24,511 contacts."""
     path = Path(DATA) / "haslemere/HaslemereProximity.csv.gz"

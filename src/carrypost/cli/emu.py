@@ -138,6 +138,11 @@ def _play(
         "elapsed_s": round(time.monotonic() - started_s, 3),
         "record": None if out is None else str(out),
     }
+    if ignored := prepared.ignored_events:
+        say(
+            f"ignored: {ignored:,} events of the contacts that bring up a connected pair, or down an unconnected one; "
+            "to count them: --set contacts.overlaps=true"
+        )
     if crowded := prepared.crowded:
         say(
             f"{crowded:,} of {prepared.nodes:,} nodes had more nodes in range than places for neighbours "

@@ -59,8 +59,10 @@ def run(
 class Prepared:
     """A run whose files are read and checked; it can be played once."""
 
-    def __init__(self, emulation: Emulation, record: Record) -> None:
+    def __init__(self, emulation: Emulation, record: Record, ignored_events: int = 0) -> None:
         self.name = record.run
+        self.ignored_events = ignored_events
+        """Connection events in the file of contacts that change nothing."""
         self.emulation = emulation
         """Emulation that is played."""
         self._record = record
@@ -149,4 +151,5 @@ def prepare(
     inputs = read_inputs(scenario, seed)
     record = Record(f"{scenario.name}/{settings}/{seed}")
     record.add(Kind.RUN, 0, "", attrs=run_attributes(scenario, seed, inputs))
-    return Prepared(Emulation(scenario, seed, inputs, record, encoded=encoded, application=application), record)
+    emulation = Emulation(scenario, seed, inputs, record, encoded=encoded, application=application)
+    return Prepared(emulation, record, inputs.ignored_events)

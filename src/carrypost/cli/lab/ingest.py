@@ -49,7 +49,12 @@ class Reading(OptionGroup, frozen=True):
         Literal["error", "first", "last"], option("--same-time", "What to do with a node in two places at once.")
     ] = "error"
     overlaps: Annotated[
-        bool, option("--overlaps", "pairs, contacts-csv: merge rows of a pair that overlap, such as 0-60 and 50-90.")
+        bool,
+        option(
+            "--overlaps",
+            "pairs, contacts-csv: merge rows of a pair that overlap, such as 0-60 and 50-90. one-connections: a "
+            "contact lasts until there is a down for each up.",
+        ),
     ] = False
     both_ways: Annotated[bool, option("--both-ways", "ion, ccp: each line counts for both directions.")] = False
 

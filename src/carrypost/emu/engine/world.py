@@ -389,6 +389,7 @@ def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[
         "mode": scenario.run.mode,
         "defaults": scenario.in_force(),
         **inputs.files,
+        **({"ignored_events": str(inputs.ignored_events)} if inputs.ignored_events else {}),
     }
 
 

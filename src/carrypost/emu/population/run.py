@@ -96,6 +96,11 @@ class PopulationRun:
         self._plan = self._model.planned(scenario)
 
     @property
+    def ignored_events(self) -> int:
+        """Connection events in the file of contacts that change nothing."""
+        return int(self._plan.attrs.get("ignored_events", 0))
+
+    @property
     def nodes(self) -> int:
         """Number of nodes that take part."""
         return self._plan.taking_part

@@ -52,6 +52,8 @@ class Inputs:
     """Hashes and texts of the files that were read, for the record."""
     columns: Encounters | None = None
     """The same contacts by columns; None: no input gives any."""
+    ignored_events: int = 0
+    """Connection events in the file of contacts that change nothing: an `up` of a connected pair, for example."""
 
 
 def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
@@ -62,7 +64,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         if each.kind == "script"
     }
     _check_labels(scenario, scripts)
-    presences, met = _who_and_whom(scenario, seed)
+    presences, met, ignored = _who_and_whom(scenario, seed)
     if presences is None:
         published = [each for script in scripts.values() for each in script]
         named = {name for each in published for name in (each.node, *each.recipients)}
@@ -92,7 +94,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     _check_lifetimes(scenario, scripts, {node: settings.get(node, scenario.settings) for node in there})
     channels = _channels(scenario, members, settings)
     contacts = [] if met is None or scenario.of_population else met.contacts()
-    return Inputs(presences, contacts, scripts | drawn, settings, channels, _files(scenario), met)
+    return Inputs(presences, contacts, scripts | drawn, settings, channels, _files(scenario), met, ignored)
 
 
 def _channels(
@@ -106,21 +108,22 @@ def _channels(
     }
 
 
-def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, Encounters | None]:
-    """Return the stays of nodes and their contacts; None where no input gives them."""
+def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, Encounters | None, int]:
+    """Return the stays of nodes and their contacts, None where no input gives them; and the events ignored."""
     presences: list[Presence] | None = None
     if scenario.nodes.file:
         presences = read_presences(scenario.path(scenario.nodes.file))
     elif scenario.nodes.count is not None:
         presences = [Presence(name, 0, None) for name in counted(scenario.nodes.count)]
     if scenario.mobility is not None:
-        return _by_mobility(scenario, seed, presences)
+        return *_by_mobility(scenario, seed, presences), 0
     if not scenario.contacts.file:
-        return presences, None
+        return presences, None, 0
     from carrypost.emu.traces.contact_columns import read_columns, stays_of  # noqa: PLC0415 - needs numpy, and only here
 
     known = None if presences is None else {presence.node for presence in presences}
-    found = read_columns(scenario.path(scenario.contacts.file), known)
+    table = scenario.contacts
+    found, ignored = read_columns(scenario.path(table.file), known, overlaps=table.overlaps)
     found = found.shifted(-round(scenario.contacts.start_s * MICROSECONDS))
     if scenario.contacts.presence == FROM_CONTACTS:
         # A node with contacts both before and after the start of the run is present from the start.
@@ -128,7 +131,7 @@ def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] |
     coming = found.select(found.end_us > 0)
     if len(found):
         _check_time(scenario, int(coming.start_us.min()) if len(coming) else None)
-    return presences, coming
+    return presences, coming, ignored
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:

@@ -138,6 +138,10 @@ class ContactsTable:
     presence: Literal["throughout", "contacts"] = "throughout"
     """Without `[nodes]`: nodes are present for the whole run, or each from its first contact in the file to its
     last."""
+    overlaps: bool = False
+    """Join contacts of a pair that overlap, which is an error otherwise. In The ONE's events a contact then lasts until
+    there is a `down` for each `up`; otherwise the `up` of a connected pair and the `down` of an unconnected one are
+    ignored."""
 
 
 @table("radio.link")

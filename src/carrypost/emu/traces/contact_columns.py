@@ -24,17 +24,17 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
 
-def read_columns(path: Path, nodes: Collection[str] | None = None) -> Encounters:
-    """Return the contacts of a file; with `nodes`, a contact of any other node is an error.
+def read_columns(path: Path, nodes: Collection[str] | None = None, *, overlaps: bool = False) -> tuple[Encounters, int]:
+    """Return the contacts of a file and the number of events that are ignored, as `read_meetings` does.
 
     All nodes that the file names are among its nodes, also those of contacts that last no time.
     """
     if path.is_dir() or path.suffix == ".parquet":
         found = _sound(contact_tables.table_of(path), nodes)
         if found is not None:
-            return found
-    contacts, met = read_meetings(path, nodes)
-    return columns_of(contacts, met)
+            return found, 0
+    contacts, met, ignored = read_meetings(path, nodes, overlaps=overlaps)
+    return columns_of(contacts, met), ignored
 
 
 def columns_of(contacts: Iterable[Contact], names: Iterable[str]) -> Encounters:

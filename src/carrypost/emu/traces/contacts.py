@@ -6,6 +6,7 @@ up at that instant. Times are whole microseconds of the run.
 
 Read from CSV (``a,b,start,end`` and ``node,join,leave``, in seconds) or from The ONE's connection files (``t CONN a b
 up``, ``t CONN a b down``; events about messages are passed over), which are also written, so that others can check us.
+As in The ONE, the ``up`` of a connected pair and the ``down`` of an unconnected one are ignored; they are counted.
 Whatever is wrong is a `LocalError` that names the file and the line.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -30,8 +32,8 @@ ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
 """Events of The ONE that are about messages, not about contacts."""
 
 
-Found = tuple[Line, str, str, int, int]
-"""A contact as a file has it: where, two nodes, start and end in microseconds."""
+Found = tuple[Line, str, str, int, int] | None
+"""A contact as a file has it: where, two nodes, start and end in microseconds. None: an event that is ignored."""
 _Span = tuple[int, int, Line]
 """Start and end in microseconds, and where a file has them."""
 
@@ -43,6 +45,17 @@ class Contact(NamedTuple):
     b: str
     start_us: int
     end_us: int
+
+
+class Meetings(NamedTuple):
+    """The contacts of a file, and what else is known of it."""
+
+    contacts: list[Contact]
+    """Sorted by start, a, b."""
+    nodes: list[str]
+    """All nodes in the file, also those with contacts that last no time."""
+    ignored_events: int = 0
+    """Events of a log that bring up a connected pair, or down an unconnected one."""
 
 
 class Presence(NamedTuple):
@@ -59,39 +72,45 @@ class Presence(NamedTuple):
 
 def read_contacts(path: str | Path) -> list[Contact]:
     """Return the contacts of a file, CSV or The ONE's, sorted by start, a, b."""
-    return read_meetings(path)[0]
+    return read_meetings(path).contacts
 
 
-def read_meetings(path: str | Path, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
-    """Return contacts as `read_contacts` does, and all nodes in the file, also those with contacts that last no time.
+def read_meetings(path: str | Path, nodes: Collection[str] | None = None, *, overlaps: bool = False) -> Meetings:
+    """Return the contacts and nodes of a file.
 
-    With `nodes`, a contact of any other node is an error.
+    With `nodes`, a contact of any other node is an error. With `overlaps`, contacts of a pair that overlap are joined,
+    and in a log of events a contact lasts until there is a ``down`` for each ``up``.
     """
     if Path(path).is_dir() or Path(path).suffix == ".parquet":
         from carrypost.emu.traces.contact_tables import rows_of  # noqa: PLC0415 - needs pyarrow, as texts do not
 
-        return _checked(rows_of(Path(path)), nodes)
-    return parse_meetings(read_text(path), str(path), nodes)
+        return _checked(rows_of(Path(path)), nodes, overlaps=overlaps)
+    return parse_meetings(read_text(path), str(path), nodes, overlaps=overlaps)
 
 
-def parse_meetings(text: str, name: str, nodes: Collection[str] | None = None) -> tuple[list[Contact], list[str]]:
+def parse_meetings(text: str, name: str, nodes: Collection[str] | None = None, *, overlaps: bool = False) -> Meetings:
     """Return contacts and nodes as `read_meetings` does, from a text; `name` is its name in errors."""
-    parse = _parse_one if _is_one(text) else _parse_csv
-    return _checked(parse(text, name), nodes)
+    rows = _parse_one(text, name, overlaps=overlaps) if _is_one(text) else _parse_csv(text, name)
+    return _checked(rows, nodes, overlaps=overlaps)
 
 
-def _checked(rows: Iterable[Found], nodes: Collection[str] | None) -> tuple[list[Contact], list[str]]:
+def _checked(rows: Iterable[Found], nodes: Collection[str] | None, *, overlaps: bool) -> Meetings:
     known = None if nodes is None else frozenset(nodes)
     names: set[str] = set()
     found: dict[tuple[str, str], list[_Span]] = {}
-    for line, a, b, start_us, end_us in rows:
+    ignored = 0
+    for row in rows:
+        if row is None:
+            ignored += 1
+            continue
+        line, a, b, start_us, end_us = row
         pair = _pair(line, a, b, known)
         names.update(line.node(node) for node in pair if node not in names)
         if end_us < start_us:
             raise line.error(f"the contact ends at {brief(end_us)} s, before it starts at {brief(start_us)} s")
         if end_us > start_us:
             found.setdefault(pair, []).append((start_us, end_us, line))
-    return _without_overlaps(found), sorted(names)
+    return Meetings(_without_overlaps(found, overlaps=overlaps), sorted(names), ignored)
 
 
 def _overlap(spans: list[_Span]) -> tuple[_Span, _Span] | None:
@@ -103,13 +122,26 @@ def _overlap(spans: list[_Span]) -> tuple[_Span, _Span] | None:
     return None
 
 
-def _without_overlaps(found: dict[tuple[str, str], list[_Span]]) -> list[Contact]:
+def _joined(spans: list[_Span]) -> list[_Span]:
+    """Return spans without overlaps; those that only touch stay apart."""
+    joined: list[_Span] = []
+    for start_us, end_us, line in sorted(spans, key=lambda span: span[:2]):
+        if joined and start_us < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end_us), joined[-1][2])
+        else:
+            joined.append((start_us, end_us, line))
+    return joined
+
+
+def _without_overlaps(found: dict[tuple[str, str], list[_Span]], *, overlaps: bool) -> list[Contact]:
     contacts: list[Contact] = []
-    for (a, b), intervals in found.items():
+    for (a, b), spans in found.items():
+        intervals = _joined(spans) if overlaps else spans
         if (both := _overlap(intervals)) is not None:
             later, (start_us, end_us, earlier) = both
             times = f"[{brief(start_us)}, {brief(end_us)}) s of line {earlier.number}"
-            raise later[2].error(f"this contact of {a} and {b} overlaps {times}; contacts of one pair must not overlap")
+            message = f"this contact of {a} and {b} overlaps {times}; contacts of one pair must not overlap"
+            raise later[2].error(f"{message}; to join them: overlaps = true in [contacts]")
         contacts.extend(Contact(a, b, start_us, end_us) for start_us, end_us, _ in intervals)
     return sorted(contacts, key=_by_start)
 
@@ -223,8 +255,8 @@ def _is_one(text: str) -> bool:
     return len(words) > 1 and (words[1] == "CONN" or words[1] in ONE_OTHERS)
 
 
-def _parse_one(text: str, name: str) -> Iterator[Found]:
-    up: dict[tuple[str, str], tuple[int, Line]] = {}
+def _events_of_one(text: str, name: str) -> Iterator[tuple[Line, int, tuple[str, str], bool]]:
+    """Yield where, when and of which pair a link comes up, or goes down."""
     hosts = {named[1]: named[2] for each in text.splitlines() if (named := _ONE_NAMED.fullmatch(each))}
     now_us = 0
     for number, content in enumerate(text.splitlines(), 1):
@@ -240,14 +272,21 @@ def _parse_one(text: str, name: str) -> Iterator[Found]:
             raise line.error(f"time goes back, from {brief(now_us)} s to {brief(t_us)} s")
         now_us = t_us
         pair = _pair(line, hosts.get(words[2], words[2]), hosts.get(words[3], words[3]), None)
-        if words[4].lower() == "up":
-            if pair in up:
-                raise line.error(f"{pair[0]} and {pair[1]} are in contact already, by line {up[pair][1].number}")
-            up[pair] = t_us, line
-        elif pair in up:
-            start_us, since = up.pop(pair)
-            yield since, *pair, start_us, t_us
-        else:
-            raise line.error(f"the contact of {pair[0]} and {pair[1]} ends, but never started")
-    for pair, (start_us, since) in up.items():
-        yield since, *pair, start_us, FOREVER_US
+        yield line, t_us, pair, words[4].lower() == "up"
+
+
+def _parse_one(text: str, name: str, *, overlaps: bool) -> Iterator[Found]:
+    since: dict[tuple[str, str], tuple[Line, int]] = {}
+    ups: Counter[tuple[str, str]] = Counter()
+    for line, t_us, pair, up in _events_of_one(text, name):
+        if up == bool(ups[pair]) and not (up and overlaps):
+            yield None
+            continue
+        ups[pair] += 1 if up else -1
+        if up:
+            since.setdefault(pair, (line, t_us))
+        elif not ups[pair]:
+            first, start_us = since.pop(pair)
+            yield first, *pair, start_us, t_us
+    for pair, (first, start_us) in since.items():
+        yield first, *pair, start_us, FOREVER_US

@@ -290,17 +290,19 @@ class _Read:
         elif scenario.nodes.count is not None:
             known = frozenset(counted(scenario.nodes.count))
         if scenario.contacts.file:
-            self._contacts(scenario.path(scenario.contacts.file), known)
+            self._contacts(scenario, known)
         for each in scenario.workloads:
             if each.file:
                 self._script(scenario.path(each.file))
         if scenario.of_population:
             Delays.of(scenario)
 
-    def _contacts(self, path: Path, known: frozenset[str] | None) -> None:
-        met = self._once("contacts", path, lambda: read_meetings(path)[1])
+    def _contacts(self, scenario: Scenario, known: frozenset[str] | None) -> None:
+        path, overlaps = scenario.path(scenario.contacts.file), scenario.contacts.overlaps
+        kind = f"contacts {overlaps}"
+        met = self._once(kind, path, lambda: read_meetings(path, overlaps=overlaps).nodes)
         if known is not None and not met <= known:
-            read_meetings(path, known)  # Tells the line.
+            read_meetings(path, known, overlaps=overlaps)  # Tells the line.
 
     def _script(self, path: Path) -> None:
         self._once("script", path, lambda: [each.node for each in read_script(path)])

@@ -32,6 +32,8 @@ SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
 _COUNTED = {
     "joined_rows": "rows merged with another one of their pair that they overlap: {count:,}",
+    "ignored_ups": "ignored: `up` of a pair that is in contact already: {count:,}; to count them: --overlaps",
+    "ignored_downs": "ignored: `down` of a pair that is not in contact: {count:,}",
     "open_contacts": "{contacts} without an end in the log: they last until its last event",
     "self_contacts": "left out: {contacts} of nodes with themselves",
     "overlapping_contacts": "{contacts} whose first row overlaps the row before; to merge them: --overlaps",

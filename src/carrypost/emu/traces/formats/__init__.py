@@ -60,7 +60,7 @@ FORMATS = {
     each.name: each
     for each in (
         Format("one-connections", "contacts", "20733.00 CONN 17 6 up", OneConnections.begin, meetings.events,
-               (*_MET, "kind"), _UNSORTED, log=True),
+               (*_MET, "kind"), _UNSORTED | {"overlaps"}, log=True),
         Format("one-movement", "positions", "minTime maxTime minX maxX minY maxY, then TIME NODE X Y",
                tables.OneMovement.begin, places.places, _MOVED, _PLACED),
         Format("ns2", "positions", '$ns_ at 3.6 "$node_(0) setdest 816.9 1814.5 1.2"',

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Ints
+from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.csvfiles import brief
 from carrypost.emu.traces.formats.events import BACK, FORTH, UP
 from carrypost.emu.traces.formats.keys import Assembled, Pairs, begins, column, merge_intervals
 from carrypost.emu.traces.formats.lines import flags
-from carrypost.emu.traces.formats.rules import FileFault, Options, first_fault
+from carrypost.emu.traces.formats.rules import FileFault, Options
 from carrypost.model.times import MICROSECONDS
 
 MEETINGS = pa.schema([("a", pa.string()), ("b", pa.string()), ("start_us", pa.int64()), ("end_us", pa.int64())])
@@ -112,20 +112,43 @@ def _overlap(pairs: Pairs, intervals: tuple[Ints, Ints, Ints], at: Ints) -> list
 
 
 def events(rows: pa.Table, options: Options) -> Assembled:
-    """Return contacts from links that come up and go down; a link that does not go down lasts to the end."""
+    """Return contacts from links that come up and go down; a link that does not go down lasts to the end.
+
+    As in The ONE, the `up` of a connected pair and the `down` of an unconnected one are ignored. With `overlaps` they
+    are counted: the pair is connected while it has had more of the former than of the latter.
+    """
     pairs = Pairs.of(rows)
     at, t_us = column(rows, "at"), column(rows, "t_us")
     order = np.lexsort((at, t_us, pairs.key)) if options.unsorted else np.lexsort((at, pairs.key))
     key, at, t_us, up = pairs.key[order], at[order], t_us[order], column(rows, "kind")[order] == UP
-    before = np.append(False, up[:-1])[: len(up)] & ~begins(key)
-    already, never = "{} are in contact already, by {{other}}", "the contact of {} ends, but never started"
-    faults = first_fault(up & before, at, lambda row: already.format(pairs.label(int(key[row]))), other=-1)
-    faults += first_fault(~up & ~before, at, lambda row: never.format(pairs.label(int(key[row]))))
+    ups = _ups(begins(key), up) if options.overlaps else up.astype(np.int64)
+    before = np.append(0, ups[:-1])[: len(ups)] * ~begins(key)
+    changes = np.flatnonzero((ups > 0) != (before > 0))
+    useless = {"ignored_downs": ~up & (before == 0), "ignored_ups": up & (before > 0) & (not options.overlaps)}
+    counts = {name: int(each.sum()) for name, each in useless.items()}
+    key, t_us, up = key[changes], t_us[changes], up[changes]
     started = np.flatnonzero(up)
     after = np.append(t_us[1:], options.end_us)[started]
     last = np.append(begins(key)[1:], True)[: len(key)][started]
     end_us = np.where(last, options.end_us, after)
-    return _assembled(pairs, (key[started], t_us[started], end_us), faults, {"open_contacts": int(last.sum())})
+    counts["open_contacts"] = int(last.sum())
+    return _assembled(pairs, (key[started], t_us[started], end_us), [], counts)
+
+
+def _ups(first: Flags, up: Flags) -> Ints:
+    """Return the ups of a pair that have no down yet, after each event; a down without an up changes nothing.
+
+    `first`: flags of the first events of pairs.
+    """
+    total = np.cumsum(np.where(up, 1, -1))
+    number = np.cumsum(first) - 1
+    start = np.flatnonzero(first)
+    total -= (total[start] - np.where(up[start], 1, -1))[number] if len(up) else 0
+    # The least so far of each pair: every pair begins lower than all before it can end.
+    lower = number * (2 * len(up) + 1)
+    least = np.minimum.accumulate(np.minimum(total, 0) - lower) + lower
+    found: Ints = total - least
+    return found
 
 
 def plan(rows: pa.Table, options: Options) -> Assembled:
