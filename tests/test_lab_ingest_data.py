@@ -58,6 +58,49 @@ def test_the_default_scenario_of_the_one_is_read_as_it_wrote_it(tmp_path: Path) 
     assert (counts["ignored_ups"], counts["ignored_downs"]) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("files", "options", "expected"),
+    [
+        ("infocom05/*", Options(), (8_575, 313.596, 3_193, 10_691)),
+        ("infocom05/*", Options(overlaps=True), (7_379, 492.099)),
+        ("cambridge/*", Options(), (5_471, 1_209.106)),
+        ("cambridge/*", Options(overlaps=True), (4_565, 1_943.699)),
+    ],
+)
+def test_logs_with_double_events_have_their_known_counts(
+    tmp_path: Path, files: str, options: Options, expected: tuple[float, ...]
+) -> None:
+    """Traces of the Haggle project as events of The ONE; the folder has one file, beside a README."""
+    counts = ingest(_request(_the_trace(files), "one-connections", tmp_path, options)).facts["counts"]
+    found = [counts[each] for each in ("contacts", "mean_s", "ignored_ups", "empty_contacts")]
+    assert tuple(found[: len(expected)]) == expected
+
+
+def test_buses_of_58_days_keep_their_days(tmp_path: Path) -> None:
+    paths = _traces("dieselnet/*")
+    options = Options(columns=("a", "b", "start", "duration"), date_from_name="%m%d%Y")
+    request = IngestRequest(
+        paths=paths, format="contacts-csv", scenario="s", out=tmp_path, options=options, lenient=True, engine="local"
+    )
+    assert len(paths) == 58
+    counts = ingest(request).facts["counts"]
+    starts = folders.read_arrow(tmp_path, CONTACTS)["start"]
+    assert counts["rows"] == 8_512
+    assert len(pc.unique(pc.floor(pc.divide(starts, 86_400.0)))) == 58
+
+
+def _traces(files: str) -> list[Path]:
+    paths = [each for each in sorted(Path(DATA).glob(files)) if each.name != "README.md"]
+    if not paths:
+        pytest.skip(f"CARRYPOST_DATA has no {files}")
+    return paths
+
+
+def _the_trace(files: str) -> Path:
+    (path,) = _traces(files)
+    return path
+
+
 def test_nights_do_not_join_contacts_of_haslemere(tmp_path: Path) -> None:
     """Joined on bare steps, as if nights were not, there would be 24,511 contacts."""
     path = Path(DATA) / "haslemere/HaslemereProximity.csv.gz"

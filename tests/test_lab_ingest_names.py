@@ -39,9 +39,11 @@ def test_colons_in_names_become_hyphens_and_that_is_said(spark: SparkSession, tm
     for engine, block_bytes in (("local", 1_000), ("spark", 3_000)):
         report, found = _ingested(tmp_path, "pairs", "".join(rows), engine=engine, block_bytes=block_bytes)
         tables.append(found)
-        assert report.remarks == [
-            "names of nodes must not contain colons: 00:1b:44:11:3a:b0 becomes 00-1b-44-11-3a-b0, and 3 more likewise"
-        ]
+        (remark,) = report.remarks
+        assert remark == (
+            f"names are written without colons, MAC addresses in lower case: {MACS[0]} becomes 00-1b-44-11-3a-b0, "
+            "and 3 more likewise"
+        )
         assert report.facts["counts"]["renamed_nodes"] == 4
     assert tables[0].equals(tables[1])
     assert set(tables[0]["a"].to_pylist()) == {each.replace(":", "-") for each in MACS}
@@ -135,10 +137,19 @@ def test_contacts_that_overlap_are_one_if_asked_for(spark: SparkSession, tmp_pat
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("pairs", Options(node_from_name=True), "--node-from-name cannot be used with pairs; it is for gps-csv"),
+        (
+            "ccp",
+            Options(node_from_name=True),
+            "--node-from-name cannot be used with ccp; it is for gps-csv, imote, pairs",
+        ),
+        ("pairs", Options(date="2014-06-03", date_from_name="%Y"), "both say the day: leave out one of them"),
         ("kth", Options(time_unit="ms"), "--time-unit cannot be used with kth; it is for contacts-csv, gps-csv, imote"),
         ("ns2", Options(date="2014-06-03"), "--date cannot be used with ns2; it is for contacts-csv, gps-csv, imote"),
-        ("imote", Options(overlaps=True), "--overlaps cannot be used with imote; it is for contacts-csv, pairs"),
+        (
+            "imote",
+            Options(overlaps=True),
+            "--overlaps cannot be used with imote; it is for contacts-csv, one-connections, pairs",
+        ),
         ("pairs", Options(date="June"), "--date must be a day such as 2014-06-03, not 'June'"),
         ("pairs", Options(time_unit="weeks"), "--time-unit must be one of s, ms, us, ns, min, h, not 'weeks'"),
         ("pairs", Options(time_unit="ms", date="2014-06-03"), "leave out one of them"),

@@ -35,14 +35,26 @@ class Reading(OptionGroup, frozen=True):
         str, option("--columns", "Names of the columns, in place of a header: t,node,lat,lon.", "NAMES")
     ] = ""
     node_from_name: Annotated[
-        bool, option("--node-from-name", "gps-csv: a file per node, named after its file: node new_7 for new_7.txt.")
+        bool,
+        option(
+            "--node-from-name",
+            "gps-csv, imote, pairs: a file per node, or per observer, named after its file: node new_7 for new_7.txt.",
+        ),
     ] = False
+    nodes: Annotated[
+        str,
+        option("--nodes", "Keep these nodes only, and contacts among them: names, or a file of names.", "NAMES|FILE"),
+    ] = ""
     time_unit: Annotated[
         Literal["s", "ms", "us", "ns", "min", "h"],
         option("--time-unit", "In tables: the unit of numeric times, such as ms."),
     ] = "s"
     date: Annotated[
         str, option("--date", "In tables: times are times of day, as 08:15:30, on this date (UTC): 2014-06-03.", "DATE")
+    ] = ""
+    date_from_name: Annotated[
+        str,
+        option("--date-from-name", "The same, each file dated by its name: %m%d%Y for 03252007.txt.", "PATTERN"),
     ] = ""
     unsorted: Annotated[bool, option("--unsorted", "Accept lines in any order of time.")] = False
     same_time: Annotated[
@@ -105,7 +117,8 @@ def ingest(
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import request, run  # noqa: PLC0415
 
-    options = Options(**{**msgspec.structs.asdict(reading), "columns": _words(reading.columns)})
+    given = {"columns": _words(reading.columns), "nodes": _names(reading.nodes)}
+    options = Options(**{**msgspec.structs.asdict(reading), **given})
     asked = request.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=timetable.day,
         shapes=timetable.shapes, route_types=_words(timetable.route_type), lenient=lenient, engine=engine.engine,
@@ -119,6 +132,16 @@ def ingest(
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",")) if text else ()
+
+
+def _names(given: str) -> tuple[str, ...]:
+    """Return names of nodes, given themselves or by a file with one or more in each line."""
+    from carrypost.emu.scenario.csvfiles import has_content, read_text  # noqa: PLC0415 - needed here only
+    from carrypost.emu.traces.formats.words import plain_name  # noqa: PLC0415
+
+    if given and Path(given).is_file():
+        given = ",".join(line for line in read_text(given).splitlines() if has_content(line))
+    return tuple(sorted({plain_name(each) for each in given.replace(",", " ").split()}))
 
 
 def _show(report: Report, *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Movement from a file of The ONE, of ns-2, of KTH's walkers, or a CSV table.
+"""Movement from a file of The ONE, of ns-2, of KTH's walkers, a CSV table, or the laboratory's table `positions`.
 
 The ONE's movement files give places at times; so do CSV files (``node,t,x,y``, seconds and metres, rows in any order).
 In between, nodes move in straight lines. A node of a CSV file is present from its first place to its last; a node of
@@ -12,6 +12,7 @@ Nothing is random: the seed has no influence. Errors are `LocalError` and name t
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from carrypost.config import DAY_S
 from carrypost.config.rules import number, table, text
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX, Line, has_content, read_text, rows
+from carrypost.emu.traces.contact_tables import positions_of
 from carrypost.emu.traces.contacts import Presence
 from carrypost.emu.traces.formats import FORMATS, Options, read_whole
 from carrypost.emu.traces.formats.events import NS2_NODE, is_walkers
@@ -44,8 +46,8 @@ class Trace:
     """Movement from a file."""
 
     file: str = text("", "a file")
-    """The file; it may be compressed with gzip, xz or zip."""
-    format: Literal["auto", "one", "ns-2", "walkers", "csv"] = "auto"
+    """The file; it may be compressed with gzip, xz or zip. Or the folder `positions` that `lab ingest` writes."""
+    format: Literal["auto", "one", "ns-2", "walkers", "csv", "table"] = "auto"
     """Format of the file; auto: detected from its contents."""
     max_gap_s: float | None = number(None, 0.0, 100 * DAY_S)
     """Longest gap between two positions that a node bridges in a straight line; none: unlimited. In longer gaps it is
@@ -64,6 +66,9 @@ class Trace:
 
     def move(self, seed: int | str, duration_us: int) -> Movement:  # noqa: ARG002 - nothing is drawn
         """Return the movement in the file within the time of the run."""
+        path = Path(self.file)
+        if self.format == "table" or (self.format == "auto" and (path.is_dir() or path.suffix == ".parquet")):
+            return self._moved(positions_of(path), 0.0, duration_us, stays=False)
         return self.parse(read_text(self.file), duration_us)
 
     def parse(self, content: str, duration_us: int) -> Movement:
@@ -80,6 +85,9 @@ class Trace:
         options = Options(unsorted=kind in _UNSORTED, metres=True, returns=False)
         rule, placed = read_whole(form, content, self.file, options)
         start_s = rule.begin_s if isinstance(rule, OneMovement) else 0.0
+        return self._moved(placed, start_s, duration_us, stays=stays)
+
+    def _moved(self, placed: pa.Table, start_s: float, duration_us: int, *, stays: bool) -> Movement:
         start_us = round((start_s if self.start_s is None else self.start_s) * MICROSECONDS)
         tracks = _tracks(placed, start_us, duration_us, stays=stays)
         return Movement(tracks, _presences(tracks, duration_us))

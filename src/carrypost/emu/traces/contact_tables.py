@@ -1,4 +1,4 @@
-"""Contacts from Parquet: the table `contacts` of the laboratory, or any file with its columns a, b, start, end.
+"""Tables of the laboratory as inputs: `contacts` and `positions`, or any Parquet file with their columns.
 
 A folder is read as all Parquet files in it. A table of several scenarios is refused: nodes of different ones have
 nothing to do with each other. Rows are checked as those of text files are, and named by their number in the file.
@@ -10,19 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.errors import LocalError
 from carrypost.files import refused
+from carrypost.model.times import MICROSECONDS
 
 _COLUMNS = ("a", "b", "start", "end")
+_PLACED = ("node", "t", "x", "y")
 _SCENARIO = "scenario"
 
 
 def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
     """Yield the rows of a file, or of the files in a folder."""
-    for file, table in _tables(path):
+    for file, table in _tables(path, _COLUMNS, "contacts"):
         columns = (table[name].to_pylist() for name in _COLUMNS)
         for number, (a, b, start, end) in enumerate(zip(*columns, strict=True), 1):
             line = Line(str(file), number)
@@ -33,32 +36,45 @@ def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
 
 def table_of(path: Path) -> pa.Table:
     """Return the same rows as one table of texts, without checking them."""
-    return pa.concat_tables([table.select(_COLUMNS) for _, table in _tables(path)])
+    return pa.concat_tables([table.select(_COLUMNS) for _, table in _tables(path, _COLUMNS, "contacts")])
 
 
-def _tables(path: Path) -> Iterator[tuple[Path, pa.Table]]:
+def positions_of(path: Path) -> pa.Table:
+    """Return positions as node, t_us, x, y, sorted by node and time; that they are sound is for `Tracks` to check."""
+    found = pa.concat_tables([table.select(_PLACED) for _, table in _tables(path, _PLACED, "positions")])
+    try:
+        t, x, y = (found[name].cast(pa.float64()) for name in _PLACED[1:])
+    except pa.ArrowException as error:
+        raise LocalError(f"{path} cannot be read as positions: {error}") from None
+    t_us = pc.round(pc.multiply(t, MICROSECONDS)).cast(pa.int64())
+    names = ("node", "t_us", "x", "y")
+    return pa.table([found["node"], t_us, x, y], names).sort_by([("node", "ascending"), ("t_us", "ascending")])
+
+
+def _tables(path: Path, columns: tuple[str, ...], called: str) -> Iterator[tuple[Path, pa.Table]]:
     """Yield the files to read, with their contents."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
-        raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file")
+        hint = f"; name the table: {path / called}" if (path / called).is_dir() else ""
+        raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file{hint}")
     scenarios: set[str] = set()
     for file in files:
-        table = _read(file)
+        table = _read(file, columns, called)
         if _SCENARIO in table.column_names:
             scenarios.update(table[_SCENARIO].unique().to_pylist())
             if len(scenarios) > 1:
                 names = ", ".join(sorted(map(str, scenarios)))
-                raise LocalError(f"{path} has contacts of several scenarios, {names}; choose one")
+                raise LocalError(f"{path} has {called} of several scenarios, {names}; choose one")
         yield file, table
 
 
-def _read(file: Path) -> pa.Table:
+def _read(file: Path, columns: tuple[str, ...], called: str) -> pa.Table:
     """Return the columns that are needed, as texts."""
     try:
         there = pq.read_schema(file).names
-        if missing := [name for name in _COLUMNS if name not in there]:
-            raise LocalError(f"{file} has no column {missing[0]!r}; contacts have {', '.join(_COLUMNS)}")
-        kept = [name for name in (_SCENARIO, *_COLUMNS) if name in there]
+        if missing := [name for name in columns if name not in there]:
+            raise LocalError(f"{file} has no column {missing[0]!r}; {called} have {', '.join(columns)}")
+        kept = [name for name in (_SCENARIO, *columns) if name in there]
         texts = pa.schema([(name, pa.string()) for name in kept])
         return pq.ParquetFile(file).read(columns=kept).select(kept).cast(texts)
     except FileNotFoundError:

@@ -21,13 +21,13 @@ from carrypost.emu.traces.formats.events import back
 from carrypost.emu.traces.formats.keys import Assembled, column
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.places import resting
-from carrypost.emu.traces.formats.rules import Bad, FileFault, Sum, first, where
+from carrypost.emu.traces.formats.rules import Bad, FileFault, Sum, first, only, where
 from carrypost.emu.traces.formats.tables import Positions, median
-from carrypost.emu.traces.formats.words import plain_name
+from carrypost.emu.traces.formats.words import is_mac, plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.request import IngestRequest, day_of
 from carrypost.model.times import MICROSECONDS
 
 BAD_SHARE_MAX = 0.01
@@ -65,7 +65,13 @@ class Ingested:
 
 def begun(request: IngestRequest) -> list[LineRule]:
     """Return the rules of files by their first lines."""
-    rules = [request.form.begin(sources.head(path), str(path), request.options) for path in request.paths]
+    options, pattern = request.options, request.options.date_from_name
+    rules = [
+        request.form.begin(
+            sources.head(path), str(path), replace(options, date=day_of(path, pattern)) if pattern else options
+        )
+        for path in request.paths
+    ]
     if isinstance(rules[0], Positions):
         same = rules[0]
         rules = [replace(each, east_of=same.east_of) if isinstance(each, Positions) else each for each in rules]
@@ -80,7 +86,7 @@ def ingest(work: Work) -> Ingested:
     done = 0
     for file, (path, rule) in enumerate(zip(request.paths, work.rules, strict=True)):
         for number, data in sources.blocks(path, request.block_bytes):
-            parsed = rule.parse(cut(data, number), file)
+            parsed = only(rule.parse(cut(data, number), file), request.options.nodes)
             found.join(parsed)
             parts.append(parsed.rows)
             done += len(data)
@@ -153,6 +159,10 @@ def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
             f"more than 1 %; to read the rest: --lenient\n{told_bad(found, names)}"
         )
     if not found.made:
+        if options.nodes and found.left_out:
+            raise LocalError(
+                f"{names[0]}: no row is of the nodes that --nodes keeps: {', '.join(options.nodes[:3])}, …"
+            )
         raise LocalError(f"{names[0]}: no line can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first([*faults, *_same_name(found)])) is not None:
@@ -203,7 +213,7 @@ def _same_name(found: Sum) -> list[FileFault]:
     homes: dict[str, str] = {}
     for place, name in sorted((place, name) for name, place in found.spelt.items()):
         other = homes.setdefault(plain_name(name), name)
-        if other != name:
+        if other != name and not (is_mac(name) and is_mac(other)):
             message = f"{name} and {other} of {{other}} would be the same node, since colons in names become hyphens"
             faults.append(FileFault(place, message, found.spelt[other]))
     return faults

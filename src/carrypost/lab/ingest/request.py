@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 from carrypost.emu.traces.formats import ALIASES, FORMATS, Format, Options
@@ -19,11 +20,12 @@ from carrypost.security.identity import Identity
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)
+_YEAR_MIN = 1970
 SMALL_BYTES = 256 << 20
 """Bytes of text up to which one process is faster; it needs about seven times as much memory."""
 OPTIONS = (
-    "interval_s", "distance_m", "columns", "node_from_name", "time_unit", "date", "overlaps", "unsorted", "both_ways",
-    "same_time",
+    "interval_s", "distance_m", "columns", "node_from_name", "nodes", "time_unit", "date", "date_from_name", "overlaps",
+    "unsorted", "both_ways", "same_time",
 )  # fmt: skip
 
 
@@ -58,7 +60,7 @@ class IngestRequest:
             raise LocalError(f"--format must be one of {', '.join(sorted(NAMES))}, not {self.format!r}")
         if not self.scenario or not self.scenario.isprintable():
             raise LocalError(f"--scenario must be a name, not {self.scenario!r}")
-        takes = FORMATS[self.name].takes if self.name in FORMATS else frozenset()
+        takes = FORMATS[self.name].takes | {"nodes"} if self.name in FORMATS else frozenset()
         usual = Options()
         for each in OPTIONS:
             if each not in takes and getattr(self.options, each) != getattr(usual, each):
@@ -70,7 +72,7 @@ class IngestRequest:
             if given and self.name != GTFS:
                 raise LocalError(f"{option} cannot be used with {self.name}; it is for {GTFS}")
         _check_numbers(self.options)
-        _check_times(self.options)
+        _check_times(self.options, len(self.paths))
 
     @property
     def name(self) -> str:
@@ -94,6 +96,8 @@ class IngestRequest:
 
 
 def _whom(option: str) -> str:
+    if option == "nodes":
+        return "; choose routes with --route-type"
     whom = sorted(name for name, each in FORMATS.items() if option in each.takes)
     return f"; it is for {', '.join(whom)}" if whom else ""
 
@@ -105,17 +109,43 @@ def _check_numbers(options: Options) -> None:
         raise LocalError(f"--distance-m must be a number from 0 to 1,000,000, not {options.distance_m:g}")
 
 
-def _check_times(options: Options) -> None:
+def _check_times(options: Options, files: int) -> None:
     if options.time_unit not in UNITS:
         raise LocalError(f"--time-unit must be one of {', '.join(UNITS)}, not {options.time_unit!r}")
-    if not options.date:
+    if options.date and options.date_from_name:
+        raise LocalError("--date and --date-from-name both say the day: leave out one of them")
+    if not (options.date or options.date_from_name):
         return
     if options.time_unit != "s":
-        raise LocalError("--time-unit is for numeric times and --date for times of day: leave out one of them")
+        which = "--date" if options.date else "--date-from-name"
+        raise LocalError(f"--time-unit is for numeric times and {which} for times of day: leave out one of them")
+    if options.date_from_name:
+        return
+    if files > 1 and not options.node_from_name:
+        raise LocalError(
+            f"--date is one day, and {files:,} files are named; to date each by its name: --date-from-name '%Y-%m-%d'"
+        )
     try:
         date.fromisoformat(options.date)
     except ValueError:
         raise LocalError(f"--date must be a day such as 2014-06-03, not {options.date!r}") from None
+
+
+def day_of(path: Path, pattern: str) -> str:
+    """Return the day in the name of a file, without folder and ending, by a pattern of strptime."""
+    called = node_of(str(path))
+    try:
+        day = datetime.strptime(called, pattern).date()  # noqa: DTZ007 - only its day is used
+    except (ValueError, re.error):
+        example = f"{date(2007, 3, 25):{pattern}}"
+        raise LocalError(
+            f"{path}: its name, {called!r}, is not a day as --date-from-name {pattern!r} writes one; {example!r} is"
+        ) from None
+    if day.year < _YEAR_MIN:
+        raise LocalError(
+            f"{path}: --date-from-name {pattern!r} gives the day {day}; the pattern needs year, month and day"
+        )
+    return day.isoformat()
 
 
 def check_file_names(paths: Sequence[Path]) -> None:

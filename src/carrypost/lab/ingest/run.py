@@ -225,13 +225,16 @@ def _remarks(request: IngestRequest, found: Ingested) -> list[str]:
 
 
 def _renamed(found: Sum) -> list[str]:
-    """Return names that became others: nodes cannot have colons."""
-    return sorted(name for name in found.spelt if ":" in name)
+    """Return names that became others: nodes cannot have colons, and MAC addresses are in lower case."""
+    return sorted(name for name in found.spelt if plain_name(name) != name)
 
 
 def _called(names: list[str]) -> list[str]:
     others = f", and {len(names) - 1:,} more likewise" if names[1:] else ""
-    return [f"names of nodes must not contain colons: {name} becomes {plain_name(name)}{others}" for name in names[:1]]
+    return [
+        f"names are written without colons, MAC addresses in lower case: {name} becomes {plain_name(name)}{others}"
+        for name in names[:1]
+    ]
 
 
 def _wide(found: Ingested) -> list[str]:

@@ -26,7 +26,7 @@ from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.meetings import MEETINGS
 from carrypost.emu.traces.formats.places import PLACES, resting
-from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum
+from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum, only
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
@@ -150,14 +150,14 @@ def _used(name: str) -> pa.Schema:
 def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: Work) -> DataFrame:
     """Return the rows of all blocks, and a note of each."""
     used = _used(work.request.name)
-    schema, rules = _noted(used), list(work.rules)
+    schema, rules, nodes = _noted(used), list(work.rules), work.request.options.nodes
 
     def parse(batches: _Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 block = blocks[index]
                 data = sources.part(Path(block.path), block.start, block.end)
-                parsed = rules[block.file].parse(cut(data, numbers[index]), block.file)
+                parsed = only(rules[block.file].parse(cut(data, numbers[index]), block.file), nodes)
                 note = msgspec.json.encode(Sum().join(parsed)).decode()
                 yield from _batches(parsed.rows.select(used.names), schema, note)
 

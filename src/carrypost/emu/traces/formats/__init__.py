@@ -19,7 +19,7 @@ from carrypost.emu.traces.formats.events import ContactPlan, Ns2, OneConnections
 from carrypost.emu.traces.formats.keys import Assembled
 from carrypost.emu.traces.formats.lines import cut
 from carrypost.emu.traces.formats.rules import LineRule, Options, first
-from carrypost.emu.traces.formats.words import no_name
+from carrypost.emu.traces.formats.words import no_name, plain_name
 from carrypost.errors import LocalError
 
 
@@ -37,7 +37,7 @@ class Format:
     uses: tuple[str, ...]
     """Columns of rows that assembling needs."""
     takes: frozenset[str] = frozenset()
-    """Options that mean something with it."""
+    """Options that mean something with it, besides those that all take."""
     log: bool = False
     """True if its lines are in order of time, all together."""
     symmetric: bool = False
@@ -51,7 +51,7 @@ _MET = ("a", "b", "at", "t_us")
 _SEEN = (*_MET, "until_us")
 _PLANNED = (*_SEEN, "kind")
 _PLACED = frozenset({"unsorted", "same_time"})
-_TIMED = frozenset({"time_unit", "date"})
+_TIMED = frozenset({"time_unit", "date", "date_from_name"})
 _ORDERED = (*_MOVED, "kind", "v")
 _WALKED = (*_MOVED, "kind", "until_us")
 _UNSORTED = frozenset({"unsorted"})
@@ -68,19 +68,19 @@ FORMATS = {
         Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy",
                Walkers.begin, places.walkers, _WALKED, _UNSORTED),
         Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
-               tables.Sightings.imote, meetings.merged, _SEEN, _TIMED | {"interval_s"}),
+               tables.Sightings.imote, meetings.merged, _SEEN, _TIMED | {"interval_s", "columns", "node_from_name"}),
         Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
                tables.Positions.begin, places.places, _MOVED, _PLACED | _TIMED | {"columns", "node_from_name"}),
         Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.sampled, _SEEN,
-               _TIMED | {"interval_s", "columns", "overlaps"}),
+               _TIMED | {"interval_s", "columns", "overlaps", "node_from_name"}),
         Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
                tables.Sightings.haslemere, meetings.merged, _SEEN, frozenset({"distance_m"})),
         Format("ion", "contacts", "a contact +0 +60 1 2 100000", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS),
         Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, meetings.plan, _PLANNED,
                _BOTH_WAYS, symmetric=True),
-        Format("contacts-csv", "contacts", "columns a, b, start, end", tables.ContactIntervals.begin, meetings.exact,
-               _SEEN, _TIMED | {"columns", "overlaps"}),
+        Format("contacts-csv", "contacts", "columns a, b, start, end or duration", tables.ContactIntervals.begin,
+               meetings.exact, _SEEN, _TIMED | {"columns", "overlaps"}),
     )
 }  # fmt: skip
 """Formats by name, without GTFS, whose lines are not of one kind."""
@@ -93,7 +93,7 @@ def read_whole(format_: Format, content: str, name: str, options: Options) -> tu
     rule = format_.begin(data, name, options)
     parsed = rule.parse(cut(data), 0)
     # Scenarios name nodes as their files do: what would have another name is refused.
-    wrong = [(at, no_name(node, "node")) for node, at in parsed.spelt.items() if ":" in node]
+    wrong = [(at, no_name(node, "node")) for node, at in parsed.spelt.items() if plain_name(node) != node]
     wrong += [(bad.at, bad.why) for bad in parsed.bad]
     for line, why in sorted(wrong)[:1]:
         raise LocalError(f"{name}, line {line}: {why}")

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Flags, Floats, Ints
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
-from carrypost.emu.traces.formats.words import SECONDS, Clock, no_name, no_number, numbers, out_of_bounds, whole
+from carrypost.emu.traces.formats.words import MAC, SECONDS, Clock, no_name, no_number, numbers, out_of_bounds, whole
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
@@ -196,7 +196,7 @@ class Cells(Checks):
         self.mark(wrong, text)
 
     def name(self, index: int, what: str) -> pa.Array:
-        """Return a column of names that nodes can have: colons, as in MAC addresses, become hyphens."""
+        """Return a column of names that nodes can have, as `plain_name` makes them."""
         found = self.text(index)
         encoded = found.dictionary_encode()
         each = encoded.dictionary
@@ -221,4 +221,5 @@ class Cells(Checks):
 
 def plain_names(names: pa.Array) -> pa.Array:
     """Return names that nodes can have, made as `plain_name` makes one."""
-    return pc.replace_substring(names, ":", "-")
+    plain = pc.replace_substring(names, ":", "-")
+    return pc.if_else(pc.match_substring_regex(names, MAC), pc.utf8_lower(plain), plain)

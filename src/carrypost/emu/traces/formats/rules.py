@@ -101,6 +101,10 @@ class Options:
     """Unit of numbers that are times."""
     date: str = ""
     """The day that times of day are of; where it is given, all times are times of day."""
+    date_from_name: str = ""
+    """The same, of each file by its name; a pattern of strptime."""
+    nodes: tuple[str, ...] = ()
+    """Only rows of these nodes are kept; empty: of all."""
     metres: bool = False
     """Places must be x and y, and a header must say so."""
     unsorted: bool = False
@@ -167,6 +171,18 @@ class Parsed(Sum, kw_only=True):
     """Rows of a block of lines, and what else is known of them."""
 
     rows: pa.Table
+
+
+def only(found: Parsed, nodes: tuple[str, ...]) -> Parsed:
+    """Leave out the rows of other nodes, if any are named."""
+    if not nodes:
+        return found
+    rows, names = found.rows, pa.array(nodes, pa.string())
+    kept = pc.and_(pc.is_in(rows["a"], names), pc.or_(pc.is_null(rows["b"]), pc.is_in(rows["b"], names)))
+    found.rows = rows.filter(kept)
+    found.left_out += rows.num_rows - found.rows.num_rows
+    found.made = found.rows.num_rows
+    return found
 
 
 class LineRule(Protocol):

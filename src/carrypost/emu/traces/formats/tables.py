@@ -48,13 +48,14 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "b": ("b", "node2", "node_b", "id2", "id_b", "j", "user2", "user_b", "target", "dst", "to"),
     "start": ("start", "begin", "start_s", "t_start", "start_time", "first"),
     "end": ("end", "stop", "end_s", "t_end", "end_time", "last"),
+    "duration": ("duration", "duration_s", "length", "length_s", "contact_time", "contact_duration"),
     "first": ("first", "first_s", "start", "begin", "start_time", "t_start"),
     "last": ("last", "last_s", "end", "stop", "end_time", "t_end"),
     "step": ("time_step", "step"),
     "distance": ("distance_m", "distance"),
 }  # fmt: skip
 """Names of each column. Case, spaces, hyphens and underscores do not matter."""
-_TIMES = ("t", "start", "end", "first", "last")
+_TIMES = ("t", "start", "end", "duration", "first", "last")
 _UNIT = re.compile(r"\s*[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*$")
 _OTHER_UNITS = {
     "days", "mm", "cm", "km", "ft", "feet", "mi", "miles", "yd", "rad", "radians",
@@ -353,13 +354,17 @@ class Sightings(_TableRule):
     kind: str
     interval_us: int
     distance_m: float | None = None
+    node: str = ""
+    """Node that saw the others; empty: each row names it."""
 
     @classmethod
     def pairs(cls, head: bytes, called: str, options: Options) -> Sightings:
         """Return the rule of sightings in which a row covers the interval before its time."""
         interval_s = 20.0 if options.interval_s is None else options.interval_s
-        header = find_header(head, called, (("t", "i", "j"),), options)
-        return cls(header=header, clock=options.clock, kind="pairs", interval_us=round(interval_s * MICROSECONDS))
+        node = node_of(called) if options.node_from_name else ""
+        header = find_header(head, called, (("t", "j") if node else ("t", "i", "j"),), options)
+        interval_us = round(interval_s * MICROSECONDS)
+        return cls(header=header, clock=options.clock, kind="pairs", interval_us=interval_us, node=node)
 
     @classmethod
     def haslemere(cls, head: bytes, called: str, options: Options) -> Sightings:
@@ -371,14 +376,17 @@ class Sightings(_TableRule):
     @classmethod
     def imote(cls, head: bytes, called: str, options: Options) -> Sightings:
         """Return the first and last sightings of a node by another; it is taken to be there for an interval more."""
-        header = find_header(head, called, (("i", "j", "first", "last"),), options, hint="")
+        node = node_of(called) if options.node_from_name else ""
+        wanted = ("j", "first", "last") if node else ("i", "j", "first", "last")
+        header = find_header(head, called, (wanted,), options)
         interval_us = round((options.interval_s or 0.0) * MICROSECONDS)
-        return cls(header=header, clock=options.clock, kind="imote", interval_us=interval_us)
+        return cls(header=header, clock=options.clock, kind="imote", interval_us=interval_us, node=node)
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Sightings."""
         cells, index = self._cells(lines), self.header.positions
-        a, b, _ = pairs(*(cells.name(index[each], each) for each in "ij"))
+        observer = cells.named(self.node) if self.node else cells.name(index["i"], "i")
+        a, b, _ = pairs(observer, cells.name(index["j"], "j"))
         start_us, until_us = self._times(cells)
         faults = []
         if self.kind == "imote":
@@ -418,14 +426,18 @@ class ContactIntervals(_TableRule):
     @classmethod
     def begin(cls, head: bytes, called: str, options: Options) -> ContactIntervals:
         """Return a rule made from the first line of the file."""
-        header = find_header(head, called, (("a", "b", "start", "end"),), options, usual=False)
+        header = find_header(head, called, (("a", "b", "start", "end"), ("a", "b", "start", "duration")), options)
         return cls(header=header, clock=options.clock)
 
     def parse(self, lines: Lines, file: int) -> Parsed:
         """Return the contacts of these lines."""
         cells, index = self._cells(lines), self.header.positions
         a, b, same = pairs(*(cells.name(index[each], each) for each in "ab"))
-        start_us, until_us = (cells.times(index[each], each, clock=self.clock) for each in ("start", "end"))
+        start_us = cells.times(index["start"], "start", clock=self.clock)
+        if "end" in index:
+            until_us = cells.times(index["end"], "end", clock=self.clock)
+        else:
+            until_us = start_us + cells.times(index["duration"], "duration", clock=Clock(self.clock.unit))
         cells.mark(same, lambda row: f"{a[row]} is in contact with itself")
         made = parsed(cells, file, {"a": a, "b": b, "t_us": start_us, "until_us": until_us})
         made.faults = ends_first(cells, start_us, until_us, file)

@@ -188,9 +188,19 @@ def out_of_bounds(word: str, what: str, least: float, most: float, unit: str) ->
     return f"{what} must be a number from {least:,.0f} to {most:,.0f} {unit}, not {float(word):g}"
 
 
+MAC = r"^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"
+"""A MAC address, of which programs write the digits as they like."""
+
+
 def plain_name(name: str) -> str:
-    """Return a name as a node can have it: without colons, as MAC addresses have them."""
-    return name.replace(":", "-")
+    """Return a name as a node can have it: without colons, and MAC addresses in lower case."""
+    plain = name.replace(":", "-")
+    return plain.lower() if is_mac(name) else plain
+
+
+def is_mac(name: str) -> bool:
+    """Return True if this is a MAC address."""
+    return re.match(MAC, name) is not None
 
 
 def no_name(word: str, what: str) -> str:
