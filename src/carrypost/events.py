@@ -38,6 +38,8 @@ class Reason(enum.StrEnum):
     order groups; or its queue is full."""
     PURGED = "purged"
     """All recipients of the message have it, so carriers need it no more."""
+    FORWARDED = "forwarded"
+    """A neighbour has the message now, and this host keeps no copy of what it hands over."""
     DEAD_LETTER = "dead-letter"
     """No program could consume the message, and the queue of its dead letters is full."""
     UNREACHABLE = "unreachable"

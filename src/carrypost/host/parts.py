@@ -64,7 +64,7 @@ class Parts:
         self.order = Order(context, self.deliveries)
         upper = [self.order, *[make(context) for make in layers], self.deliveries]
         self.acked = Acked(context)
-        self.layers = Layers([self.acked, *upper], links.handlers)
+        self.layers = Layers([self.acked, *upper] if kind.acknowledges else upper, links.handlers)
         departures = Removals(context, self.layers)
         receptions = Arrivals(context, self.layers, departures)
         transfers = Transfers(context, receptions, rng)

@@ -50,9 +50,9 @@ class Exchange(Strategy[ExchangeContact]):
     def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(context, transfers, departures)
         self.review = Review(context, departures)
-        self.sessions = Sessions(context, transfers.server, departures, self.review)
-        self.offers = Offers(context, transfers, self.contacts)
-        self.fresh = Fresh(context, transfers.pushes, self.contacts, self.offers)
+        self.sessions = Sessions(context, transfers.server, departures, self.review, self)
+        self.offers = Offers(context, transfers, self.contacts, self)
+        self.fresh = Fresh(context, transfers.pushes, self.contacts, self.offers, on=not self.unicast)
         handlers = context.links.handlers
         handlers[fr.Digest] = self._over_contact(self.review.receive)
         handlers[fr.Summary] = self._over_contact(self.sessions.receive_summary)
@@ -72,7 +72,7 @@ class Exchange(Strategy[ExchangeContact]):
 
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Offer again the messages that were pushed and did not arrive."""
-        changed = self.transfers.pushes.announced(link, receipts, now)
+        changed = super().announced_receipts(link, receipts, now)
         if changed and (contact := self.contacts.of(link)) is not None:
             self.fresh.offer_lost(contact, now)
         return changed

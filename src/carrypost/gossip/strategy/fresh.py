@@ -45,13 +45,19 @@ class Fresh:
     """The messages that one host sends unasked, and the neighbours that it sends them to."""
 
     def __init__(
-        self, context: HostContext, pushes: Pushes, contacts: Contacts[ExchangeContact], offers: Offers
+        self,
+        context: HostContext,
+        pushes: Pushes,
+        contacts: Contacts[ExchangeContact],
+        offers: Offers,
+        *,
+        on: bool = True,
     ) -> None:
         self._pushes = pushes
         self._contacts = contacts
         self._offers, self._cache = offers, context.holdings.cache
         self._coalesce_us = round(context.settings.coalesce_s * 1e6)
-        self.on = bool(pushes.bytes_max) and not context.settings.paper_mode
+        self.on = on and bool(pushes.bytes_max) and not context.settings.paper_mode
         """True if anything is pushed at all."""
 
     def push(self, fresh: Sequence[Arrival], now: int) -> list[ExchangeContact]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.strategy.choosing import Choosing
     from carrypost.gossip.strategy.contacts import Contacts
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
     from carrypost.gossip.transfers.host_context import HostContext
@@ -47,11 +48,13 @@ _SENDING_ORDER = attrgetter("sending_order")
 class Offers:
     """Offers of one host to all its neighbours."""
 
-    def __init__(self, context: HostContext, transfers: Transfers, contacts: Contacts[ExchangeContact]) -> None:
+    def __init__(
+        self, context: HostContext, transfers: Transfers, contacts: Contacts[ExchangeContact], choosing: Choosing
+    ) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs, self._index = context.outputs, context.holdings.index
         self._wants, self._server = transfers.wants, transfers.server
-        self._contacts = contacts
+        self._contacts, self._choosing = contacts, choosing
         self._next_serial = transfers.offer_serial
         self._serial = 0
         """Serial of the last offer."""
@@ -96,7 +99,11 @@ class Offers:
             contact.timers.cancel(OFFER)
             if mask := self.new_for(contact):
                 groups.setdefault(mask, []).append(contact)
-            if partial and (contact.machine.state in SYNCED or contact.machine.peer_lacks):
+            if (
+                partial
+                and not self._choosing.unicast
+                and (contact.machine.state in SYNCED or contact.machine.peer_lacks)
+            ):
                 self._offer_partials(contact, now)
         # Neighbours that lack the same set are offered it in one broadcast. In a group that hears
         # one publisher this is the normal case.
@@ -113,7 +120,7 @@ class Offers:
         Neighbours that do not lack these messages have them, and ask for none.
         """
         usable = self._contacts.all
-        if not all(contact.link.broadcast for contact in lacking):
+        if self._choosing.unicast or not all(contact.link.broadcast for contact in lacking):
             return False
         if len(lacking) == len(usable):
             return True
@@ -140,7 +147,7 @@ class Offers:
             mask &= contact.machine.peer_lacks
         if mask:
             mask ^= mask & (link.unconfirmed.slots | contact.offers.offered | self._holdings.withheld)
-        return mask
+        return self._choosing.choose(contact, mask, self._holdings.now_us) if mask else 0
 
     def _naming(self, contact: ExchangeContact, mask: int) -> int:
         """Return the slots whose recipient lists name the neighbour, which wants them whatever its profile says."""
@@ -240,6 +247,7 @@ class Offers:
             contact.timers.hasten(OFFER, contact.offers.partials_us)
             return
         mask = view.matches & cache.partial & ~contact.link.known & ~self._holdings.withheld
+        mask = self._choosing.choose(contact, mask, now)
         contact.offers.partials_us = now + _PARTIAL_US
         partials = contact.offers.partials
         for slot in bits(mask):
@@ -269,6 +277,7 @@ class Offers:
             # Messages may have gone meanwhile, or become known by other ways: the repetition lists
             # only the rest. An offer of which nothing is left is closed, not repeated empty.
             mask = offer.mask & self._cache.whole & ~contact.link.known & ~self._holdings.withheld
+            mask = self._choosing.choose(contact, mask, now)
             entries = [self._holdings.entry_of(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
             if entries:
                 offer.tries += 1

@@ -43,6 +43,7 @@ from carrypost.gossip.transfers.request_server import GIVEN_MAX
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, Missing, Summary, packed, unpacked
 
 if TYPE_CHECKING:
+    from carrypost.gossip.strategy.choosing import Choosing
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
     from carrypost.gossip.strategy.review import Review
     from carrypost.gossip.transfers.host_context import HostContext
@@ -81,10 +82,13 @@ class Session(ReviewRun):
 class Sessions:
     """The sessions of one host."""
 
-    def __init__(self, context: HostContext, serving: RequestServer, departures: Removals, review: Review) -> None:
+    def __init__(
+        self, context: HostContext, serving: RequestServer, departures: Removals, review: Review, choosing: Choosing
+    ) -> None:
         self._holdings, self._cache, self._index = context.holdings, context.holdings.cache, context.holdings.index
         self._interests, self._node = context.interests, context.node
         self._server, self._removals, self._review = serving, departures, review
+        self._choosing = choosing
         self._number = 0
 
     # --- the side that lists -------------------------------------------------------------------------------
@@ -256,8 +260,9 @@ class Sessions:
             lacks = mask_of([copy.slot for copy in copies if precedence(copy.privilege, copy.descriptor) >= floor])
         jobs = link.outbox.jobs
         link.unlearn(lacks & ~mask_of(jobs))
-        if view is not None and len(jobs) < GIVEN_MAX:
-            link.learn(self._server.give(link, sorted(self._holdings.at(lacks & ~link.served), key=_SENDING_ORDER)))
+        if view is not None and len(jobs) < GIVEN_MAX and not self._choosing.unicast:
+            given = self._choosing.choose(contact, lacks & ~link.served, self._holdings.now_us)
+            link.learn(self._server.give(link, sorted(self._holdings.at(given), key=_SENDING_ORDER)))
 
 
 def _cut(fingerprints: list[int], most: int) -> list[list[int]]:

@@ -40,6 +40,11 @@ class Strategy(Generic[C]):
     """True if each message is acknowledged before the next is sent, as in the papers."""
     carries_everything: ClassVar = False
     """True if a host carries every message that a neighbour has, for any recipient."""
+    unicast: ClassVar = False
+    """True if each message is offered to one neighbour at a time: no offer is broadcast, nothing is sent without one,
+    and half-received messages are not offered."""
+    acknowledges: ClassVar = True
+    """True if acknowledgements of recipients spread, so that other hosts drop their copies."""
     ranking: ClassVar[Ranking] = INTEREST_FIRST
     """The order of eviction from a full cache."""
 
@@ -73,13 +78,25 @@ class Strategy(Generic[C]):
     def meet(self, contact: C, now: int) -> None:
         """Begin a contact, or begin anew because the neighbour's profile changed."""
 
+    def choose(self, contact: C, mask: int, now: int) -> int:  # noqa: ARG002 - routing looks at both
+        """Return those of the slots in `mask` whose messages may go to this neighbour, which lacks and wants them all.
+
+        The same is asked again whenever something is to be offered: an answer is not a promise.
+        """
+        return mask
+
+    def gave(self, contact: C, mask: int, now: int) -> None:
+        """Note that the neighbour confirmed that it received the messages in these slots from this host."""
+
     def stale(self, contact: C, now: int) -> bool:  # noqa: ARG002 - others look at the time
         """Handle an announcement that says nothing new; return True if something is due nevertheless."""
         return False
 
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Handle the neighbour's receipts of unasked Parcels; return True if the step has to be finished for them."""
-        return self.transfers.pushes.announced(link, receipts, now)
+        arrived, changed = self.transfers.pushes.announced(link, receipts, now)
+        self._report_given(link, arrived, now)
+        return changed
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
         """Handle new messages: published (`own`), received, or only pieces of one (`partial`).
@@ -109,7 +126,11 @@ class Strategy(Generic[C]):
 
     def receive_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
         """Handle an acknowledgement of transfer frames."""
-        self.transfers.server.acknowledge(link, frame, now)
+        self._report_given(link, self.transfers.server.acknowledge(link, frame, now), now)
+
+    def _report_given(self, link: Link, mask: int, now: int) -> None:
+        if mask and (contact := self.contacts.of(link)) is not None:
+            self.gave(contact, mask, now)
 
     # --- what happens --------------------------------------------------------------------------------------
 

@@ -77,24 +77,26 @@ class Pushes:
             <= min(recovery.window.nbytes, WINDOW_BYTES_MAX)
         )
 
-    def announced(self, link: Link, receipts: tuple[Receipt, ...], now: int) -> bool:
-        """Process an announcement's receipts of unasked Parcels; return True if anything follows from them.
+    def announced(self, link: Link, receipts: tuple[Receipt, ...], now: int) -> tuple[int, bool]:
+        """Process an announcement's receipts of unasked Parcels.
 
-        Something follows if a Parcel was lost, or if a program waits for another node to carry its message.
+        Returns the slots that arrived, and True if anything follows: a Parcel was lost, or a program waits for another
+        node to carry its message.
         """
         unconfirmed = link.unconfirmed
         if not unconfirmed.slots:
-            return False
-        news = self._arrived(link, unconfirmed.announced(receipts))
+            return 0, False
+        found = unconfirmed.announced(receipts)
+        news = self._arrived(link, found)
         if unconfirmed.slots:
             unconfirmed.lose(now - max(_ON_ITS_WAY_US, link.outbox.recovery.timeout_us))
-        return news or unconfirmed.lost
+        return found, news or unconfirmed.lost
 
-    def acknowledged(self, link: Link, base: int, bitmap: int) -> bool:
-        """Process an acknowledgement of serials (base + i for each bit i); return True if it names any push."""
+    def acknowledged(self, link: Link, base: int, bitmap: int) -> int:
+        """Process an acknowledgement of serials (base + i for each bit i); return the slots of the pushes it names."""
         found = link.unconfirmed.confirm(self._prefix, base, bitmap)
         self._arrived(link, found)
-        return bool(found)
+        return found
 
     def _arrived(self, link: Link, slots: int) -> bool:
         """Note that the neighbour has these; return True if a program waits for another node to carry one of them."""

@@ -117,12 +117,12 @@ class RequestServer:
         outbox.add(self._bursts.job(link, copy, wanted, level, skip_preamble=skip_preamble))
         return True
 
-    def acknowledge(self, link: Link, frame: Ack, now: int) -> None:
-        """Process an acknowledgement of transfer frames."""
+    def acknowledge(self, link: Link, frame: Ack, now: int) -> int:
+        """Process an acknowledgement of transfer frames; return the slots of messages that it confirms as a whole."""
         outbox, bitmap = link.outbox, from_bitmap(frame.bitmap)
         unacknowledged = outbox.recovery.unacknowledged
         through = outbox.acknowledge(frame.base, bitmap, now)
-        pushed = bool(link.unconfirmed.nbytes) and self._pushes.acknowledged(link, frame.base, bitmap)
+        pushed = self._pushes.acknowledged(link, frame.base, bitmap) if link.unconfirmed.nbytes else 0
         link.learn(through)
         if through:
             link.took()
@@ -136,3 +136,4 @@ class RequestServer:
             link.work.credit()
         for job in outbox.pop_unfinished():
             outbox.add(self._bursts.job(link, job.copy, job.more, job.level, skip_preamble=True))
+        return through | pushed
