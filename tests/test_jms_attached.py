@@ -341,7 +341,7 @@ def framed(value: object) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-HELLO = framed({"do": "hello", "versions": [1], "program": "bad", "new": "field"})
+HELLO = framed({"do": "hello", "versions": [2], "program": "bad", "new": "field"})
 
 
 def call(number: int, name: str, *args: object, **more: object) -> bytes:
@@ -369,7 +369,7 @@ ENDS: dict[str, tuple[bytes, str]] = {
     "no greeting": (framed({"do": "status", "number": 1}), "a program must send hello first"),
     "a call before the greeting": (call(1, "connect", ""), "a program must send hello first"),
     "a greeting of a later version": (
-        framed({"do": "hello", "versions": [2, 3], "program": "later"}), "version 1 of the protocol, and later does not"
+        framed({"do": "hello", "versions": [1, 3], "program": "later"}), "version 2 of the protocol, and later does not"
     ),
     "two greetings": (HELLO + HELLO, "send hello once"),
     "a length of 4 GiB": (HELLO + b"\xff\xff\xff\xff", "a frame of 4,294,967,295 bytes"),

@@ -58,7 +58,7 @@ def framed(value: object) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-HELLO = framed({"do": "hello", "versions": [1], "program": "test"})
+HELLO = framed({"do": "hello", "versions": [2], "program": "test"})
 
 
 async def said(reader: asyncio.StreamReader) -> list[dict[str, object]]:

@@ -238,8 +238,9 @@ async def test_the_history_of_a_message_is_told_at_both_ends_and_after_a_restart
     for arguments in examples(trace_command.trace):
         code, rows, err = await commands.run(*arguments)
         assert (code, err) == (0, "")
-        assert [row["kind"] for row in rows] == ["publish", "pass", "held"]
-        assert rows[-1]["expires"] > rows[-1]["received"]
+        assert [row["kind"] for row in rows] == ["publish", "pass", "held", "verdict"]
+        assert rows[-2]["expires"] > rows[-2]["received"]
+        assert rows[-1]["verdict"] == "carried"
     assert await commands.run("trace", "another") == (
         1, [], "carrypost: this node knows no message with the id or label another\n",
     )  # fmt: skip
@@ -253,7 +254,7 @@ async def test_without_a_history_trace_tells_what_is_held_and_how_to_keep_one(tm
     async with ConnectionFactory(f"unix:{of.control}").create_context() as ctx:
         await ctx.send("topic/news", "hello", label="firstMSG")
         code, rows, err = await Commands(tmp_path / "anna").run("trace", "firstMSG")
-    assert (code, [row["kind"] for row in rows]) == (0, ["held"])
+    assert (code, [row["kind"] for row in rows]) == (0, ["held", "verdict"])
     assert "set trace.enabled = true" in err
     assert not (tmp_path / "anna" / "trace.sqlite").exists()
     await node.stop()

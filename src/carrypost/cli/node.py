@@ -132,14 +132,26 @@ async def _reached(settings: NodeSettings) -> Client:
         raise  # It is another user's.
 
 
-def status(at: Place, *, json: Json = False) -> None:
+def status(
+    at: Place,
+    *,
+    messaging: Annotated[
+        bool, option("--messaging", "Show queues, held topics, subscriptions, channels and sends instead.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show the state of the node on this machine.
 
     What is not in use, or did not happen, is left out; `--json` has everything.
 
-    For example: `carrypost status`, `carrypost status --data ~/second --json`
+    For example: `carrypost status`, `carrypost status --data ~/second --json`, `carrypost status --messaging`
     """
-    found = at.ask("status")
+    found = at.ask("messaging" if messaging else "status")
+    if messaging:
+        from carrypost.cli import _messaging  # noqa: PLC0415 - keeps --help quick
+
+        _messaging.show(found, json=json)
+        return
     if json:
         line(found)
         return

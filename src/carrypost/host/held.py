@@ -12,8 +12,9 @@ from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.holdings import Holdings
 
@@ -50,20 +51,28 @@ class HeldCopy(msgspec.Struct, frozen=True):
     """Subscriptions and queues of this node with a claim to it."""
     recipients: list[NodeId]
     """Nodes that it lists and that have not got it, as far as is known here."""
+    asked_by: list[NodeId]
+    """Linked neighbours whose interests match it: they want it, or carry it for others."""
 
 
 def holding(
-    holdings: Holdings, owed_to: Callable[[MessageId], list[str]], after: int, names: Collection[str]
+    holdings: Holdings,
+    neighbours: Iterable[Neighbour],
+    owed_to: Callable[[MessageId], list[str]],
+    after: int,
+    names: Collection[str],
 ) -> Iterator[HeldCopy]:
     """Yield the copies, the oldest first: see `Host.holding`."""
     copies = [copy for copy in holdings.cache.copies if copy is not None and copy.here and copy.serial > after]
     if names:
         copies = [copy for copy in copies if copy.descriptor.label in names or ids.shown(copy.id) in names]
+    linked = [(each.link.node, each.view.matches) for each in neighbours if each.link.usable and each.view is not None]
     for copy in sorted(copies, key=lambda copy: copy.serial):
-        yield _held(copy, holdings, owed_to(copy.id))
+        asked_by = [node for node, matches in linked if matches >> copy.slot & 1]
+        yield _held(copy, holdings, owed_to(copy.id), asked_by)
 
 
-def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str]) -> HeldCopy:
+def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str], asked_by: list[NodeId]) -> HeldCopy:
     descriptor = copy.descriptor
     # Control messages between nodes belong to no program, but messaging relies on them.
     own_control = copy.own and address.name_of(descriptor.destination) is None
@@ -86,4 +95,5 @@ def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str]) -> HeldCopy:
         owed=bool(owed_to or copy.pins & _OWED or own_control or awaited),
         owed_to=list(owed_to),
         recipients=holdings.recipients.left(descriptor) if descriptor.listed else [],
+        asked_by=asked_by,
     )

@@ -150,7 +150,7 @@ class Host:
 
         `after`: only those with a greater serial. `names`: only those with one of these as their id or label.
         """
-        return holding(self._holdings, self.messaging.owed_to, after, names)
+        return holding(self._holdings, self._neighbours, self.messaging.owed_to, after, names)
 
     def awaited(self) -> dict[MessageId, list[NodeId]]:
         """Return the remaining recipients of each own message here that lists any. Reads all copies."""

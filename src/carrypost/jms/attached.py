@@ -39,7 +39,7 @@ _CLOSE_S = 5.0
 class _Line(Caller):
     """The program's end of the connection."""
 
-    raises = JMSException
+    raises, versions = JMSException, [calls.VERSION]
 
     def __init__(self, path: Path, provider: AttachedProvider) -> None:
         super().__init__(path)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.channels import Overlay
+    from carrypost.mom.views import Views
 
 R = TypeVar("R")
 
@@ -50,6 +51,10 @@ class MessagingCommands:
     def overview(self) -> MessagingOverview | None:
         """Return an overview; None while messaging is dormant."""
         return None if self._messaging is None else self._messaging.overview()
+
+    def views(self) -> Views | None:
+        """Return what makes views of messaging at this moment, in full; None while it is dormant."""
+        return None if self._messaging is None else self._messaging.views()
 
     def owed_to(self, message: MessageId) -> list[str]:
         """Return the subscriptions and queues of this node that have claims to a message."""

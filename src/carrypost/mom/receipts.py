@@ -29,7 +29,7 @@ from carrypost.mom.commands import Followed
 from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
@@ -86,6 +86,10 @@ class Receipts(Part):
 
     def __len__(self) -> int:
         return len(self._sends)
+
+    def newest(self) -> Iterator[tuple[MessageId, Send]]:
+        """Yield the sends that are followed, the newest first."""
+        return reversed(self._sends.items())
 
     # --- coming --------------------------------------------------------------------------------------------
 

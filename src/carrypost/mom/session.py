@@ -9,7 +9,7 @@ from carrypost.model.headers import TEXT_MAX
 from carrypost.mom.state import Connection, Consumer, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from carrypost.mom.commands import Ack
     from carrypost.mom.state import Claim, Claimant
@@ -25,6 +25,9 @@ class Sessions:
         self._sessions: dict[int, Session] = {}
         self._consumers: dict[int, Consumer] = {}
         self._number = 0
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
 
     def _next(self) -> int:
         self._number += 1

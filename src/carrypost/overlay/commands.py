@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,8 +11,10 @@ from carrypost.events import OverlayState
 from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.times import NEVER
 from carrypost.overlay.homes import check_channel
-from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.overlay.items import Role
+from carrypost.overlay.modulators.modulator import Instance, Modulator
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.ids import MessageId
     from carrypost.model.properties import AttributeValue
-    from carrypost.overlay.items import Role
     from carrypost.overlay.overlay import OverlayLayer
     from carrypost.overlay.placement import Adaptor
     from carrypost.overlay.tables import Served
@@ -80,6 +81,34 @@ class OverlayView(msgspec.Struct, frozen=True):
     """Results for its open subscriptions that modulators refused to keep while this node could not be reached."""
 
 
+class ChannelView(msgspec.Struct, frozen=True):
+    """A producer or a consumer of this node, or a seat of a consumer that this node works for as a broker."""
+
+    channel: str
+    role: str
+    """producer, consumer, or broker: of a seat here."""
+    client: NodeId
+    """Node of the client: this one, or the one whose seat it is."""
+    home: NodeId | None
+    hops: int | None = None
+    """Hops to the home; None if it cannot be reached."""
+    since_us: int | None = None
+    """Date since which it is the home; None if it was the home before this node was started."""
+    modulator: str = ""
+    events: int = 0
+    """Events sent or, of a consumer, covered by results."""
+    results: int = 0
+    lost: int = 0
+    """Events that were missing, in this incarnation."""
+    faults: int = 0
+    busy_us: int = 0
+    discarded: int = 0
+    refusal: str = ""
+    """Reason why the broker that was asked last refused, for people; empty if it did not."""
+    fault: str = ""
+    """The last error of the modulator."""
+
+
 class OverlayCommands:
     """Commands that programs give to the overlay of one host; each is a step."""
 
@@ -114,6 +143,34 @@ class OverlayCommands:
             lost=overlay.consumers.coverage.missed,
             discarded=sum(each.row.discarded for each in overlay.consumers),
         )
+
+    def channels(self) -> list[ChannelView]:
+        """Return the clients of this node, and the seats that it has as a broker."""
+        overlay = self._overlay
+        found = [self._client(*each) for each in overlay.homes.clients()]
+        for seat in overlay.seats:
+            item, instance = seat.client.item, seat.processing.instance
+            found.append(ChannelView(
+                item.channel, "broker", seat.client.node, overlay.topology.node, 0, None, _label(item.modulator),
+                results=seat.row.number, **({} if instance is None else _work(instance)),
+            ))  # fmt: skip
+        return found
+
+    def _client(self, key: tuple[Role, str, int], home: NodeId | None, since_us: int) -> ChannelView:
+        overlay, (role, channel, number) = self._overlay, key
+        hops = None if home is None else overlay.topology.hops(home)
+        since = None if since_us >= NEVER else overlay.date_of(since_us)
+        refusal = ": ".join(filter(None, overlay.homes.refusal(*key)))
+        node = overlay.topology.node
+        common = ChannelView(channel, role.name.lower(), node, home, hops, since, refusal=refusal)
+        found = overlay.consumers.at(number) if role is Role.CONSUMER else None
+        if found is None:
+            return msgspec.structs.replace(common, events=overlay.producer.numbers.last(channel))
+        row = found.row
+        return msgspec.structs.replace(
+            common, modulator=_label(row.modulator), events=row.events, results=row.number, lost=found.missed,
+            faults=row.faults, busy_us=row.busy_us, discarded=row.discarded, fault=row.fault,
+        )  # fmt: skip
 
     def path(self, broker: NodeId) -> tuple[NodeId, ...] | None:
         """Return the brokers from this one to another, both included, by the BRT; None if no path is known."""
@@ -205,6 +262,17 @@ class OverlayCommands:
         """
         with self._step(now):
             self._overlay.send(message, brokers, channel)
+
+
+def _label(modulator: Modulator | None) -> str:
+    """Return a modulator, for people."""
+    return "" if modulator is None else f"{modulator.name}:{modulator.version}"
+
+
+def _work(instance: Instance) -> dict[str, Any]:
+    """Return what a modulator did since it runs here."""
+    names = "events", "faults", "busy_us", "fault"
+    return {name: getattr(instance, name) for name in names}
 
 
 # --- topics ------------------------------------------------------------------------------------------------

@@ -134,6 +134,8 @@ class Subscription:
         """Time before which nothing is accepted."""
         self.sent_us: dict[str, int] = {}
         """By producer with a cursor: date that its author gave the last result of its events in this incarnation."""
+        self.missed = 0
+        """Events that were missing, in this incarnation."""
         self.latest: tuple[int, int] = (0, 0)
         """Epoch, and incarnation of its broker, of the last result that was accepted in this incarnation."""
 
@@ -288,6 +290,7 @@ class Coverage:
         """Report events to the program that are missing, or that the modulator's state lacks from now on."""
         found.row.lost = _sum(found.row.lost, events)
         self.missed += events
+        found.missed += events
         self._outputs.emit(EventsLost(found.destination, producer, events))
 
     def _shorten(self, found: Subscription) -> None:

@@ -70,6 +70,8 @@ class _Client(msgspec.Struct, eq=False):
     """Time since which that broker cannot be reached."""
     reported: NodeId | None = None
     """The home that was last reported to the program."""
+    since_us: int = NEVER
+    """Time at which that one was reported; NEVER: in an earlier incarnation."""
     reason: str = events.FIRST
     """Reason for choosing that broker."""
     moves_for: str = events.NEARER
@@ -116,6 +118,10 @@ class Homes:
         """Return the home of a client; None while it has none."""
         found = self._clients.get((role, channel, subscription))
         return found.broker if found is not None and found.homed else None
+
+    def clients(self) -> list[tuple[Key, NodeId | None, int]]:
+        """Return the clients of this node with their homes, None where there is none, and the times since then."""
+        return [(key, each.broker if each.homed else None, each.since_us) for key, each in self._clients.items()]
 
     def refusal(self, role: Role, channel: str, subscription: int = 0) -> tuple[str, str]:
         """Return the last refusal of a client by a broker, in a word and in full; empty if there was none."""
@@ -231,7 +237,7 @@ class Homes:
 
     def _report_home(self, client: _Client, broker: NodeId) -> None:
         if client.reported != broker:
-            client.reported = broker
+            client.reported, client.since_us = broker, self._holdings.now_us
             self._outputs.emit(events.Homed(*client.key, broker, client.reason))
 
     def announced(self, info: BrokerInfo, now: int) -> None:

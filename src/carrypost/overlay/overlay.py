@@ -200,6 +200,7 @@ class OverlayLayer(Layer):
     ) -> None:
         self._node, self.broker = context.node, context.settings.overlay.broker
         self._holdings, self._outputs, self._deliveries = context.holdings, context.outputs, deliveries
+        self.date_of = context.holdings.date_of
         self.load = Load(context.settings.overlay)
         outbox = self._outbox = items.Outbox(context, lease_us(context.settings))
         self.topology = Topology(context, island, rng, self.load, outbox)

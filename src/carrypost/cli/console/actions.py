@@ -14,6 +14,7 @@ from carrypost.cli.console.words import OPTIONS, WORDS, Line
 from carrypost.config.rules import nearest
 from carrypost.errors import CarrypostError, LocalError
 from carrypost.naming import InitialContext
+from carrypost.web.live.verdict import verdict
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -180,7 +181,10 @@ class Actions:
 
     async def _trace(self, line: Line) -> None:
         (message,) = line.arguments
-        trace.show(await self._joined.ask("trace", message), message, json=False)
+        ask = self._joined.ask
+        found = await ask("trace", message)
+        made = verdict(message, found, await ask("peers"), await ask("messaging")) if "sends" in found else None
+        trace.show(found, message, made, json=False)
 
     async def _help(self, line: Line) -> None:
         for text in help_(*line.arguments):

@@ -15,6 +15,7 @@ from carrypost.gossip.holdings.quota import Quota
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.timers import REQUEST_AGAIN
 from carrypost.gossip.transfers.inbox import Want
+from carrypost.model import ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,7 @@ class Wants:
         """
         limits = self._limits
         if entry.length > limits.message_bytes_max:
-            self._outputs.refuse("message-size", link.peer)
+            self._outputs.refuse("message-size", link.peer, ids.shown(entry.message))
             return None
         if self._blocked and self.blocked(link, entry.message, now + 1):
             return None

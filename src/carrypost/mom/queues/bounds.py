@@ -161,6 +161,15 @@ class Bounds(Part):
         limits = self._limits
         return self._rooms.get(queue) or Room(limits.queue_messages_max, limits.queue_bytes_max, limits.share_author)
 
+    @property
+    def of_each(self) -> tuple[int, int]:
+        """Messages and bytes that one queue may have."""
+        return self._limits.queue_messages_max, self._limits.queue_bytes_max
+
+    def usage(self, queue: Queue) -> Usage:
+        """Return the messages of a queue and their bytes."""
+        return self._room(queue)
+
     def check(self, sends: Mapping[Queue, Sequence[Draft]]) -> None:
         """Raise unless all of these messages, which programs of this node send together, fit."""
         limits, sums = self._limits, Usage()

@@ -52,7 +52,7 @@ from carrypost.mom.queues.reminders import Reminders
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.holdings.copies import Copy, Usage
     from carrypost.gossip.layer import Draft
     from carrypost.model.ids import NodeId
     from carrypost.mom.context import MessagingContext
@@ -116,6 +116,14 @@ class Manager(Part):
     def having(self, message: MessageId) -> list[str]:
         """Return the names of the queues that a message is in."""
         return [entry.queue for entry in self._stock.of(message)]
+
+    def entries_of(self, message: MessageId) -> Sequence[QueueEntry]:
+        """Return the entries of a message."""
+        return self._stock.of(message)
+
+    def room(self, queue: Queue) -> tuple[Usage, int, int]:
+        """Return what a queue has, and the messages and bytes that it may have."""
+        return self._bounds.usage(queue), *self._bounds.of_each
 
     # --- messages ------------------------------------------------------------------------------------------
 

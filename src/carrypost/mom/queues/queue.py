@@ -165,6 +165,10 @@ class Queue:
         party.held -= 1
         self._forget_idle(party)
 
+    def held(self) -> Iterator[tuple[NodeId, int]]:
+        """Yield the nodes that ask or have messages, and the number of messages that are assigned to each."""
+        return ((each.node, each.held) for each in self._parties.values())
+
     def _held_max(self) -> int:
         """Return the number of unanswered messages allowed to a node: an even part of the queue, if several ask."""
         if self._askers <= 1:

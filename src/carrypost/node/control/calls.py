@@ -19,8 +19,10 @@ from carrypost import errors
 from carrypost.errors import CarrypostError, LocalError
 
 T = TypeVar("T")
-VERSION = 1
-"""The version of these frames."""
+VERSION = 2
+"""The version of these frames. Since version 1, commands and news of messaging are different values."""
+VERSIONS_OF_PLAIN_CALLS = [VERSION, 1]
+"""Versions in which plain calls are the same; a node that does not know one refuses that one alone."""
 UNKNOWN = -1
 """Number of a refusal that answers no call, because there was none: the node disconnects after it."""
 NOTHING = Raw(b"\xc0")
@@ -99,6 +101,12 @@ class Trace(Asked, tag="trace", frozen=True):
     message: str
 
 
+class Messaging(Asked, tag="messaging", frozen=True):
+    """Ask for queues, held topics, subscriptions, channels and sends."""
+
+    number: int
+
+
 class Stop(Asked, tag="stop", frozen=True):
     """End the node."""
 
@@ -112,7 +120,7 @@ class CallPart(Asked, tag="part", frozen=True):
     data: bytes = msgspec.field(name="bytes")
 
 
-PlainCall = Status | Peers | Gate | Cache | Trace | Stop
+PlainCall = Status | Peers | Gate | Cache | Trace | Messaging | Stop
 AnyCall = Hello | Call | CallPart | PlainCall
 
 

@@ -30,6 +30,8 @@ class Caller(Line):
 
     raises: ClassVar[type[CarrypostError]] = CarrypostError
     """Base of all errors of calls."""
+    versions: ClassVar[list[int]] = calls.VERSIONS_OF_PLAIN_CALLS
+    """Versions that it speaks."""
 
     def __init__(self, path: Path, start: str = "") -> None:
         super().__init__(calls.decode_reply, calls.CallPart)
@@ -49,7 +51,7 @@ class Caller(Line):
                 transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: self, str(self.path))
                 _check_listener(transport, self.path)
                 program = f"{Path(sys.argv[0]).name} ({os.getpid()})"
-                welcome: calls.Welcome = await self.expect(0, calls.Hello([calls.VERSION], program))
+                welcome: calls.Welcome = await self.expect(0, calls.Hello(self.versions, program))
                 return welcome
         except PermissionError:
             raise NoNodeError(f"the node at {self.path} belongs to another user") from None
@@ -128,15 +130,14 @@ class Caller(Line):
 class Client:
     """Plain calls to a node; an asynchronous context manager."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, caller: Caller, welcome: calls.Welcome) -> None:
+        self._caller, self._welcome = caller, welcome
 
     @classmethod
     async def connect(cls, path: Path, start: str = "") -> Client:
         """Reach the node at a socket; raises `NoNodeError`, which advises `start` as the command that starts it."""
         caller = Caller(path, start)
-        await caller.greet()
-        return cls(caller)
+        return cls(caller, await caller.greet())
 
     async def __aenter__(self) -> Self:
         return self
@@ -171,6 +172,18 @@ class Client:
     async def trace(self, message: str) -> dict[str, Any]:
         """Return what the node knows of a message: its `rows`, what is `held` of it, and whether history is kept."""
         return dict(await self._ask(calls.Trace(self._caller.next(), message)))
+
+    async def messaging(self) -> dict[str, Any]:
+        """Return `messaging`, None if it is off, and `channels`, None if the overlay is off.
+
+        Raises `StateError` for a node that runs an earlier version, without this call.
+        """
+        if self._welcome.version < calls.VERSION:
+            raise StateError(
+                f"the node at {self._caller.path} runs carrypost {self._welcome.carrypost}, which does not list its "
+                "queues and sends: restart it with this version"
+            )
+        return dict(await self._ask(calls.Messaging(self._caller.next())))
 
     async def stop(self) -> None:
         """End the node; returns when it has hung up."""

@@ -364,6 +364,14 @@ class Program(Line):
     def _trace(self, call: calls.Trace) -> object:
         return self._holding.trace(call)
 
+    def _messaging(self, _call: calls.Messaging) -> object:
+        host = self._node.host
+        views, overlay = host.messaging.views(), self._node.settings.core.overlay.enabled
+        return {
+            "messaging": None if views is None else views.everything(),
+            "channels": host.overlay.channels() if overlay else None,
+        }
+
     def _stop(self, _call: calls.Stop) -> None:
         if self._control.stopping is None:
             raise StateError(f"this node runs inside a program and stops with it: stop the process {os.getpid()}")

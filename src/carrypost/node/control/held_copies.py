@@ -34,14 +34,21 @@ class HeldCopies:
         return [_row(each) | {"purged": each.id in purged} for each in page]
 
     def trace(self, call: calls.Trace) -> dict[str, Any]:
-        """Return the rows of a message, what is held of it now, and whether rows are kept at all."""
+        """Return the rows of a message, what is held, followed and queued of it now, and whether rows are kept."""
         traces = self._node.traces
         if not call.message:  # As their label most messages have none.
-            return {"kept": traces is not None, "rows": [], "held": []}
+            return {"kept": traces is not None, "rows": [], "held": [], "sends": [], "entries": []}
         rows = [] if traces is None else traces.find(call.message)
         names = ids.spellings(call.message) | {row["message"] for row in rows}
-        held = islice(self._node.host.holding(names=names), _PAGE)
-        return {"kept": traces is not None, "rows": rows, "held": list(map(_row, held))}
+        host = self._node.host
+        held, views = list(islice(host.holding(names=names), _PAGE)), host.messaging.views()
+        return {
+            "kept": traces is not None,
+            "rows": rows,
+            "held": list(map(_row, held)),
+            "sends": [] if views is None else views.sends_named(names),
+            "entries": [] if views is None else [entry for each in held for entry in views.entries_of(each.id)],
+        }
 
 
 def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
@@ -70,4 +77,5 @@ def _row(copy: HeldCopy) -> dict[str, Any]:
         "owed": copy.owed,
         "owed_to": copy.owed_to,
         "recipients": copy.recipients,
+        "asked_by": copy.asked_by,
     }

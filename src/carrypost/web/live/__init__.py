@@ -1,0 +1,1 @@
+"""Live pages: running nodes on this machine, and their messages."""
