@@ -529,12 +529,13 @@ def test_javas_client_waits_for_a_node_that_is_killed_and_goes_on(tmp_path: Path
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    thread = threading.Thread(target=run)
-    with process(tmp_path, port):
-        thread.start()
-        time.sleep(2.0)
-    with process(tmp_path, port):
-        thread.join(WAIT_S)
+    thread = threading.Thread(target=run, daemon=True)
+    for lasts_s in (0.8, 0.4, 0.6, WAIT_S):
+        with process(tmp_path, port):
+            if not thread.ident:
+                thread.start()
+            thread.join(lasts_s)
+    assert not thread.is_alive(), "the client waits for ever"
     assert not errors, errors[0]
 
 

@@ -72,6 +72,9 @@ class Transactions(Generic[S]):
     def __init__(self) -> None:
         self._open: dict[str, Transaction[S]] = {}
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._open
+
     def begin(self, name: str) -> None:
         """Open one more."""
         if name in self._open:

@@ -223,13 +223,17 @@ class Client(Program):
 
     async def _connect(self, info: wire.ConnectionInfo) -> Done:
         token = self._options.token
-        if self._connection or info.connection is None or not info.connection.value:
-            raise OpenWireError("a ConnectionInfo must come once, with the id of the connection")
+        if info.connection is None or not info.connection.value:
+            raise OpenWireError("a ConnectionInfo must come with the id of the connection")
+        name = info.connection.value
+        if self._connection:  # After an interruption `failover:` repeats what was not answered.
+            if name != self._id:
+                raise OpenWireError("a second ConnectionInfo must have the id of the first")
+            return None
         if token is not None and not hmac.compare_digest((info.password or "").encode(), token.encode()):
             raise JMSSecurityException("the password is not the one in openwire.token, in the folder of the node")
         if refusal := self._output.admit():
             raise ResourceAllocationException(refusal)
-        name = info.connection.value
         if (before := self._shared.clients.pop(name, None)) is not None:
             # The client lost that connection, which may not be known here.
             before.fail(JMSException("the client has connected again"))
@@ -372,6 +376,8 @@ class Client(Program):
                 self._temporaries.remove(name)
                 del names[name]
             return None
+        if name in self._temporaries:  # Repeated by `failover:`.
+            return None
         if name in names:
             raise IllegalStateException(f"there is a temporary destination {name!r} already"[:200])
         if len(self._temporaries) >= queues.TEMPORARIES_MAX:
@@ -394,7 +400,8 @@ class Client(Program):
     async def _transact(self, info: wire.TransactionInfo) -> Done:
         name = _named(info.transaction)
         if info.kind == TransactionKind.BEGIN:
-            self._transactions.begin(name)
+            if name not in self._transactions:  # Else it is repeated by `failover:`.
+                self._transactions.begin(name)
             return None
         if info.kind == TransactionKind.ROLLBACK:
             self._failures.pop(name, None)
@@ -461,8 +468,8 @@ class Client(Program):
         asyncio.get_running_loop().call_soon(self.fail, JMSException(reason))
 
 
-_BEFORE = (wire.ConnectionInfo, wire.KeepAliveInfo, wire.ShutdownInfo)
-"""Commands of a client that is not connected."""
+_BEFORE = (wire.ConnectionControl, wire.ConnectionInfo, wire.KeepAliveInfo, wire.ShutdownInfo)
+"""Commands of a client that is not connected. `failover:` begins each connection with a ConnectionControl."""
 _DELETE = 1
 _UNANSWERED = wire.Command()
 

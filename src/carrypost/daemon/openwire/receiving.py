@@ -122,8 +122,8 @@ class Receiving:
         if meant is not None and (meant.name or "").startswith(mapping.ADVISORY):
             self._advisories[id_.text] = info
             return None
-        if id_.text in self._consumers or id_.text in self._browsers:
-            raise IllegalStateException(f"there is a consumer {id_.text!r} already"[:200])
+        if id_.text in self._consumers or id_.text in self._browsers:  # Repeated by `failover:`.
+            return None
         if len(self._consumers) + len(self._browsers) >= CONSUMERS_MAX:
             raise ResourceAllocationException(f"a client has at most {CONSUMERS_MAX} consumers")
         if info.browser:
