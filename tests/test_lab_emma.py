@@ -78,6 +78,10 @@ def add(rows: lab_pages.Rows, name: str, made: Scenario, ratio: Ratio) -> None:
         rows[families.FLOOD].append({
             "run": name, "value_ms": value_ms, "count": many, "cumulative": many, "share": part,
         })  # fmt: skip
+    rows[families.OUTCOMES].append({
+        "run": name, "created": 200, "refused": 7 if made.settings.cache_messages_max == 25 else 0, "listed": 200,
+        "relayed": 9, "dropped": 0,
+    })  # fmt: skip
     rows[families.PROCESSING].append({
         "run": name, "bcast": 1, "rcvd": 1, "codlvd": 1, "expd": 0, "left": 0, "codlvratio": 1.0, "expratio": 0.0,
     })  # fmt: skip
@@ -114,7 +118,7 @@ def test_the_page_has_the_papers_six_figures_and_tells_which_trends_hold(tmp_pat
     at_once = verdicts["a proportion is delivered more or less immediately"]
     assert at_once.endswith("within 10 s; 5.0 % of recipients were connected with the sender")
     first = found.row("Figure 1 in numbers", "25")
-    assert first[1:4] == ["25", "69.6 % ± 0.64 pp", "70 – 70"]
+    assert first[1:5] == ["25", "7", "69.6 % ± 0.64 pp", "70 – 70"], "refused publications beside the shares"
     assert found.row("Figure 6 in numbers", "24")[1] == "24"
     given = {row[0]: row[3] for row in found.tables["Parameters in force"][1:]}
     assert given["radio.range_m"] == "the paper"

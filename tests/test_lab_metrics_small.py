@@ -135,6 +135,10 @@ def test_recipients_are_those_that_a_publication_lists_and_classes_are_modes_and
     for t_us, node, message in ((1_500_000, "b", "p"), (4_000_000, "b", "r"), (6_000_000, "c", "r")):
         record.add(Kind.RECEIVE, t_us, node, peer="a", message=message, source="a", size=10, hops=1)
         record.add(Kind.DELIVER, t_us, node, message=message, source="a", size=10)
+    record.add(Kind.RECEIVE, 6_500_000, "d", peer="c", message="p", source="a", size=10, hops=2)  # A relay.
+    record.add(Kind.REFUSE, 7_000_000, "d", peer="c", message="r", detail="no-room")
+    record.add(Kind.REFUSE, 7_000_000, "a", message="never", detail="no-room")
+    record.add(Kind.DROP, 8_000_000, "d", message="p", detail="no-room")
     with Sink(tmp_path / "one.parquet") as sink:
         sink.write(record)
     assert command(["lab", "metrics", str(tmp_path / "one.parquet"), "--engine", "local", "--out", str(tmp_path)]) == 0
@@ -145,6 +149,8 @@ def test_recipients_are_those_that_a_publication_lists_and_classes_are_modes_and
     assert rows(families.DELIVERY, "message", "recipients", "delivered", "mode", "priority") == [
         ("p", 3, 1, "persistent", 7), ("q", 1, 0, "persistent", 7), ("r", 3, 1, "non-persistent", None),
     ]  # fmt: skip
+    # Three were published and one refused; four copies came, of which d's is for others, and it was dropped.
+    assert rows(families.OUTCOMES, "created", "refused", "listed", "relayed", "dropped") == [(4, 1, 2, 4, 1)]
     assert rows(families.CLASSES, "mode", "priority", "messages", "recipients", "delivered", "ratio") == [
         ("non-persistent", None, 1, 3, 1, 1 / 3), ("persistent", 7, 2, 4, 1, (1 / 3 + 0) / 2),
     ]  # fmt: skip

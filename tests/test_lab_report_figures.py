@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import itertools
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,12 +22,13 @@ from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import curves, page
-from carrypost.lab.report.curves import Extent
+from carrypost.lab.report import curves, exports, html, page, plots
+from carrypost.lab.report.curves import Curve, Extent
 from carrypost.lab.report.intervals import interval, over_rows, quantile
 from carrypost.lab.report.page import Page
 from carrypost.lab.report.paper import BUS
-from carrypost.lab.report.study import Study
+from carrypost.lab.report.plots import Axis
+from carrypost.lab.report.study import FinishedRun, Study, matched
 from carrypost.lab.schemas import Table
 
 _SCENARIO = """
@@ -150,7 +154,7 @@ def test_distributions_have_bands_and_a_half_by_logarithms(tmp_path: Path) -> No
     assert [each for each in drawn.iter(f"{_SVG}path") if each.get("opacity") == "0.2"]
     rows = _rows(found, f"figure-{number}b.csv")
     after = [row for row in rows if float(row["time between contacts of a pair"]) == 20]
-    assert float(after[-1]["share of contacts above"]) == pytest.approx(1 / 3)
+    assert float(after[-1]["share of gaps above"]) == pytest.approx(1 / 3)
     band = [(float(row["lower end of 95 %"]), float(row["upper end of 95 %"])) for row in after]
     assert band[-1] == pytest.approx((1 / 3, 1 / 3))
     assert band[0][0] < band[0][1]
@@ -184,7 +188,7 @@ def test_cost_of_a_delivery_and_hops_are_means_over_seeds(tmp_path: Path) -> Non
 
     found = _made(tmp_path, seed(500), seed(800))
     assert Reader(found.text).row("Cost of dissemination", "default")[1:] == [
-        "750 ± 1,906", "250 ± 635.3", "41.67 % ± 105.89 pp", "2", "33.33 %", "3",
+        "750 ± 1,906", "250 ± 635.3", "86.11 % ± 35.30 pp", "2", "33.33 %", "3",
     ]  # fmt: skip
     number = _figure(found, "Bytes sent for each delivery")
     rows = _rows(found, f"figure-{number}.csv")
@@ -251,11 +255,93 @@ def test_figures_are_numbered_throughout_and_are_there_as_files(
     files = {file.name for file in (tmp_path / "pages" / "bus-figures").iterdir()}
     assert {"figure-1.svg", "figure-1.csv", "figure-2a.svg", "figure-2b.csv"} <= files
     assert "figure-99.svg" not in files
-    assert len(files) == 2 * sum(tag == "svg" for tag, _ in found.tags)
-    for name in files:
+    figures = {name for name in files if name.startswith("figure-")}
+    assert len(figures) == 3 * sum(tag == "svg" for tag, _ in found.tags)
+    links = {attrs["href"] for tag, attrs in found.tags if tag == "a"}
+    assert {f"bus-figures/{name}" for name in files} <= links
+    assert 'href="bus-figures' not in exports.unlinked(found.source)
+    for name in figures:
+        if name.endswith(".pdf"):
+            assert (out.with_name("bus-figures") / name).read_bytes().startswith(b"%PDF")
+            continue
         text = (tmp_path / "pages" / "bus-figures" / name).read_text(encoding="utf-8")
         if name.endswith(".svg"):
             assert _parsed(text).get("width")
         else:
             widths = {len(row) for row in csv.reader(io.StringIO(text))}
             assert len(widths) == 1, name
+    first = (out.with_name("bus-figures") / "table-1.csv").read_text(encoding="utf-8")
+    assert first.startswith("figure of the paper,")
+    _compiled(out.with_name("bus-figures"), tmp_path)
+
+
+def _compiled(folder: Path, scratch: Path) -> None:
+    """Check LaTeX tables: their rows have as many cells as columns, and where there is pdflatex it takes them all."""
+    files = sorted(folder.glob("table-*.tex"))
+    assert files
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        (columns,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", text)
+        rows = [line for line in text.splitlines() if line.endswith(r" \\") and "multicolumn" not in line]
+        assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns)}, file.name
+    if pdflatex := shutil.which("pdflatex"):
+        inputs = "\n".join(rf"\input{{{file}}}" for file in files)
+        text = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{inputs}\end{{document}}"
+        (scratch / "all.tex").write_text(text, encoding="utf-8")
+        order = [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+        subprocess.run(order, cwd=scratch, check=True, capture_output=True)  # noqa: S603 - our own file
+
+
+def test_a_table_in_parts_is_one_file() -> None:
+    heads = ["settings", *(f"a rather long head of column {number}" for number in range(12))]
+    rows = [html.TableRow(name, [f"{name}-{number}-{'x' * 12}" for number in range(12)]) for name in ("one", "50 %")]
+    page = html.table("Wide", heads, [rows])
+    assert page.count("<table>") > 1
+    text, files = exports.tables(page, "figures")
+    assert sorted(files) == ["table-1.csv", "table-1.tex"]
+    assert text.count("Table 1: ") == 1
+    found = list(csv.reader(io.StringIO(files["table-1.csv"])))
+    assert found == [heads, *([row.head, *row.cells] for row in rows)]
+    assert r"50 \% & 50 \%-0-" in files["table-1.tex"]
+
+
+def test_the_contents_name_every_heading() -> None:
+    body = "<h2>One &amp; all</h2><p>x</p><h3>Messages</h3><h2>Two</h2>"
+    text, found = exports.contents(body)
+    assert found == [(2, "section-1", "One & all"), (3, "section-2", "Messages"), (2, "section-3", "Two")]
+    assert '<h3 id="section-2">Messages</h3>' in text
+    assert exports.contents("<h2>One</h2>") == ("<h2>One</h2>", [])
+
+
+# --------------------------------------------------------------------------------------------------------- curves
+def _drawn_curves(count: int, bounds: dict[str, Curve] | None = None) -> str:
+    x = np.linspace(0.0, 100.0, 50)
+    lines = {f"c{number}": Curve(x, x * number, x * number - 1, x * number + 1) for number in range(count)}
+    return plots.curves(lines, (Axis("x", 100.0), Axis("y", 500.0)), "t", bounds=bounds, steps=False).svg
+
+
+def test_more_than_three_curves_have_bars_in_place_of_bands() -> None:
+    few, many = _drawn_curves(3), _drawn_curves(4)
+    assert few.count('opacity="0.2"') == 3
+    assert 'opacity="0.2"' not in many
+    assert many.count('opacity="0.8"') == 4 * 8 * 3, "a line with two ends, at eight places of each curve"
+
+
+def test_the_bound_is_in_the_legend() -> None:
+    x = np.linspace(0.0, 100.0, 50)
+    assert "flood bound" in _drawn_curves(2, bounds={"c1": Curve(x, x)})
+    assert "flood bound" not in _drawn_curves(2)
+
+
+def test_a_figure_has_the_seeds_that_all_its_series_have(tmp_path: Path) -> None:
+    lab_pages.like_paper(tmp_path, BUS, seeds=(1, 2))
+    one, two, *_ = Study(tmp_path).scenarios["city_bus"]
+    first, second = two.runs
+    third = dataclasses.replace(second, seed="3")
+
+    def seeds(*runs: FinishedRun) -> list[list[str]]:
+        return [[run.seed for run in each.runs] for each in matched([one, dataclasses.replace(two, runs=runs)])]
+
+    assert seeds(first, second) == [["1", "2"], ["1", "2"]]
+    assert seeds(second, third) == [["2"], ["2"]]
+    assert seeds(third) == [["1"], ["3"]], "without a common seed as many of each"

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from carrypost import emu
 from carrypost.lab.campaign import recipes, reproduce
+from carrypost.lab.report.exports import unlinked
 from carrypost.lab.report.origins import made_by
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -70,7 +71,8 @@ def put(name: str, page: Path) -> None:
     """Take a page over, with a check of the present code."""
     check = {"made_by": made_by(), "settings": CHECKS[name].settings, "duration_s": CHECKS[name].duration_s}
     text = json.dumps(check | {"rows": checked(name)}, indent=2)
-    (RESULTS / f"{name}.html").write_text(page.read_text(encoding="utf-8"), encoding="utf-8", newline="\n")
+    alone = unlinked(page.read_text(encoding="utf-8"))
+    (RESULTS / f"{name}.html").write_text(alone, encoding="utf-8", newline="\n")
     check_file(name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
 
 

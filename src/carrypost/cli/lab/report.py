@@ -66,7 +66,7 @@ def report(
         test = field.FieldTest(folder)
         if test.unreadable:
             say(f"{many(test.unreadable, 'line')} without a row of a record skipped")
-        page.put(page.field_test(test), out)
+        page.put(page.field_test(test, page.figures_beside(out).name), out)
         place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
         figures(place | field.summary(test), json=json)
         return

@@ -34,6 +34,7 @@ WINDOW_S = 60.0
 FAMILIES: Mapping[Table, Family] = MappingProxyType(
     {
         f.PROCESSING: Family(causal.processing_part, causal.processing),
+        f.OUTCOMES: Family(causal.outcomes_part, causal.outcomes),
         f.PROCESSING_BY_NODE: Family(causal.processing_part, causal.processing_by_node),
         f.DELAY_SPREAD: Family(Delays.of, causal.delays),
         f.DELAY_CDF: Family(Delays.of, causal.delay_cdf),

@@ -20,6 +20,7 @@ from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, Moments, 
 from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY
 from carrypost.lab.metrics.parts import Slice, Tally, listed, ratio
 from carrypost.model.times import MICROSECONDS
+from carrypost.record import Kind
 
 CELLS = 60
 """Number of cells of a grid in either direction; at least a third of them are used."""
@@ -48,6 +49,28 @@ def processing_part(of: Slice) -> Tally:
 def processing(part: Tally) -> Columns:
     """Table PROCESSING; a run without messages is there too."""
     return _with_ratios({name: np.array([pc.sum(part.figures[name]).as_py() or 0]) for name in _COUNTS})
+
+
+def outcomes_part(of: Slice) -> Tally:
+    """Messages and copies counted, all together. A row `refuse` without a peer is a publication that was refused."""
+    copies, rows = of.copies, of.rows
+    at = copies.publications[copies.first]
+    refusals, drops = rows.of(Kind.REFUSE), rows.of(Kind.DROP)
+    refused = int((rows.peer[refusals] < 0).sum())
+    counts = {
+        "created": len(at) + refused,
+        "refused": refused,
+        "listed": len(at) - rows.attribute("recipients", at).null_count,
+        "relayed": int((~copies.own & (copies.received >= 0)).sum()),
+        "dropped": len(drops),
+    }
+    columns = {"all": [0], **{name: [count] for name, count in counts.items()}}
+    return Tally.of(columns, ["all"], **dict.fromkeys(counts, "sum"))
+
+
+def outcomes(part: Tally) -> Columns:
+    """Table OUTCOMES."""
+    return {name: each for name, each in part.columns().items() if name != "all"}
 
 
 def processing_by_node(part: Tally) -> Columns:

@@ -63,6 +63,15 @@ def _family(name: str, meaning: str, *columns: Column) -> Table:
 PROCESSING = _family(
     "processing", "numbers of messages published, received, delivered and expired (CAUSAL, Tables II and V)", *_COUNTS
 )
+OUTCOMES = _family(
+    "outcomes",
+    "messages that programs created, and copies of them in all",
+    Column("created", "int64", "messages published, and those that the cache of their author refused"),
+    Column("refused", "int64", "of these, the refused ones"),
+    Column("listed", "int64", "messages that list their recipients"),
+    Column("relayed", "int64", "copies that came to other nodes than their authors"),
+    Column("dropped", "int64", "copies that nodes dropped before their deadline"),
+)
 PROCESSING_BY_NODE = _family("processing_by_node", "the same numbers for each node", _NODE, *_COUNTS)
 DELAY_SPREAD = _family(
     "delays",

@@ -21,7 +21,7 @@ from carrypost.lab.report.loads import curve
 from carrypost.lab.report.overlay import WHOLE_S, hops_of, lengths, mean_of, overlay_of, two_digits
 from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched_by
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.verdict import Claim
 
@@ -46,8 +46,8 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
         "balance",
         verdict=verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
         values=_values(study, found),
-        maxima=_maxima(study, found),
-        paths=_paths(study, found),
+        maxima=_maxima(study, _compared(found)),
+        paths=_paths(study, _compared(found)),
         **origins.of_paper(study, all_series, "balance"),
     )
 
@@ -177,6 +177,12 @@ def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
     if static := _static(study, found):
         made.append(paragraph("Static paths have ", over_seeds(static, two_digits), " hops.", kind="note"))
     return join(made)
+
+
+def _compared(found: Mapping[str, Mapping[int, Series]]) -> dict[str, dict[int, Series]]:
+    """Return the same series with the seeds that all of them have."""
+    every = matched_by({(name, percent): each for name, of in found.items() for percent, each in of.items()})
+    return {name: {percent: every[name, percent] for percent in of} for name, of in found.items()}
 
 
 def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Picture | None:

@@ -12,7 +12,7 @@ from carrypost.lab.report import contacts, dissemination, origins, tables, verdi
 from carrypost.lab.report import figures as drawn
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.pictures import Figures
-from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.study import Series, Study, matched
 from carrypost.lab.report.times import lifetime, shown
 
 _NEAR = 0.1
@@ -22,7 +22,8 @@ _NEAR = 0.1
 def section(study: Study, all_series: Sequence[Series], paper: Experiment, figures: Figures) -> Markup:
     """Return everything about this experiment."""
     whole = all(run.duration_s == paper.duration_s for series in all_series for run in series.runs)
-    pair = [series for lifetime_s in paper.pair for series in all_series if series.lifetime_s == lifetime_s]
+    compared = matched(all_series)
+    pair = [series for lifetime_s in paper.pair for series in compared if series.lifetime_s == lifetime_s]
     movement = all_series[0].first.in_force.get("mobility", {})
     elsewhere = movement.get("file") or all_series[0].first.in_force.get("contacts", {}).get("file") or "elsewhere"
     return figures.filled(
@@ -39,7 +40,8 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment, figur
         against=drawn.against(study, pair, paper),
         missing=_absent(list(paper.of), all_series),
         missing_halves=_absent(paper.pair, pair),
-        distributions=drawn.distributions(study, all_series, paper),
+        distributions=drawn.distributions(study, compared, paper),
+        implied=None if whole is False else _implied(paper),
         evolution=drawn.evolution(study, pair, paper, whole=whole),
         registries=tables.registries(study, all_series),
         lasting=contacts.lasting(study, all_series),
@@ -59,6 +61,20 @@ def _absent(wanted: Sequence[float | None], there: Sequence[Series]) -> str:
     """Lifetimes that were not run, in words."""
     run = {series.lifetime_s for series in there}
     return ", ".join(lifetime(each) for each in wanted if each not in run)
+
+
+def _implied(paper: Experiment) -> tuple[float, float, float] | None:
+    """Return a lifetime, a shorter one, and what Table II or V says of the share that arrives within the shorter one.
+
+    What a lifetime brings at all is what any longer one brings by then: receptions are of the same flood. Of the pairs
+    for which the paper's text quotes a share.
+    """
+    for each in paper.lifetimes:
+        for point in each.tdelay_points:
+            shorter = paper.of.get(point.value_s)
+            if shorter is not None and each.lifetime_s is not None:
+                return each.lifetime_s, point.value_s, shorter.processing.rcvd / each.processing.rcvd
+    return None
 
 
 def _off(study: Study, all_series: Sequence[Series], paper: Experiment) -> tuple[float, float] | None:

@@ -12,13 +12,13 @@ from carrypost.lab.report.curves import Curve, Extent, Steps
 from carrypost.lab.report.distributions import Distribution, Drawn, by_settings, ordered
 from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.study import Series, Study, matched
 
 
 def lasting(study: Study, all_series: Sequence[Series]) -> list[Drawn]:
     """Return durations of contacts, and times between those of a pair."""
     lasted = Distribution(families.CONTACT_CDF, "duration of contacts", "contacts")
-    between = Distribution(families.INTER_CONTACT_CDF, "time between contacts of a pair", "contacts")
+    between = Distribution(families.INTER_CONTACT_CDF, "time between contacts of a pair", "gaps")
     return distributions.figures(study, all_series, lasted, between)
 
 
@@ -31,7 +31,7 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> Picture | None:
         return curves.distribution(seeds, Extent(most or 1.0, 1.0))
 
     axes = Axis("number of neighbours, at most"), distributions.shares("share of time")
-    return plots.plain(curves.merged(by_settings(all_series, many)), axes, "number of neighbours", "settings")
+    return plots.plain(curves.merged(by_settings(matched(all_series), many)), axes, "number of neighbours", "settings")
 
 
 def neighbours_by_time(study: Study, all_series: Sequence[Series]) -> Picture | None:
@@ -41,7 +41,7 @@ def neighbours_by_time(study: Study, all_series: Sequence[Series]) -> Picture | 
         seeds = [ordered(study, families.NEIGHBOURS_TIMELINE, run, "t", "neighbours") for run in series.runs]
         return curves.over_time(seeds, _window_s(seeds))
 
-    there = by_settings(all_series, by_time)
+    there = by_settings(matched(all_series), by_time)
     return distributions.by_time_plot(there, "neighbours, mean", "neighbours by time") if there else None
 
 

@@ -19,7 +19,7 @@ from carrypost.lab.report.distributions import by_settings, ordered, steps_of
 from carrypost.lab.report.html import TableRow, table
 from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched
 from carrypost.lab.report.tables import Show, over_seeds
 from carrypost.lab.report.times import count, mean, share
 from carrypost.record import Kind
@@ -29,21 +29,23 @@ _WINDOWS = 48
 _MINUTE_S = 60.0
 _TAIL = 0.95
 _NEARLY = 0.99
+_DATA_FRAMES = ("Data", "Parcel")
 
 
 def part(study: Study, all_series: Sequence[Series]) -> dict[str, object]:
     """Return everything about dissemination: the nodes reached, the costs and the hops."""
-    reached, bounded = _reached(study, all_series)
-    overhead, overhead_most, overhead_end = _overhead(study, all_series)
+    compared = matched(all_series)
+    reached, bounded = _reached(study, compared)
+    overhead, overhead_most, overhead_end = _overhead(study, compared)
     return {
         "reached": reached,
         "bounded": bounded,
         "costs": _costs(study, all_series),
-        "hops": _hops_taken(study, all_series),
+        "hops": _hops_taken(study, compared),
         "overhead": overhead,
         "overhead_most": overhead_most,
         "overhead_end": overhead_end,
-        "cache": _cache(study, all_series),
+        "cache": _cache(study, compared),
         "some": distributions.some(all_series),
     }
 
@@ -68,7 +70,8 @@ def _reached(study: Study, all_series: Sequence[Series]) -> tuple[Picture | None
         for found in (got, bound)
     )
     ages = Axis(f"age of the message ({unit_name})", most_s / unit_s)
-    axes = ages, distributions.shares("share of recipients reached")
+    tops = [curve.y if curve.high is None else curve.high for curve in (*lines.values(), *above.values())]
+    axes = ages, distributions.shares("share of recipients reached", max(float(top.max()) for top in tops))
     picture = plots.curves(lines, axes, "delivery ratio by age", bounds=above, steps=False, legend="settings")
     return picture, bool(above)
 
@@ -127,7 +130,7 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
         "settings",
         "bytes sent",
         "for each delivery",
-        "of these, payload",
+        "of these, data",
         "hops, mean",
         "direct",
         "hops, most",
@@ -136,12 +139,12 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
     for series in all_series:
         sent = [float(study.columns(families.TRAFFIC, run)["bytes"].sum()) for run in series.runs]
         delivered = [_deliveries(study, run) for run in series.runs]
-        payload = [_payload(study, run) for run in series.runs]
+        data = [_data(study, run) for run in series.runs]
         hops = [_hops(study, run) for run in series.runs]
         figures: list[tuple[list[float], Show]] = [
             (sent, count),
             (_ratios(list(zip(sent, delivered, strict=True))), count),
-            (_ratios(list(zip(payload, sent, strict=True))), share),
+            (_ratios(list(zip(data, sent, strict=True))), share),
             ([each[0] for each in hops if each], mean),
             ([each[1] for each in hops if each], share),
             ([each[2] for each in hops if each], count),
@@ -150,10 +153,10 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
     return table("Cost of dissemination", heads, [lines])
 
 
-def _payload(study: Study, run: FinishedRun) -> float:
-    """Return the bytes of payload that came to nodes that did not have them."""
-    found = study.columns(families.THROUGHPUT, run)
-    return float((found["size"] * found["copies"]).sum())
+def _data(study: Study, run: FinishedRun) -> float:
+    """Return the bytes sent in frames that carry payload."""
+    found = study.columns(families.TRAFFIC, run)
+    return float(found["bytes"][np.isin(found["frame"].astype(str), _DATA_FRAMES)].sum())
 
 
 def _hops(study: Study, run: FinishedRun) -> tuple[float, float, float] | None:

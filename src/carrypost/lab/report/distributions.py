@@ -11,7 +11,7 @@ from carrypost.lab.report import curves, plots
 from carrypost.lab.report.curves import Curve, Extent, Steps
 from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched
 from carrypost.lab.report.times import share, shown
 from carrypost.lab.schemas import Table
 
@@ -20,6 +20,9 @@ _CUT = 0.99
 _THOUSANDTH = 1e-3
 """Distributions are kept by thousandths: what is rarer is not known."""
 _MS = 1e-3
+_FEW = 0.6
+"""Shares up to this one have an axis that ends above them."""
+_PERCENT = "format(datum.value * 100, '~r') + ' %'"
 _UNITS = ((10_800.0, 3_600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
@@ -84,7 +87,7 @@ class Drawn(NamedTuple):
 
 def figures(study: Study, all_series: Sequence[Series], *wanted: Distribution) -> list[Drawn]:
     """Return those of these distributions that have any values."""
-    chosen = all_series[: plots.CURVES_MAX]
+    chosen = matched(all_series)[: plots.CURVES_MAX]
     return [made for of in wanted if (made := _figure(study, chosen, of)) is not None]
 
 
@@ -143,8 +146,10 @@ def _cut(every: Sequence[Steps], most_s: float) -> str:
     return f"The axis is cut at {shown(most_s)}; {above}."
 
 
-def shares(title: str) -> Axis:
-    """Return an axis from none to all."""
+def shares(title: str, most: float = 1.0) -> Axis:
+    """Return an axis from none to all; to the greatest share, if that is far less."""
+    if 0 < most < _FEW:
+        return Axis(title, most * 1.06, labels=_PERCENT)
     return Axis(title, plots.SHARE.most, labels=plots.SHARE.labels, ticks=plots.SHARE.ticks)
 
 

@@ -22,9 +22,9 @@ from carrypost.lab.report.intervals import over_rows
 from carrypost.lab.report.loads import ISLAND, MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
 from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import Series, Study
+from carrypost.lab.report.study import Series, Study, matched_by
 from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import MINUS, NOTHING, tenths
+from carrypost.lab.report.times import MINUS, NOTHING, count, tenths
 
 TITLE = "EMMA: messages to selected hosts"
 _FLOOD = "flood"
@@ -127,6 +127,7 @@ def _by_number(loads: Loads, name: str, found: Mapping[str, Mapping[int, Series]
 
 def _lines(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Curve | None]:
     classes = _classes(loads, found, modes=modes)
+    found = matched_by(found)
     lines = {name: curve({x: of(series) for x, series in found.items()}) for name, of in classes.items()}
     bound = curve({x: loads.flooded(series) for x, series in found.items()})
     return lines | {_FLOOD: None if bound is None else bound.bare()}
@@ -205,19 +206,20 @@ def _numbers(loads: Loads, name: str, what: str, found: Mapping[str, Mapping[int
     names: list[str] = []
     for strategy, by_number in found.items():
         every = {"all": loads.shares} if modes else {}
+        refused = [loads.refused(series) for series in by_number.values()]
         classes = {**_classes(loads, by_number, modes=modes), **every, _FLOOD: loads.flooded}
         names = list(classes)
         lines: list[TableRow] = []
-        for number, series in by_number.items():
-            cells: list[Piece] = [str(number)]
+        for (number, series), declined in zip(by_number.items(), refused, strict=True):
+            cells: list[Piece] = [str(number), over_seeds(declined, count) if declined else NOTHING]
             for of in classes.values():
                 values = of(series)
                 cells += [over_seeds(values, tenths), _span(values)]
             lines.append(TableRow("" if lines else strategy, cells))
         groups.append(lines)
-    over = [("", 2), *((each, 2) for each in names)]
-    heads = ["strategy", what, *(["mean", "seeds, %"] * len(names))]
-    return table(f"{name} in numbers", heads, groups, over=over, kept=2)
+    over = [("", 3), *((each, 2) for each in names)]
+    heads = ["strategy", what, "refused", *(["mean", "seeds, %"] * len(names))]
+    return table(f"{name} in numbers", heads, groups, over=over, kept=3)
 
 
 def _span(values: Sequence[float]) -> str:

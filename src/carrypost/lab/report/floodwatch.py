@@ -19,7 +19,7 @@ from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.overlay import mean_of, overlay_of
 from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis, Bar
-from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched_by
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, difference
 from carrypost.lab.report.verdict import Claim
@@ -101,8 +101,8 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
         "floodwatch",
         verdict=verdict.of_claims(_claims(values), all_series, _WHOLE_S),
         values=[_values(found, values, *each) for each in (*whole, *parts)],
-        all_data=_pictures(values, whole, "Figure 16"),
-        part=_pictures(values, parts, "Figure 17"),
+        all_data=_pictures(study, found, whole, "Figure 16"),
+        part=_pictures(study, found, parts, "Figure 17"),
         **origins.of_paper(study, all_series, "floodwatch"),
     )
 
@@ -210,10 +210,12 @@ def _values(
 
 
 def _pictures(
-    values: Mapping[Case, Sequence[float]], kinds: Sequence[tuple[float, float]], paper: str
+    study: Study, found: Mapping[Case, Series], kinds: Sequence[tuple[float, float]], paper: str
 ) -> list[tuple[str, Picture]]:
     pictures = []
     for ratio, period_s in kinds:
+        shown = matched_by({case: each for case, each in found.items() if case[:2] == (ratio, period_s)})
+        values = {case: latencies(study, each) for case, each in shown.items()}
         bars = [
             Bar(topology, approach, *each)
             for topology in TOPOLOGIES

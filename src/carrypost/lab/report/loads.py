@@ -102,6 +102,10 @@ class Loads:
         """Return the number of pairs of a message and a recipient."""
         return float(self._study.columns(families.CLASSES, run)["recipients"].sum())
 
+    def refused(self, series: Series) -> list[float]:
+        """Return, by seed, the number of messages that the full buffer of their author refused to publish."""
+        return self._study.values(families.OUTCOMES, series, "refused")
+
     def within(self, series: Series, age_s: float) -> list[float]:
         """Return, by seed, the share of recipients that got a message in this time."""
         made = []

@@ -90,9 +90,10 @@ def seeds(all_series: Sequence[Series]) -> str:
         return "Our values are of one run each; one seed gives no interval."
     least, most = min(counts), max(counts)
     many = f"{most} seeds" if least == most else f"{least} to {most} seeds"
+    mixed = "" if least == most else " Every figure shows those seeds only that all of its curves have."
     return (
-        f"Our values are mean ± half-width of the 95 % confidence interval over {many}, by Student's t; bands in "
-        "figures show the same interval at every point. Intervals too small to be seen are left out."
+        f"Our values are mean ± half-width of the 95 % confidence interval over {many}, by Student's t; bands or "
+        f"bars in figures show the same interval. Intervals too small to be seen are left out.{mixed}"
     )
 
 

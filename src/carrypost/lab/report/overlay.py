@@ -19,7 +19,7 @@ from carrypost.lab.report.html import Piece, TableRow, table
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis, Mark
-from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched, matched_by
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, tenths
 from carrypost.lab.report.verdict import Claim
@@ -35,6 +35,8 @@ _SHOWN_S = 50.0
 _PAPER_HOPS = {10.0: 3.32, 50.0: 4.17, 100.0: 4.43}
 _PAPER_KBIT = {50.0: "2.4", 100.0: "less than 2"}
 _PAPER_STATIC, _PAPER_NETWORK = 6.06, 2.36
+_STATIC = -1.0
+"""Stands for static brokers among update periods."""
 
 
 def has_brokers(all_series: Sequence[Series]) -> bool:
@@ -47,7 +49,7 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
     adaptive = {_update_s(each.first): each for each in all_series if not _is_static(each.first)}
     static = next((each for each in all_series if _is_static(each.first)), None)
     shown = adaptive.get(_SHOWN_S) or next(iter(adaptive.values()), None)
-    several = adaptive if len(adaptive) > 1 else {}
+    several = dict(adaptive) if len(adaptive) > 1 else {}
     return figures.filled(
         "overlay",
         verdict=verdict.of_claims(_claims(study, adaptive, static), all_series, WHOLE_S),
@@ -178,6 +180,9 @@ def two_digits(value: float | None) -> str:
 
 
 def _timeline(study: Study, shown: Series | None, static: Series | None) -> Picture | None:
+    pair = [each for each in (shown, static) if each is not None]
+    mine = dict(zip((each.settings for each in pair), matched(pair), strict=True))
+    shown, static = (None if each is None else mine[each.settings] for each in (shown, static))
     lines = {
         "network": None if shown is None else by_time(study, shown, NETWORK),
         "adaptive": None if shown is None else by_time(study, shown, OVERLAY),
@@ -196,7 +201,9 @@ def by_time(study: Study, series: Series, path: str) -> Curve | None:
     return curves.over_time(seeds, 0.0)
 
 
-def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> Picture | None:
+def _by_period(study: Study, adaptive: dict[float, Series], static: Series | None) -> Picture | None:
+    adaptive = matched_by(adaptive | ({} if static is None else {_STATIC: static}))
+    static = adaptive.pop(_STATIC, None)
     of = {"adaptive": {update_s: lengths(study, each, OVERLAY) for update_s, each in adaptive.items()}}
     of["network"] = {update_s: lengths(study, each, NETWORK) for update_s, each in adaptive.items()}
     if static is not None:
@@ -208,7 +215,7 @@ def _by_period(study: Study, adaptive: Mapping[float, Series], static: Series | 
 
 
 def _costs(study: Study, adaptive: Mapping[float, Series]) -> Picture | None:
-    costs = curve({update_s: kilobits(study, each) for update_s, each in adaptive.items()}, np.inf)
+    costs = curve({update_s: kilobits(study, each) for update_s, each in matched_by(adaptive).items()}, np.inf)
     marks = [Mark("adaptive", _SHOWN_S, float(_PAPER_KBIT[_SHOWN_S]))]
     axes = _periods(adaptive), Axis("kbit/s per broker")
     return plots.plain({"adaptive": costs}, axes, "Figure 9", "paths", marks)

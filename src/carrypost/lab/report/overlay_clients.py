@@ -21,7 +21,7 @@ from carrypost.lab.report.loads import curve
 from carrypost.lab.report.overlay import WHOLE_S, by_time, hops_of, lengths, mean_of, overlay_of, two_digits
 from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import FinishedRun, Series, Study
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched_by
 from carrypost.lab.report.tables import over_seeds
 from carrypost.lab.report.times import NOTHING, count, difference, shown
 from carrypost.lab.report.verdict import Claim
@@ -29,6 +29,7 @@ from carrypost.lab.report.verdict import Claim
 TITLE = overlay.TITLE
 _STATIC, _HOMES, _OURS = "static", "static-opportunistic", "opportunistic-opportunistic"
 _APPROACHES = (_STATIC, _HOMES, _OURS)
+_KNOWING = "with perfect knowledge"
 _PAPER_GAIN = 5.0
 """Hops by which paths become shorter at most."""
 _SHOWN_S = 10.0
@@ -138,7 +139,7 @@ def _values(study: Study, found: Mapping[Approach, Series]) -> Markup:
         ratios = [mine / least for mine, least in zip(ours, best, strict=True)]
         cells = [over_seeds(each, two_digits) if each else NOTHING for each in (ours, best, ratios)]
         lines.append(TableRow(_description(of), cells))
-    heads = ("", "hops", "best possible at the same moments", "ratio")
+    heads = ("", "hops", "with perfect knowledge, at the same moments", "ratio")
     return table("Path lengths from producers to consumers", heads, [lines])
 
 
@@ -147,9 +148,10 @@ def _lines(study: Study, shown: Mapping[str, Series]) -> dict[str, Curve]:
 
 
 def _timeline(study: Study, shown: Mapping[str, Series]) -> Picture | None:
+    shown = matched_by(shown)
     lines = _lines(study, shown)
     if _OURS in shown and (best := by_time(study, shown[_OURS], BEST)):
-        lines["best"] = best
+        lines[_KNOWING] = best
     return plots.plain(lines, (Axis("time (s)"), _HOPS), "Figure 10: path lengths by time", "approach")
 
 
@@ -175,16 +177,16 @@ def _by_period(study: Study, of: Mapping[float, Series]) -> Picture | None:
     if len(of) <= 1:
         return None
     axes = Axis("discovery period (s)", max(of) * 1.03, ticks=sorted(of)), _HOPS
-    paths = {_OURS: DELIVERY, "best": BEST}
+    paths = {_OURS: DELIVERY, _KNOWING: BEST}
     lines = {
-        name: curve({period_s: lengths(study, each, path) for period_s, each in of.items()}, np.inf)
+        name: curve({period_s: lengths(study, each, path) for period_s, each in matched_by(of).items()}, np.inf)
         for name, path in paths.items()
     }
     return plots.plain(lines, axes, "Figure 11", "approach")
 
 
 def _by_speed(study: Study, found: Mapping[Approach, Series]) -> Picture | None:
-    mine = {of: each for of, each in found.items() if of.name == _OURS and of.speed is not None}
+    mine = matched_by({of: each for of, each in found.items() if of.name == _OURS and of.speed is not None})
     speeds = sorted({of.speed for of in mine if of.speed is not None})
     if len(speeds) <= 1:
         return None

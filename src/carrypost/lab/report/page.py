@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import vl_convert
+
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.plugins import Plugin
@@ -18,6 +20,7 @@ from carrypost.lab.report import (
     balance,
     causal,
     emma,
+    exports,
     field,
     floodwatch,
     general,
@@ -72,9 +75,12 @@ class Page:
 _OVERLAY = {"overlay": overlay, "overlay_clients": overlay_clients, "balance": balance, "floodwatch": floodwatch}
 
 
-def render(study: Study, command: str = "", plugins: Sequence[Plugin] = ()) -> Page:
-    """Return the page; `command` is the one that reproduces all of it, if there is one."""
-    figures = Figures()
+def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), beside: str = "") -> Page:
+    """Return the page; `command` is the one that reproduces all of it, if there is one.
+
+    With `beside`, the folder of its figures and tables as files, it has links to them.
+    """
+    figures = Figures(beside)
     body: list[Piece] = []
     for name, series in study.scenarios.items():
         paper = _paper(name, series)
@@ -92,7 +98,7 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = ()) -> P
         body += [tag("h2", name), paragraph("None of its runs succeeded."), origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
     papers = {paper for name, series in study.scenarios.items() if (paper := _paper(name, series))}
-    return _page(_title(study), body, figures, [source for paper, source in SOURCES.items() if paper in papers])
+    return _page(_title(study), body, figures, beside, [source for paper, source in SOURCES.items() if paper in papers])
 
 
 def _paper(name: str, all_series: Sequence[Series]) -> str:
@@ -118,16 +124,22 @@ def _title(study: Study) -> str:
     return "; ".join(titles) or named
 
 
-def field_test(test: FieldTest) -> Page:
-    """Return the page of records of real nodes."""
-    figures = Figures()
+def field_test(test: FieldTest, beside: str = "") -> Page:
+    """Return the page of records of real nodes; `beside` as in `render`."""
+    figures = Figures(beside)
     body = [field.body(test, figures), origins.made()]
-    return _page(field.title(test), body, figures)
+    return _page(field.title(test), body, figures, beside)
 
 
-def _page(title: str, body: Sequence[Piece], figures: Figures, sources: Sequence[Mapping[str, str]] = ()) -> Page:
-    text = filled("page", title=title, style=STYLE, sources=sources, body=join(body, "\n"))
-    return Page(f"{text}\n", figures.files)
+def _page(
+    title: str, body: Sequence[Piece], figures: Figures, beside: str, sources: Sequence[Mapping[str, str]] = ()
+) -> Page:
+    inside, listed = exports.contents(join(body, "\n"))
+    tables: dict[str, str] = {}
+    if beside:
+        inside, tables = exports.tables(inside, beside)
+    text = filled("page", title=title, style=STYLE, sources=sources, contents=listed, body=inside)
+    return Page(f"{text}\n", figures.files | tables)
 
 
 def check(out: Path) -> None:
@@ -141,16 +153,18 @@ def check(out: Path) -> None:
 
 def write(study: Study, out: Path, command: str = "", plugins: Sequence[Plugin] = ()) -> None:
     """Write the page of a campaign as a file, with a folder of its figures beside it: each complete or not at all."""
-    put(render(study, command, plugins), out)
+    put(render(study, command, plugins, figures_beside(out).name), out)
 
 
 def put(found: Page, out: Path) -> None:
-    """Write a page as a file, and its figures beside it."""
+    """Write a page as a file, and its figures and tables beside it; each figure as PDF, too."""
     check(out)
     with folders.staged(figures_beside(out)) as partial:
         partial.mkdir()
         for name, text in found.figures.items():
             (partial / name).write_text(text, encoding="utf-8", newline="\n")
+            if name.endswith(".svg"):
+                (partial / name).with_suffix(".pdf").write_bytes(vl_convert.svg_to_pdf(text))
     with folders.staged(out) as partial:
         partial.write_text(found.text, encoding="utf-8", newline="\n")
 

@@ -1,7 +1,7 @@
 """Figures: pictures with their captions, numbered as they come on the page, each also as a file and as numbers.
 
-Figure 4 with two halves gives ``figure-4a.svg`` and ``figure-4b.svg``, for papers and slides, and ``figure-4a.csv`` and
-``figure-4b.csv`` with the points that are drawn, for other plotting programs.
+Figure 4 with two halves gives ``figure-4a.svg``, ``figure-4a.pdf`` and the same of ``b``, for papers and slides, and
+``figure-4a.csv`` and ``figure-4b.csv`` with the points that are drawn, for other plotting programs.
 """
 
 from __future__ import annotations
@@ -68,11 +68,15 @@ Block = Piece | Figure
 
 
 class Figures:
-    """The figures of a page, numbered in the order in which they are shown, and their files."""
+    """The figures of a page, numbered in the order in which they are shown, and their files.
 
-    def __init__(self) -> None:
+    `beside` is the folder of the files, for links to them; empty: there are no links.
+    """
+
+    def __init__(self, beside: str = "") -> None:
         self.files: dict[str, str] = {}
         """By name."""
+        self._beside = beside
         self._count = 0
 
     def filled(self, template: str, **values: object) -> Markup:
@@ -95,7 +99,10 @@ class Figures:
         if not isinstance(block, Figure):
             return self.show(*block)
         self._count += 1
+        links = []
         for half, _, picture in block.halves():
             name = f"figure-{self._count}{half}"
             self.files |= {f"{name}.svg": svg.alone(picture.svg), f"{name}.csv": picture.csv()}
-        return html.filled("figure", number=self._count, figure=block)
+            files = [(ending.upper(), f"{self._beside}/{name}.{ending}") for ending in ("svg", "pdf", "csv")]
+            links.append((f"({half}) " if half else "", files))
+        return html.filled("figure", number=self._count, figure=block, links=links if self._beside else [])

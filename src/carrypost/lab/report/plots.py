@@ -26,7 +26,11 @@ _DASHES = ([1, 0], [7, 3], [2, 2], [9, 2, 2, 2], [4, 2], [1, 3], [12, 4], [6, 2,
 CURVES_MAX = len(_COLOURS)
 _BAND = 0.2
 """Darkness of bands: two that overlap can still be seen below a curve, in grey as well."""
+_BANDS_MAX = 3
+"""More bands than these cannot be told apart: then curves have bars at some points."""
+_BARS = 8
 _CIRCLES = 11
+_BOUND = "flood bound"
 _ROW_PX = 16
 """Height of a row with a name."""
 _STEPS = 7
@@ -209,7 +213,7 @@ def curves(
     marks: Sequence[Mark] = (), bounds: Mapping[str, Curve] | None = None, steps: bool = True, height: int = HEIGHT,
     legend: str = "lifetime",
 ) -> Picture:  # fmt: skip
-    """Curves by name with their bands, those of steps keep their value until the next.
+    """Curves by name with their bands, or bars if there are many; those of steps keep their value until the next.
 
     Marks are what the paper quotes; bounds are thin lines with circles, in the look of the curve that they are above.
     """
@@ -218,7 +222,9 @@ def curves(
     above = {name: curve for name, curve in (bounds or {}).items() if name in shown}
     there = [mark for mark in marks if mark.curve in shown]
     look = _Look(axes, names, legend, steps=steps)
-    layers = [*look.bands(shown), look.lines(shown), *look.bounds(above), *look.marks(there)]
+    several = sum(curve.low is not None for curve in shown.values()) > _BANDS_MAX
+    layers = [*(() if several else look.bands(shown)), look.lines(shown), *(look.bars(shown) if several else ())]
+    layers += [*look.bounds(above), *look.marks(there)]
     rows: list[Sequence[Cell]] = [row for name, curve in shown.items() for row in _numbers(name, curve)]
     rows += [row for name, curve in above.items() for row in _numbers(f"{name}, bound", curve)]
     rows += [(f"{mark.curve}, quoted by the paper", mark.x, mark.y, None, None) for mark in there]
@@ -272,6 +278,22 @@ class _Look:
             made += [_layer(rows, mark, {"x": x.of("x"), "y": y.of("low"), "y2": {"field": "high"}})] if rows else []
         return made
 
+    def bars(self, found: Mapping[str, Curve]) -> list[Spec]:
+        """Return layers with an interval at some points of each curve, beside those of the others."""
+        x, y = self._axes
+        rows = [
+            {"curve": name, "x": at, "low": low, "high": high}
+            for place, (name, curve) in enumerate(found.items())
+            for at, low, high in _bars_of(curve, x, (place + 0.5) / len(found))
+        ]
+        across = {"x": x.of("x"), "color": self._plain}
+        ends = ({"y": y.of(end)} for end in ("low", "high"))
+        look = {"strokeWidth": 1.2, "opacity": 0.8, "clip": True}
+        return [
+            _layer(rows, {"type": "rule", **look}, across | {"y": y.of("low"), "y2": {"field": "high"}}),
+            *(_layer(rows, {"type": "tick", "orient": "horizontal", "width": 6, **look}, across | end) for end in ends),
+        ]
+
     def bounds(self, found: Mapping[str, Curve]) -> list[Spec]:
         if not found:
             return []
@@ -279,14 +301,33 @@ class _Look:
         places = np.linspace(x.least or 0.0, x.most or 1.0, _CIRCLES + 2)[1:-1]
         circles = {name: Curve(places, np.interp(places, curve.x, curve.y)) for name, curve in found.items()}
         encoding = self._place | {"color": self._plain}
+        key = {"title": None, "symbolSize": 60, "symbolStrokeWidth": 1}
+        scale = {"domain": [_BOUND], "range": ["circle"]}
+        named = {"datum": _BOUND, "type": "nominal", "legend": key, "scale": scale}
         return [
             _layer(_points(found), {"type": "line", "strokeWidth": 0.7, **self._how}, encoding),
-            _layer(_points(circles), _point("circle", 26, 1.0), encoding),
+            _layer(_points(circles), _point("circle", 26, 1.0), encoding | {"shape": named}),
         ]
 
     def marks(self, there: Sequence[Mark]) -> list[Spec]:
         rows = [{"curve": each.curve, "x": each.x, "y": each.y} for each in there]
         return [_layer(rows, _point("diamond", 70, 1.6), self._place | {"color": self._plain})] if rows else []
+
+
+def _bars_of(curve: Curve, x: Axis, phase: float) -> Iterator[tuple[float, float, float]]:
+    """Yield intervals of a curve and their places: all points of a short one, else regular places after a phase."""
+    if curve.low is None or curve.high is None or not len(curve.x):
+        return
+    places = curve.x
+    if len(places) > _BARS + 1:
+        least, most = float(places[0]), float(places[-1])
+        share = (np.arange(_BARS) + phase) / _BARS
+        if x.log:
+            places = np.exp(np.log(least) + share * (np.log(most) - np.log(least)))
+        else:
+            places = least + share * (most - least)
+    low, high = (np.interp(places, curve.x, each) for each in (curve.low, curve.high))
+    yield from zip(places.tolist(), low.tolist(), high.tolist(), strict=True)
 
 
 def _points(found: Mapping[str, Curve]) -> list[Spec]:

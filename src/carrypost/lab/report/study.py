@@ -7,11 +7,11 @@ tables the mean of all, with least and most. What a run ran with stands in the f
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,28 @@ class Series:
     def lifetime_s(self) -> float | None:
         """Of messages; None: endless, or not known."""
         return self.first.lifetime_s
+
+
+def matched(all_series: Iterable[Series]) -> tuple[Series, ...]:
+    """Return series with those of their runs only whose seeds all of them have, so that a figure compares like runs.
+
+    Without a common seed each keeps as many runs as the one with the fewest.
+    """
+    every = tuple(all_series)
+    common = set.intersection(*({run.seed for run in series.runs} for series in every)) if every else set()
+    least = min((len(series.runs) for series in every), default=0)
+    return tuple(
+        replace(series, runs=tuple(run for run in series.runs if run.seed in common) if common else series.runs[:least])
+        for series in every
+    )
+
+
+Key = TypeVar("Key")
+
+
+def matched_by(of: Mapping[Key, Series]) -> dict[Key, Series]:
+    """Return the same for series by a key."""
+    return dict(zip(of, matched(of.values()), strict=True))
 
 
 class Study:
