@@ -23,7 +23,7 @@ from tests.stomp_clients import free_port
 from tools.java_client import archives
 
 from carrypost.cli._settings import NodeCommand
-from carrypost.daemon.openwire.server import Server, serve
+from carrypost.daemon.openwire.server import Server
 from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import parse
 
@@ -70,7 +70,7 @@ async def serving(folder: Path, port: int = 0, **more: Any) -> AsyncIterator[tup
     settings = parse("", {}, {**QUICK, "udp": apart(), "node": {"data": str(folder)}, "openwire": openwire, **more})
     served = await ServedNode.start(settings, stopping=asyncio.Event())
     try:
-        server = await serve(served)
+        server = await Server.serve(served)
         assert server is not None
         yield server, served
     finally:

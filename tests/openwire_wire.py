@@ -18,10 +18,11 @@ from carrypost import testing
 from carrypost.daemon.copies import Copies
 from carrypost.daemon.openwire import codec, server
 from carrypost.daemon.openwire import commands as wire
-from carrypost.daemon.openwire.client import Client, Options
+from carrypost.daemon.openwire.client import Client
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.mapping import Copy, received
 from carrypost.daemon.openwire.shared import Shared
+from carrypost.daemon.program import Options
 from carrypost.jms.messages.values import ValueType
 
 TRANSCRIPTS = Path(__file__).parent / "openwire_transcripts"

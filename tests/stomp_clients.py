@@ -20,7 +20,7 @@ from tests.nodes import PATIENCE_S, QUICK, node_main
 
 from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, Version
-from carrypost.daemon.stomp.server import Server, serve
+from carrypost.daemon.stomp.server import Server
 from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import NodeSettings, parse
 
@@ -47,7 +47,7 @@ async def serving(
     """Run a node in this process that serves STOMP clients."""
     served = await ServedNode.start(settings(folder, stomp, **more), stopping=asyncio.Event())
     try:
-        server = await serve(served)
+        server = await Server.serve(served)
         assert server is not None
         yield server, served
     finally:

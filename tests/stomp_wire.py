@@ -8,7 +8,8 @@ from typing import Any
 
 from carrypost import testing
 from carrypost.daemon.copies import Copies
-from carrypost.daemon.stomp.client import Client, Options
+from carrypost.daemon.program import Options
+from carrypost.daemon.stomp.client import Client
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, StompError, Version
 from carrypost.daemon.stomp.mapping import rest
 

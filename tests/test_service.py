@@ -22,7 +22,7 @@ from carrypost import ConnectionFactory
 from carrypost.cli.app import run
 from carrypost.config import Limits
 from carrypost.daemon.service import Service
-from carrypost.daemon.stomp.server import TOKEN_FILE, serve
+from carrypost.daemon.stomp.server import TOKEN_FILE, Server
 from carrypost.jms.served_node import ServedNode
 from carrypost.node.control.client import Client
 from carrypost.node.doctor import diagnosis
@@ -81,7 +81,7 @@ async def test_settings_that_can_change_at_once_do_and_the_others_are_named(
     file.write(stomp={"port": free_port()})
     served = await ServedNode.start(file.load())
     node = served.node
-    service = Service(node, [found for found in [await serve(served)] if found], file.load)
+    service = Service(node, [found for found in [await Server.serve(served)] if found], file.load)
     service.reload()
     assert taken(said) == ["the settings were reloaded"]
     file.write(
@@ -131,7 +131,7 @@ async def test_static_peers_are_reached_and_left_as_the_settings_say(
 async def test_with_faulty_settings_everything_stays_as_it_is(file: File, said: pytest.LogCaptureFixture) -> None:
     file.write(udp={"hear": ["127.0.0.1:4000"]}, stomp={"port": free_port()})
     served = await ServedNode.start(file.load())
-    service = Service(served.node, [found for found in [await serve(served)] if found], file.load)
+    service = Service(served.node, [found for found in [await Server.serve(served)] if found], file.load)
     before = file.path.read_text()
     for fault, told in (
         ("[udp]\nhear = 5", "udp.hear must be"),

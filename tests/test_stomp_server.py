@@ -23,7 +23,7 @@ from tests.stomp_clients import Raw, serving, settings
 from carrypost.daemon import connection
 from carrypost.daemon import server as stomp_server
 from carrypost.daemon.server import UNCONNECTED_MAX
-from carrypost.daemon.stomp.server import Server, serve
+from carrypost.daemon.stomp.server import Server
 from carrypost.errors import ConfigError, NodeError
 from carrypost.jms.provider import Perform, Performed
 from carrypost.jms.served_node import ServedNode
@@ -182,7 +182,7 @@ async def test_a_port_that_is_taken_and_messaging_that_is_off_are_told(tmp_path:
         async with serving(tmp_path, messaging={"enabled": False}):
             pass
     served = await ServedNode.start(settings(tmp_path, {"port": 0}), stopping=asyncio.Event())
-    assert await serve(served) is None
+    assert await Server.serve(served) is None
     await served.stop()
 
 

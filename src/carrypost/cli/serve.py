@@ -21,10 +21,10 @@ from carrypost.cli._exit import Exit, report
 from carrypost.cli._settings import NodeCommand
 from carrypost.cli._wrapping import wrapped
 from carrypost.daemon.metrics import server as metrics_server
-from carrypost.daemon.openwire import server as openwire_server
+from carrypost.daemon.openwire.server import Server as OpenwireServer
 from carrypost.daemon.server import Server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
-from carrypost.daemon.stomp import server as stomp_server
+from carrypost.daemon.stomp.server import Server as StompServer
 from carrypost.errors import CarrypostError
 from carrypost.jms.served_node import ServedNode
 from carrypost.node.carrying import Carrying
@@ -61,7 +61,7 @@ async def _run(settings: NodeSettings, command: NodeCommand) -> int:
     with _heeding(stopping) as came:
         served = await ServedNode.start(settings, stopping=stopping)
         try:
-            both = await stomp_server.serve(served), await openwire_server.serve(served)
+            both = await StompServer.serve(served), await OpenwireServer.serve(served)
             servers = [each for each in both if each is not None]
             metrics = await metrics_server.serve(served)
             collect_seldom()

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 from carrypost.daemon.connection import Client, Connection, Output, Wording
+from carrypost.daemon.program import Options
 from carrypost.errors import ConfigError, NodeError
 from carrypost.files import reason
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
     from carrypost.jms.served_node import ServedNode
+    from carrypost.node.settings import NodeSettings
 
 SLOW_S: Final = 10.0
 """Time after which a client that does not read is reported."""
@@ -50,11 +53,15 @@ class Settings(Protocol):
         """True if clients need no passcode."""
 
     @property
+    def declare(self) -> bool:
+        """True if a consumer of an unknown queue declares it on this node."""
+
+    @property
     def connections_max(self) -> int:
         """Number of clients at the same time."""
 
 
-class Server:
+class Server(ABC):
     """The clients of one node that speak one protocol; a subclass has what differs between protocols."""
 
     name: ClassVar[str]
@@ -63,13 +70,23 @@ class Server:
     """Name of its table of settings, and of the file with the passcode."""
     wording: Wording
 
-    def __init__(self, served: ServedNode, settings: Settings) -> None:
+    @classmethod
+    async def serve(cls, served: ServedNode) -> Self | None:
+        """Serve clients at a node, if its settings say so; raises `ConfigError` or `NodeError`."""
+        if not cls.settings(served.node.settings).port:
+            return None
+        made = cls(served)
+        await made.open()
+        served.add(cls.table, made)
+        return made
+
+    def __init__(self, served: ServedNode) -> None:
         if served.provider is None:
             raise ConfigError(
                 f"{self.table}.port requires messaging: set messaging.enabled = true, or {self.table}.port = 0"
             )
         self.provider: Provider = served.provider
-        self._settings, self._home = settings, served.node.folder
+        self._settings, self._home = self.settings(served.node.settings), served.node.folder
         self._listening: asyncio.Server | None = None
         self.connections: set[Connection] = set()
         """Clients that sent a valid first command."""
@@ -80,9 +97,19 @@ class Server:
         """The passcode of clients that connect from now on; None: they need none."""
         self.reload()
 
+    @staticmethod
+    @abstractmethod
+    def settings(settings: NodeSettings) -> Settings:
+        """Return the settings of the port."""
+
+    @abstractmethod
     def client(self, output: Output) -> Client:
         """Return a new client."""
-        raise NotImplementedError
+
+    @property
+    def options(self) -> Options:
+        """The settings of a new client."""
+        return Options(self.token, self._settings.declare)
 
     @property
     def token_file(self) -> str:

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
+from carrypost.model import address
 from carrypost.mom.commands import Ack, Late, Receive, Subscribe
 from carrypost.mom.program_commands import CloseSession, Consume, Credit, OpenSession
 
@@ -80,3 +81,11 @@ async def opened(provider: Provider, connection: int, wanted: Subscribe | Receiv
     except JMSException:
         await provider.execute(CloseSession(session))
         raise
+
+
+def remote_prefetch(provider: Provider, wanted: Subscribe | Receive) -> int | None:
+    """Return how many messages a consumer of another node's queue takes along; None for other consumers."""
+    info = provider.node_info
+    if not isinstance(wanted, Receive) or address.addressee(wanted.destination) == info.node:
+        return None
+    return max(info.settings.prefetch_remote, 1)

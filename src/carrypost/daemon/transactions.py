@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from carrypost.daemon.subscription import Subscription
+    from carrypost.errors import CarrypostError
     from carrypost.events import Handed
     from carrypost.gossip.layer import Draft
 
@@ -34,6 +35,8 @@ class Transaction(Generic[S]):
         """Numbers of refused messages that must not come again."""
         self._settled = 0
         """Number of messages that are acknowledged or refused."""
+        self.failure: CarrypostError | None = None
+        """An error that the client was not told of; the transaction cannot be committed."""
 
     def send(self, draft: Draft, nbytes: int, bytes_max: int) -> None:
         """Add a message of this size, headers included, if there is room."""

@@ -9,10 +9,8 @@ each consumer. Nothing here depends on sockets: bytes are given to an `Output`.
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,23 +20,20 @@ from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.commands import TransactionKind
 from carrypost.daemon.openwire.consumers import UNKNOWN, Consumer
-from carrypost.daemon.openwire.receiving import TEMPORARY, Done, Receiving
-from carrypost.daemon.transactions import Transaction, Transactions
+from carrypost.daemon.openwire.receiving import TEMPORARY, Consumers, Done
+from carrypost.daemon.program import ClientProgram, Options
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
     InvalidDestinationException,
     JMSException,
-    JMSSecurityException,
     ResourceAllocationException,
     TransactionRolledBackException,
 )
-from carrypost.events import Browsed, Unserved
+from carrypost.events import Browsed
 from carrypost.jms.destinations import Destination, Queue, Topic, resolved
 from carrypost.jms.mapping import to_draft
-from carrypost.jms.provider import Perform, Program, is_lost
-from carrypost.jms.reports import unserved
-from carrypost.journal import Durability
+from carrypost.jms.provider import is_lost
 from carrypost.model.properties import ValueType
 from carrypost.mom import program_commands as do
 from carrypost.version import __version__
@@ -48,7 +43,7 @@ if TYPE_CHECKING:
     from carrypost.daemon.copies import Copies
     from carrypost.daemon.openwire.mapping import Copy
     from carrypost.daemon.openwire.shared import Shared
-    from carrypost.events import Handed
+    from carrypost.daemon.transactions import Transaction
     from carrypost.gossip.layer import Draft
     from carrypost.jms.provider import News, Performed, Provider
     from carrypost.model.descriptor import Descriptor
@@ -59,50 +54,30 @@ _OWN_SIZE = 1_024
 """Size that a client counts for a message besides its body and properties."""
 
 
-class Options(NamedTuple):
-    """Settings that hold for all clients of a node."""
-
-    token: str | None = None
-    """The password that a client needs; None: none."""
-    declares: bool = True
-    """True if a consumer of an unknown queue declares it on this node."""
-
-
-class Client(Program):
+class Client(ClientProgram[wire.Command, Consumer]):
     """A client, from its first command to the end of its connection; a `Program` to the node."""
 
     def __init__(
         self, provider: Provider, output: Output, options: Options, copies: Copies[int, Copy], shared: Shared
     ) -> None:
-        self._provider, self._output, self._options = provider, output, options
+        super().__init__(provider, output, options)
         self._shared = shared
         self.decoder = codec.Decoder(provider.node_info.limits.message_bytes_max)
-        self.closed = False
-        """True if the connection is to end: nothing more is read or written."""
-        self.beats_ms = 0, 0
-        """Times after which something has to be written, and has to have come; 0: never."""
-        self._connection = self._session = self._commands = 0
-        self._id = self._client_id = ""
-        self._sent = 0
-        self._delivered = UNKNOWN
-        """The last message that a program of the client got, as its end tells."""
+        self._id = ""
         self._windows: dict[str, wire.ProducerInfo] = {}
         """Producers that wait for the node when they are far ahead."""
         self._temporaries: list[str] = []
         """The client's names of its own temporary destinations."""
         self._made = 0
-        self._transactions = Transactions[Consumer]()
-        self._failures: dict[str, CarrypostError] = {}
-        """Errors of transactions, which cannot be committed."""
-        self._unfinished: dict[asyncio.Future[Any], None] = {}
-        """Requests of the client that are not durable yet."""
-        self._receiving = Receiving(provider, output, copies, shared, decoder=self.decoder, fail=self.fail)
-        receiving = self._receiving
+        self.receiving = self._consumers = Consumers(
+            provider, output, copies, self.fail, shared=shared, decoder=self.decoder
+        )
+        consumers = self._consumers
         self._handlers: dict[type[wire.Structure], Callable[[Any], Awaitable[Done]]] = {
             wire.ConnectionInfo: self._connect, wire.ShutdownInfo: self._shut_down, wire.RemoveInfo: self._remove,
             wire.ProducerInfo: self._produce, wire.DestinationInfo: self._make, wire.TransactionInfo: self._transact,
-            wire.ConsumerInfo: receiving.consume, wire.MessagePull: receiving.pull,
-            wire.ConsumerControl: receiving.control, wire.MessageAck: self._ack,
+            wire.ConsumerInfo: consumers.consume, wire.MessagePull: consumers.pull,
+            wire.ConsumerControl: consumers.control, wire.MessageAck: self._ack,
             wire.RemoveSubscriptionInfo: self._unsubscribe,
             **dict.fromkeys(
                 (wire.SessionInfo, wire.KeepAliveInfo, wire.FlushCommand, wire.ConnectionControl, wire.ControlCommand),
@@ -148,10 +123,6 @@ class Client(Program):
             self._tell(wire.ConnectionError_(error=mapping.failure(error)))
         self._end()
 
-    def _end(self) -> None:
-        self.closed = True
-        self._output.end()
-
     def beat(self) -> None:
         """Write a heart-beat."""
         self._tell(wire.KeepAliveInfo())
@@ -160,32 +131,16 @@ class Client(Program):
         if not self.closed:
             self._output.write(codec.encode(command, self.decoder.version))
 
-    def _follow(self, command: wire.Command, done: Done) -> None:
-        """Answer a command once what it asked for is done."""
-        if done is None or done.done():
-            self._ended(command, done)
-        else:
-            self._unfinished[done] = None
-            done.add_done_callback(lambda ended: self._ended(command, ended))
-
-    def _ended(self, command: wire.Command, done: Done) -> None:
-        if done is not None:
-            self._unfinished.pop(done, None)
-            if done.cancelled():
-                return
-            error = done.exception()
-            if is_lost(error) and isinstance(error, CarrypostError):
-                self.fail(error)  # It may be stored. A client that connects again sends it again.
-                return
-            if isinstance(error, CarrypostError):
-                self._refuse(command, error)
-                return
+    def _confirm(self, command: wire.Command) -> None:
         if command.answered:
             self._tell(wire.Response(to=command.command))
         if isinstance(command, wire.Message):
             self._acknowledge_sent(command)
 
     def _refuse(self, command: wire.Command, error: CarrypostError) -> None:
+        if is_lost(error):
+            self.fail(error)  # It may be stored. A client that connects again sends it again.
+            return
         failure = mapping.failure(error)
         if command.answered:
             self._tell(wire.ExceptionResponse(to=command.command, error=failure))
@@ -193,11 +148,6 @@ class Client(Program):
             self._tell(wire.ConnectionError_(error=failure))
         if isinstance(command, wire.ConnectionInfo):
             self._end()
-
-    async def settled(self) -> None:
-        """Wait until everything that the client asked for is durable, and confirmed."""
-        while self._unfinished:
-            await asyncio.wait(list(self._unfinished))
 
     async def _agree(self, _command: wire.Command) -> Done:
         """Answer, and do nothing: what it tells is not needed here."""
@@ -222,7 +172,6 @@ class Client(Program):
         self._tell(wire.BrokerInfo(broker=wire.BrokerId(node), name=f"carrypost-{node}"))
 
     async def _connect(self, info: wire.ConnectionInfo) -> Done:
-        token = self._options.token
         if info.connection is None or not info.connection.value:
             raise OpenWireError("a ConnectionInfo must come with the id of the connection")
         name = info.connection.value
@@ -230,20 +179,15 @@ class Client(Program):
             if name != self._id:
                 raise OpenWireError("a second ConnectionInfo must have the id of the first")
             return None
-        if token is not None and not hmac.compare_digest((info.password or "").encode(), token.encode()):
-            raise JMSSecurityException("the password is not the one in openwire.token, in the folder of the node")
-        if refusal := self._output.admit():
-            raise ResourceAllocationException(refusal)
+        self._admit(info.password or "", "the password is not the one in openwire.token")
         if (before := self._shared.clients.pop(name, None)) is not None:
             # The client lost that connection, which may not be known here.
             before.fail(JMSException("the client has connected again"))
             await before.close()
         # A client without an id makes one up, which is another one the next time.
-        self._client_id = "" if info.client is None or info.client.startswith("ID:") else info.client
-        self._connection = await self._provider.connect(self._client_id, self)
-        self._session = await self._provider.execute(do.OpenSession(self._connection))
+        await self._join("" if info.client is None or info.client.startswith("ID:") else info.client)
         self._id, self.decoder.is_connected = name, True
-        self._receiving.connect(self._connection, self._client_id, declares=self._options.declares)
+        self._consumers.connect(self._connection, self._client_id, declares=self._options.declares)
         self._shared.clients[name] = self
         return None
 
@@ -254,29 +198,22 @@ class Client(Program):
         return None
 
     async def close(self) -> None:
-        """End what the client has at the node. Messages that it may have seen come again one at a time."""
-        self.closed = True
-        self._receiving.close()
-        connection, self._connection = self._connection, 0
+        """End what the client has at the node."""
         if self._shared.clients.get(self._id) is self:
             del self._shared.clients[self._id]
         for name in self._temporaries:
             self._shared.temporaries.pop(name, None)
-        if connection:
-            orderly = self._delivered != UNKNOWN
-            unread = self._receiving.unread(self._delivered)
-            with suppress(JMSException):  # The node is gone.
-                await self._provider.execute(do.Disconnect(connection, unread, crashed=not orderly))
+        await super().close()
 
     async def _remove(self, command: wire.RemoveInfo) -> Done:
         removed = command.object
         if isinstance(removed, wire.ConnectionId):
             await self.settled()
-            self._delivered = command.delivered
+            self._consumers.delivered, self._orderly = command.delivered, command.delivered != UNKNOWN
         elif isinstance(removed, wire.ProducerId):
             self._windows.pop(removed.text, None)
         elif isinstance(removed, wire.ConsumerId | wire.SessionId):
-            await self._receiving.remove(removed, command.delivered)
+            await self._consumers.remove(removed, command.delivered)
         return None
 
     # --- sending -------------------------------------------------------------------------------------------
@@ -306,10 +243,10 @@ class Client(Program):
         except OpenWireError:
             raise
         except CarrypostError as error:
-            if message.transaction is not None and not message.answered:
-                self._failures.setdefault(_named(message.transaction), error)
-                return None
-            raise
+            if transaction is None or message.answered:
+                raise
+            transaction.failure = transaction.failure or error
+            return None
         await self._provider.room()
         performed = self._perform((draft,), (), durable=draft.persistent)
         self._shared.note(producer, id_.sequence, performed.done)
@@ -335,8 +272,7 @@ class Client(Program):
         return to_draft(found.message, to, sending, provider.node_info.limits)
 
     def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
-        durability = Durability.FULL if durable else Durability.NORMAL
-        performed = self._provider.perform(Perform(self._session, drafts, acks, durability))
+        performed = super()._perform(drafts, acks, durable=durable)
         if drafts:
             performed.sent.add_done_callback(self._name)
         return performed
@@ -404,7 +340,6 @@ class Client(Program):
                 self._transactions.begin(name)
             return None
         if info.kind == TransactionKind.ROLLBACK:
-            self._failures.pop(name, None)
             self._transactions.end(name)
             return None
         if info.kind != TransactionKind.COMMIT:
@@ -412,11 +347,13 @@ class Client(Program):
         return await self._commit(name)
 
     async def _commit(self, name: str) -> Done:
-        transaction, failed = self._transactions.end(name), self._failures.pop(name, None)
+        transaction = self._transactions.end(name)
         acknowledged = [(each, list(handed.values())) for each, handed in transaction.acknowledged.items()]
-        if failed is not None:
-            raise TransactionRolledBackException(f"the transaction was rolled back, after an error: {failed}")
-        if not all(self._receiving.has(consumer) for consumer, _ in acknowledged):
+        if transaction.failure is not None:
+            raise TransactionRolledBackException(
+                f"the transaction was rolled back, after an error: {transaction.failure}"
+            )
+        if not all(self._consumers.has(consumer) for consumer, _ in acknowledged):
             raise TransactionRolledBackException(
                 "the transaction was rolled back: it acknowledges messages of a consumer that was closed"
             )
@@ -442,30 +379,22 @@ class Client(Program):
         return None
 
     async def _ack(self, ack: wire.MessageAck) -> Done:
+        transaction = self._transaction(ack.transaction)
         try:
-            return await self._receiving.acknowledge(ack, self._transaction(ack.transaction))
+            return await self._consumers.handle(ack, transaction)
         except CarrypostError as error:
-            if ack.transaction is not None:  # The messages come again, so nothing of it must be done.
-                self._failures.setdefault(_named(ack.transaction), error)
+            if transaction is not None:  # The messages come again, so nothing of it must be done.
+                transaction.failure = transaction.failure or error
             raise
 
     # --- events of the node --------------------------------------------------------------------------------
 
-    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
-        """Write a message from the node, when the client has read what came before."""
-        self._receiving.deliver(handed, body)
-
     def note(self, news: News) -> None:
         """Pass on parts of a browsed queue; end the connection if a consumer gets nothing further."""
         if isinstance(news, Browsed):
-            self._receiving.add(news)
-        elif isinstance(news, Unserved):
-            self.fail(unserved(news))
-
-    def node_ended(self, reason: str) -> None:
-        """End the connection, after the responses to what was done before."""
-        self._connection = 0
-        asyncio.get_running_loop().call_soon(self.fail, JMSException(reason))
+            self._consumers.add(news)
+        else:
+            super().note(news)
 
 
 _BEFORE = (wire.ConnectionControl, wire.ConnectionInfo, wire.KeepAliveInfo, wire.ShutdownInfo)

@@ -7,13 +7,14 @@ nothing is allotted that was not received: lengths are compared with what is the
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from carrypost.daemon.openwire import commands
-from carrypost.daemon.openwire.commands import NEWER, Structure, WireFormatInfo
+from carrypost.daemon.openwire.commands import NEWER, Name, Structure, WireFormatInfo
 from carrypost.errors import JMSException, MessageFormatException
 from carrypost.jms.messages.codec import VALUES_MAX
 from carrypost.jms.messages.values import FORMATS, NULL, Value, ValueType
@@ -25,6 +26,8 @@ HEAD_BYTES_MAX: Final = 64 * 1024
 """Bytes of a command besides a body, and of any command of a client that is not connected."""
 _LENGTH = struct.Struct(">i")
 _TEXT_BYTES_MAX = 0xFFFF
+_NAMES_KEPT, _NAME_BYTES_MAX = 4_096, 256
+"""Names that are not decoded again, and the size of each."""
 _FIXED, _TEXT, _DATA, _NESTED, _ARRAY, _FAILURE = range(6)
 S = TypeVar("S", bound=Structure)
 
@@ -37,78 +40,61 @@ class OpenWireError(JMSException):
 
 
 class _Step(NamedTuple):
-    """One or more fields of a class, as they are read and written."""
+    """One field of a class, or neighbouring numbers, as they are read and written."""
 
     kind: int
-    fixed: struct.Struct
-    """Numbers that follow each other."""
+    names: tuple[str, ...]
+    numbers: struct.Struct = struct.Struct("")
     allowed: frozenset[int] = frozenset()
     """Types of structures that may be there."""
-    width: int = 1
-    """Number of fields."""
 
 
-_NO_NUMBERS = struct.Struct("")
 TYPES: Final[Mapping[int, type[Structure]]] = {
     each.number: each
     for each in vars(commands).values()
     if isinstance(each, type) and issubclass(each, Structure) and each.number
 }
 """Classes by the numbers of their types."""
-_plans: dict[tuple[type[Structure], int], list[_Step]] = {}
 
 
-def _plan(kind: type[Structure], version: int) -> list[_Step]:
-    found = _plans.get((kind, version))
-    if found is None:
-        found = _plans[kind, version] = list(_steps(kind, version))
-    return found
-
-
-def _steps(kind: type[Structure], version: int) -> Iterator[_Step]:
-    hints = get_type_hints(kind, include_extras=True)
-    numbers = ""
-    for name in kind.__struct_fields__:
-        plain, *marks = (
-            (hints[name].__origin__, *hints[name].__metadata__) if _annotated(hints[name]) else (hints[name],)
-        )
+@functools.cache
+def _plan(kind: type[Structure], version: int) -> tuple[_Step, ...]:
+    steps: list[_Step] = []
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if name not in kind.__struct_fields__:
+            continue
+        plain, *marks = (hint.__origin__, *hint.__metadata__) if get_origin(hint) is Annotated else (hint,)
+        number = "?" if plain is bool else "".join(each for each in marks if each in ("b", "i", "q", "8s"))
         if NEWER in marks and version < NEWER:
             continue
-        number = "?" if plain is bool else "".join(each for each in marks if each in ("b", "i", "q", "8s"))
-        if number:
-            numbers += number
-            continue
-        if numbers:
-            yield _numbers(numbers)
-            numbers = ""
-        yield _step(plain, marks)
-    if numbers:
-        yield _numbers(numbers)
+        if not number:
+            steps.append(_step(name, plain, marks))
+        elif steps and steps[-1].kind == _FIXED:
+            before = steps.pop()
+            steps.append(_Step(_FIXED, (*before.names, name), struct.Struct(f"{before.numbers.format}{number}")))
+        else:
+            steps.append(_Step(_FIXED, (name,), struct.Struct(f">{number}")))
+    return tuple(steps)
 
 
-def _annotated(hint: Any) -> bool:  # noqa: ANN401 - any annotation
-    return hasattr(hint, "__metadata__")
-
-
-def _numbers(forms: str) -> _Step:
-    made = struct.Struct(f">{forms}")
-    return _Step(_FIXED, made, width=len(made.unpack(bytes(made.size))))
-
-
-def _step(plain: Any, marks: list[object]) -> _Step:  # noqa: ANN401 - any annotation
+def _step(name: str, plain: Any, marks: list[object]) -> _Step:  # noqa: ANN401 - any annotation
     inner = [each for each in get_args(plain) if each is not NoneType]
     if "throwable" in marks:
-        return _Step(_FAILURE, _NO_NUMBERS)
+        return _Step(_FAILURE, (name,))
     if inner in ([str], [bytes]):
-        return _Step(_TEXT if inner == [str] else _DATA, _NO_NUMBERS)
-    if inner and get_args(inner[0]):  # A tuple of structures.
-        return _Step(_ARRAY, _NO_NUMBERS, _numbers_of(get_args(inner[0])[:1]))
-    return _Step(_NESTED, _NO_NUMBERS, _numbers_of(inner))
+        return _Step(_TEXT if inner == [str] else _DATA, (name,))
+    array = bool(inner and get_args(inner[0]))  # A tuple of structures.
+    kinds = get_args(inner[0])[:1] if array else tuple(inner)
+    allowed = frozenset(number for number, each in TYPES.items() if issubclass(each, kinds))
+    return _Step(_ARRAY if array else _NESTED, (name,), allowed=allowed)
 
 
-def _numbers_of(kinds: Iterable[type[Structure]]) -> frozenset[int]:
-    """Return the types of classes, and of those derived from them."""
-    return frozenset(number for number, kind in TYPES.items() if issubclass(kind, tuple(kinds)))
+_NAME_ENDS: Final = {
+    number: sum(step.numbers.size for step in _plan(kind, VERSION_MIN)[1:])
+    for number, kind in TYPES.items()
+    if issubclass(kind, Name)
+}
+"""By type, the size of the numbers behind the text of a name."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -129,45 +115,29 @@ def decode(data: bytes, version: int = VERSION_MIN) -> Structure:
 
 
 def _read(data: bytes, at: int, kind: type[S], version: int) -> tuple[S, int]:
+    names: list[str] = []
     values: list[Any] = []
-    for form, fixed, allowed, _ in _plan(kind, version):
+    for form, fields, numbers, allowed in _plan(kind, version):
+        names += fields
         if form == _FIXED:
-            values += fixed.unpack_from(data, at)
-            at += fixed.size
-        elif not data[at]:
-            values.append(None)
-            at += 1
-        elif form == _TEXT:
-            found, at = _read_text(data, at + 1)
-            values.append(found)
-        elif form == _DATA:
-            (length,) = _LENGTH.unpack_from(data, at + 1)
-            values.append(_cut(data, at + 5, length))
-            at += 5 + length
-        elif form == _NESTED:
-            nested, at = _read_nested(data, at + 1, allowed, version)
-            values.append(nested)
-        elif form == _ARRAY:
-            array, at = _read_array(data, at + 1, allowed, version)
-            values.append(array)
-        else:
-            failure, at = _read_failure(data, at + 1)
-            values.append(failure)
-    if version < NEWER:
-        values = _filled(kind, values)
-    return kind(*values), at
-
-
-def _filled(kind: type[Structure], values: list[Any]) -> list[Any]:
-    """Return the values of all fields: those that the version lacks have their defaults."""
-    if len(values) == len(kind.__struct_fields__):
-        return values
-    hints = get_type_hints(kind, include_extras=True)
-    given, made = iter(values), kind()
-    return [
-        getattr(made, name) if _annotated(hints[name]) and NEWER in hints[name].__metadata__ else next(given)
-        for name in kind.__struct_fields__
-    ]
+            values += numbers.unpack_from(data, at)
+            at += numbers.size
+            continue
+        found = None
+        at += 1
+        if data[at - 1]:
+            if form == _NESTED:
+                found, at = _read_nested(data, at, allowed, version)
+            elif form == _TEXT:
+                found, at = _read_text(data, at)
+            elif form == _DATA:
+                found, at = _read_data(data, at)
+            elif form == _ARRAY:
+                found, at = _read_array(data, at, allowed, version)
+            else:
+                found, at = _read_failure(data, at)
+        values.append(found)
+    return (kind(*values) if version >= NEWER else kind(**dict(zip(names, values, strict=True)))), at
 
 
 def _cut(data: bytes, at: int, length: int) -> bytes:
@@ -181,10 +151,27 @@ def _read_text(data: bytes, at: int) -> tuple[str, int]:
     return java_text(_cut(data, at + 2, length)), at + 2 + length
 
 
-def _read_nested(data: bytes, at: int, allowed: frozenset[int], version: int) -> tuple[Structure, int]:
-    if data[at] not in allowed:
-        raise OpenWireError(f"a value of the type {data[at]}, which must not be there")
-    return _read(data, at + 1, TYPES[data[at]], version)
+def _read_data(data: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    return _cut(data, at, length), at + length
+
+
+def _read_nested(data: bytes, at: int, allowed: frozenset[int], version: int) -> tuple[Any, int]:
+    number = data[at]
+    if number not in allowed:
+        raise OpenWireError(f"a value of the type {number}, which must not be there")
+    if number in _NAME_ENDS and data[at + 1]:
+        end = at + 4 + (data[at + 2] << 8 | data[at + 3]) + _NAME_ENDS[number]
+        if end <= min(len(data), at + _NAME_BYTES_MAX):
+            return _name(data[at:end]), end
+    return _read(data, at + 1, TYPES[number], version)
+
+
+@functools.lru_cache(_NAMES_KEPT)
+def _name(data: bytes) -> Structure:
+    """Return the name in these bytes. Clients say the same names again and again."""
+    return _read(data, 1, TYPES[data[0]], VERSION_MAX)[0]
 
 
 def _read_array(data: bytes, at: int, allowed: frozenset[int], version: int) -> tuple[tuple[Structure, ...], int]:
@@ -197,23 +184,17 @@ def _read_array(data: bytes, at: int, allowed: frozenset[int], version: int) -> 
     return tuple(found), at
 
 
-def _read_failure(data: bytes, at: int) -> tuple[tuple[str, str], int]:
+def _read_failure(data: bytes, at: int) -> tuple[tuple[str, ...], int]:
     texts = []
     for _ in range(2):  # Its class and its message. A stack trace would follow, which was not agreed upon.
-        text = ""
-        if data[at]:
-            text, at = _read_text(data, at + 1)
-        else:
-            at += 1
+        text, at = _read_text(data, at + 1) if data[at] else ("", at + 1)
         texts.append(text)
-    return (texts[0], texts[1]), at
+    return tuple(texts), at
 
 
 def java_text(data: bytes) -> str:
     """Return a text as Java writes it: in UTF-8, but NUL as two bytes, and beyond U+FFFF two surrogates."""
-    if data.isascii():
-        return data.decode()
-    if b"\xc0" not in data and b"\xed" not in data:
+    if data.isascii() or (b"\xc0" not in data and b"\xed" not in data):
         return data.decode()
     text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
     return text.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -235,37 +216,24 @@ def nested(value: Structure, version: int = VERSION_MIN) -> bytes:
 
 def _written(value: Structure, version: int) -> bytes:
     parts = [bytes([value.number])]
-    _write(parts, value, version)
-    return b"".join(parts)
-
-
-def _write(parts: list[bytes], value: Structure, version: int) -> None:
-    kind = type(value)
-    fields = iter(_fields(kind, version))
-    for form, fixed, _, width in _plan(kind, version):
+    for form, names, numbers, _ in _plan(type(value), version):
         if form == _FIXED:
-            parts.append(fixed.pack(*(getattr(value, next(fields)) for _ in range(width))))
+            parts.append(numbers.pack(*[getattr(value, name) for name in names]))
             continue
-        found = getattr(value, next(fields))
+        found = getattr(value, names[0])
         if found is None:
             parts.append(b"\0")
+        elif form == _NESTED:
+            parts.append(nested(found, version))
         elif form == _TEXT:
             parts += b"\1", _text(found)
         elif form == _DATA:
             parts += b"\1", _LENGTH.pack(len(found)), found
-        elif form == _NESTED:
-            parts.append(nested(found, version))
         elif form == _ARRAY:
             parts += b"\1", len(found).to_bytes(2, "big"), *(nested(each, version) for each in found)
         else:
             parts += b"\1", *(b"\1" + _text(each) for each in found)
-
-
-def _fields(kind: type[Structure], version: int) -> Iterator[str]:
-    hints = get_type_hints(kind, include_extras=True) if version < NEWER else {}
-    for name in kind.__struct_fields__:
-        if version >= NEWER or not (_annotated(hints[name]) and NEWER in hints[name].__metadata__):
-            yield name
+    return b"".join(parts)
 
 
 def _text(text: str) -> bytes:
@@ -344,9 +312,8 @@ def _read_value(data: bytes, at: int) -> tuple[Value, int]:
         text, at = _read_text(data, at)
         return Value(kind, text), at
     if kind in (ValueType.STRING, ValueType.BYTES):
-        (length,) = _LENGTH.unpack_from(data, at)
-        found = _cut(data, at + 4, length)
-        return Value(kind, found if kind is ValueType.BYTES else java_text(found)), at + 4 + length
+        found, at = _read_data(data, at)
+        return Value(kind, found if kind is ValueType.BYTES else java_text(found)), at
     form = FORMATS[kind]
     (plain,) = form.unpack_from(data, at)
     if kind is ValueType.CHAR:
@@ -390,8 +357,7 @@ def long_text(data: bytes | None) -> str | None:
     if data is None:
         return None
     try:
-        (length,) = _LENGTH.unpack_from(data)
-        return None if length < 0 else java_text(_cut(data, 4, length))
+        return None if data[0] >> 7 else java_text(_read_data(data, 0)[0])  # A length below 0 is no text.
     except (struct.error, IndexError, UnicodeError) as error:
         raise MessageFormatException(f"the bytes are no text: {error}") from None
 

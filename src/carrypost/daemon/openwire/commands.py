@@ -32,7 +32,11 @@ class Structure(msgspec.Struct, gc=False):
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-class Destination(Structure):
+class Name(Structure):
+    """The name of something: a text, and numbers. It is never changed: those that were read are shared."""
+
+
+class Destination(Name):
     """A destination by its name."""
 
     name: str | None = None
@@ -62,14 +66,14 @@ class TemporaryTopicName(TopicName):
     number: ClassVar[int] = 103
 
 
-class ConnectionId(Structure):
+class ConnectionId(Name):
     """A connection."""
 
     number: ClassVar[int] = 120
     value: str | None = None
 
 
-class SessionId(Structure):
+class SessionId(Name):
     """A session."""
 
     number: ClassVar[int] = 121
@@ -77,7 +81,7 @@ class SessionId(Structure):
     value: Long = 0
 
 
-class ConsumerId(Structure):
+class ConsumerId(Name):
     """A consumer."""
 
     number: ClassVar[int] = 122
@@ -91,7 +95,7 @@ class ConsumerId(Structure):
         return f"{self.connection}:{self.session}:{self.value}"
 
 
-class ProducerId(Structure):
+class ProducerId(Name):
     """A producer."""
 
     number: ClassVar[int] = 123
@@ -105,7 +109,7 @@ class ProducerId(Structure):
         return f"{self.connection}:{self.session}:{self.value}"
 
 
-class BrokerId(Structure):
+class BrokerId(Name):
     """A broker."""
 
     number: ClassVar[int] = 124

@@ -17,9 +17,10 @@ from carrypost.daemon.openwire import codec, mapping
 from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.commands import AckKind
-from carrypost.daemon.openwire.consumers import Consumer
-from carrypost.daemon.outbox import Outbox, is_late
-from carrypost.daemon.subscription import opened
+from carrypost.daemon.openwire.consumers import UNKNOWN, Consumer
+from carrypost.daemon.openwire.mapping import Copy
+from carrypost.daemon.receiving import Receiving
+from carrypost.daemon.subscription import opened, remote_prefetch
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -28,18 +29,14 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.jms.consumer_options import ConsumerOptions, asked, queue_selector
-from carrypost.jms.destinations import Destination, Queue, Topic, resolved
+from carrypost.jms.destinations import Destination, Topic, resolved
 from carrypost.jms.enumeration import Enumeration
-from carrypost.jms.provider import Perform
 from carrypost.journal import Durability
-from carrypost.model import address
 from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Late
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
     from carrypost.daemon.copies import Copies
-    from carrypost.daemon.openwire.mapping import Copy
     from carrypost.daemon.openwire.shared import Shared
     from carrypost.daemon.transactions import Transaction
     from carrypost.events import Browsed, Handed
@@ -57,7 +54,7 @@ _ANNOUNCED_MAX = 1_000
 _CORRELATION = re.compile(r"JMSCorrelationID\s*=\s*'(ID:[^']+)'")
 
 
-class Receiving:
+class Consumers(Receiving[Consumer, int, Copy]):
     """Consumers and browsers of one client."""
 
     def __init__(
@@ -65,52 +62,49 @@ class Receiving:
         provider: Provider,
         output: Output,
         copies: Copies[int, Copy],
-        shared: Shared,
-        *,
-        decoder: codec.Decoder,
         fail: Callable[[CarrypostError], None],
+        *,
+        shared: Shared,
+        decoder: codec.Decoder,
     ) -> None:
-        self._provider, self._output, self._copies, self._shared = provider, output, copies, shared
-        self._decoder = decoder
+        super().__init__(provider, output, copies, fail)
+        self._shared, self._decoder = shared, decoder
         self._connection, self._client_id, self._declares = 0, "", False
         self._consumers: dict[str, Consumer] = {}
-        self._by_number: dict[int, Consumer] = {}
         self._browsers: dict[str, asyncio.Task[None]] = {}
         self._browsing: dict[int, Enumeration] = {}
         self._advisories: dict[str, wire.ConsumerInfo] = {}
         self._announced: dict[str, None] = {}
         """Temporary destinations of others that the client knows."""
-        self._consumed: dict[Consumer, list[Handed]] = {}
-        """Messages that were acknowledged in this turn of the loop."""
-        self._fail = fail
-        self._outbox = Outbox[Consumer](output, self._write, _nothing, fail)
+        self.delivered = UNKNOWN
+        """The last message that a program of the client got, as its end tells."""
+
+    @property
+    def version(self) -> int:
+        """The client's version of OpenWire."""
+        return self._decoder.version
 
     def connect(self, connection: int, client: str, *, declares: bool) -> None:
         """Begin, as a connection of the node."""
         self._connection, self._client_id, self._declares = connection, client, declares
 
-    def close(self) -> None:
+    def close(self) -> list[int]:
         """End; the node closes the sessions with the connection."""
-        with suppress(JMSException):  # The node is gone.
-            self._acknowledge_consumed()
-        self._connection = 0
-        self._outbox.close()
         for task in self._browsers.values():
             task.cancel()
-        for consumer in self._consumers.values():
+        for consumer in self:
             consumer.stop_pulling()
+        unread = super().close()
+        self._connection = 0
+        return unread
 
-    def has(self, consumer: Consumer) -> bool:
-        """Return True unless the consumer is closed."""
-        return self._by_number.get(consumer.consumer) is consumer
-
-    def unread(self, delivered: int) -> list[int]:
-        """Return the numbers of messages that no program saw, if programs got all up to `delivered`."""
-        return [number for each in self._consumers.values() for number in each.unread_after(delivered)]
+    def unread_of(self, subscription: Consumer) -> list[int]:
+        """Return the numbers of messages of a consumer that no program saw."""
+        return subscription.unread_after(self.delivered)
 
     def _tell(self, command: wire.Structure) -> None:
         if self._connection:
-            self._output.write(codec.encode(command, self._decoder.version))
+            self._output.write(codec.encode(command, self.version))
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -137,9 +131,11 @@ class Receiving:
             destination=found, selector=self._selector(info.selector), name=name, durable=bool(name),
             no_local=info.no_local and isinstance(found, Topic),
         )  # fmt: skip
-        session, number = await opened(self._provider, self._connection, asked(options))
-        made = Consumer(info, session, number, self._prefetch(found, info.prefetch), self._decoder.version)
-        self._consumers[id_.text] = self._by_number[number] = made
+        wanted = asked(options)
+        session, number = await opened(self._provider, self._connection, wanted)
+        most = remote_prefetch(self._provider, wanted) or _PREFETCH_MAX
+        made = Consumer(info, session, number, min(max(info.prefetch, 0), most), self.version)
+        self._consumers[id_.text] = self._by_consumer[number] = made
         made.begin(self._provider)
         return None
 
@@ -161,12 +157,6 @@ class Receiving:
 
         return text if text is None else _CORRELATION.sub(both, text)
 
-    def _prefetch(self, destination: Destination, wanted: int) -> int:
-        settings, node = self._provider.node_info.settings, self._provider.node_info.node
-        remote = isinstance(destination, Queue) and address.addressee(destination.address) != node
-        most = max(settings.prefetch_remote, 1) if remote else _PREFETCH_MAX
-        return min(max(wanted, 0), most)
-
     async def remove(self, removed: wire.ConsumerId | wire.SessionId, delivered: int) -> None:
         """Close a consumer, or all of a session, whose programs got messages up to `delivered`."""
         if isinstance(removed, wire.ConsumerId):
@@ -180,13 +170,10 @@ class Receiving:
         self._advisories.pop(name, None)
         if (task := self._browsers.pop(name, None)) is not None:
             task.cancel()
-        self._acknowledge_consumed()
         consumer = self._consumers.pop(name, None)
         if consumer is not None:
-            del self._by_number[consumer.consumer]
             consumer.stop_pulling()
-            self._outbox.forget(consumer)
-            await self._provider.execute(do.CloseSession(consumer.session, consumer.unread_after(delivered)))
+            await self.end(consumer, consumer.unread_after(delivered))
 
     async def control(self, control: wire.ConsumerControl) -> Done:
         """Raise a prefetch: a client that connected again begins with 0, and raises it when it is ready."""
@@ -257,7 +244,7 @@ class Receiving:
 
     # --- acknowledging -------------------------------------------------------------------------------------
 
-    async def acknowledge(self, ack: wire.MessageAck, transaction: Transaction[Consumer] | None) -> Done:
+    async def handle(self, ack: wire.MessageAck, transaction: Transaction[Consumer] | None) -> Done:
         """Do what a client says of messages that it got."""
         name = ack.consumer.text if ack.consumer else ""
         if name in self._advisories or name in self._browsers:
@@ -278,62 +265,22 @@ class Receiving:
         elif transaction is not None:
             transaction.acknowledge(consumer, handed)
         else:
-            self._consumed.setdefault(consumer, []).extend(consumer.withdraw(handed))
+            self.acknowledge(consumer, handed)
             if ack.answered:
-                return self._acknowledge_consumed(Durability.FULL)
-            if len(self._consumed) == 1:
-                asyncio.get_running_loop().call_soon(self._acknowledge_consumed)
+                return self.settle(Durability.FULL)
         return None
-
-    def _acknowledge_consumed(self, durability: Durability = Durability.NORMAL) -> Done:
-        """Acknowledge, in one unit of work, what the client acknowledged in this turn of the loop."""
-        if not self._consumed or not self._connection:
-            return None
-        consumed, self._consumed = self._consumed, {}
-        acks = tuple(each.ack(handed, late=Late.ACCEPT) for each, handed in consumed.items())
-        try:
-            done = self._provider.perform(Perform(next(iter(consumed)).session, (), acks, durability)).done
-        except CarrypostError as error:
-            self._fail(error)
-            return None
-        done.add_done_callback(self._acknowledged)
-        for consumer, handed in consumed.items():
-            consumer.make_room(self._provider, handed)
-        return done
-
-    def _acknowledged(self, done: asyncio.Future[None]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if isinstance(error, CarrypostError):  # What comes again, comes with the next connection.
-            self._fail(error)
 
     # --- dispatching ---------------------------------------------------------------------------------------
 
-    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
-        """Write a message from the node, when the client has read what came before."""
-        consumer = self._by_number.get(handed.consumer)
-        if consumer is not None and self._connection:
-            self._outbox.add(consumer, handed, body)
-
-    async def _write(self, consumer: Consumer, handed: Handed, body: bytes | None) -> None:
-        number = handed.number
-        if await is_late(self._provider, consumer, handed):
-            return
-        copy = await self._copies.rest(handed, body, self._decoder.version)
-        if copy is None or not consumer.holds(number):
-            consumer.release(self._provider, [handed])  # It expired, or its consumer ended.
-            return
-        if not consumer.came():
-            # A queue gives it to another consumer, a subscription keeps it for this one.
-            with suppress(JMSException):  # The consumer has ended.
-                if isinstance(consumer.info.destination, wire.QueueName):
-                    await self._provider.execute(do.Release(consumer.session, (number,)))
-                else:
-                    await self._provider.execute(do.Recover(consumer.session, (number,), (number,)))
-            consumer.release(self._provider, [handed])
-            return
-        consumer.unread.pop(number, None)
-        self._announce(handed.descriptor.original)
-        self._output.write(consumer.dispatch(copy, handed))
+    async def write(self, subscription: Consumer, handed: Handed, copy: Copy) -> None:
+        """Write a message; one for which its consumer waits no longer goes back to its queue."""
+        if subscription.came():
+            subscription.unread.pop(handed.number, None)
+            self._announce(handed.descriptor.original)
+            self._output.write(subscription.dispatch(copy, handed))
+        else:
+            of_queue = isinstance(subscription.info.destination, wire.QueueName)
+            await self.give_back(subscription, handed, released=of_queue)
 
     def _announce(self, sent: Descriptor) -> None:
         """Tell the client that the temporary destination is there to which a message wants its reply."""
@@ -349,7 +296,3 @@ class Receiving:
             for info in self._advisories.values():
                 news = wire.Message(destination=info.destination, id=mapping.message_id(sent), about=about)
                 self._tell(wire.MessageDispatch(consumer=info.consumer, destination=info.destination, message=news))
-
-
-def _nothing() -> None:
-    """Do nothing when messages were written: only the client acknowledges."""

@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from carrypost.daemon import server
 from carrypost.daemon.connection import Output, Wording
 from carrypost.daemon.copies import Copies
-from carrypost.daemon.openwire.client import Client, Options
+from carrypost.daemon.openwire.client import Client
 from carrypost.daemon.openwire.mapping import Copy, received
 from carrypost.daemon.openwire.shared import Shared
 
 if TYPE_CHECKING:
     from carrypost.jms.served_node import ServedNode
     from carrypost.model.descriptor import Descriptor
-
-
-async def serve(served: ServedNode) -> Server | None:
-    """Serve OpenWire clients at a node, if its settings say so; raises `ConfigError` or `NodeError`."""
-    if not served.node.settings.openwire.port:
-        return None
-    made = Server(served)
-    await made.open()
-    served.add("openwire", made)
-    return made
+    from carrypost.node.settings import NodeSettings, OpenwireSettings
 
 
 class Server(server.Server):
@@ -34,9 +25,7 @@ class Server(server.Server):
     wording = Wording("WireFormatInfo", "command")
 
     def __init__(self, served: ServedNode) -> None:
-        settings = served.node.settings.openwire
-        super().__init__(served, settings)
-        self._declares = settings.declare
+        super().__init__(served)
         held = served.node.host.holding()
         self._shared = Shared(
             (f"ID:{each.message.removeprefix('ID:')}", each.label) for each in held if each.role == "own" and each.label
@@ -46,6 +35,11 @@ class Server(server.Server):
     def _copy(self, sent: Descriptor, payload: bytes, version: int) -> Copy:
         return Copy(received(sent, payload, self._shared.labels), version)
 
+    @staticmethod
+    def settings(settings: NodeSettings) -> OpenwireSettings:
+        """Return the settings of the port."""
+        return settings.openwire
+
     def client(self, output: Output) -> Client:
         """Return a new client."""
-        return Client(self.provider, output, Options(self.token, self._declares), self._copies, self._shared)
+        return Client(self.provider, output, self.options, self._copies, self._shared)

@@ -9,85 +9,50 @@ the node, a session for its sends and one for each subscription. Nothing here de
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import Callable, Container, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from carrypost.daemon import queues
-from carrypost.daemon.outbox import Outbox, is_late
+from carrypost.daemon.program import ClientProgram, Options
 from carrypost.daemon.stomp import mapping, subscriptions
 from carrypost.daemon.stomp.codec import BEAT, RULES, Decoder, Frame, StompError, Version, agreed, encode, heart_beat
 from carrypost.daemon.stomp.mapping import Temporary
-from carrypost.daemon.stomp.subscriptions import AUTO, Subscription, Subscriptions
-from carrypost.daemon.subscription import opened
-from carrypost.daemon.transactions import Transactions
+from carrypost.daemon.stomp.subscriptions import Subscription, Subscriptions
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
     InvalidDestinationException,
     JMSException,
-    JMSSecurityException,
     NamingException,
-    ResourceAllocationException,
 )
-from carrypost.events import Unserved
 from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import Destination, Queue, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.pause import pause_s
-from carrypost.jms.provider import Perform, Program
-from carrypost.jms.reports import unserved
-from carrypost.journal import Durability
 from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Late
 from carrypost.version import __version__
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
     from carrypost.daemon.copies import Copies
     from carrypost.events import Handed
-    from carrypost.gossip.layer import Draft
-    from carrypost.jms.provider import News, Performed, Provider
-    from carrypost.mom.commands import Ack
+    from carrypost.jms.provider import Provider
 
 _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 
 
-class Options(NamedTuple):
-    """Settings that hold for all clients of a node."""
-
-    token: str | None = None
-    """The passcode that a client needs; None: none."""
-    declares: bool = True
-    """True if a subscription to an unknown queue declares it on this node."""
-    heart_beat_ms: int = 10_000
-
-
-class Client(Program):
+class Client(ClientProgram[Frame, Subscription]):
     """A client, from its first frame to the end of its connection; a `Program` to the node."""
 
     def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies[Version, bytes]) -> None:
-        self._provider, self._output, self._options, self._copies = provider, output, options, copies
+        super().__init__(provider, output, options)
         self.decoder = Decoder(provider.node_info.limits.message_bytes_max)
-        self.beats_ms = 0, 0
-        """Times after which something has to be written, and has to have come; 0: never."""
-        self.closed = False
-        """True if the connection is to end: nothing more is read or written."""
-        self._connection = self._session = 0
-        self._client_id = ""
-        self._sent = 0
-        self._subscriptions = Subscriptions()
-        self._transactions = Transactions[Subscription]()
+        self.receiving = self._subscriptions = Subscriptions(provider, output, copies, self.fail, decoder=self.decoder)
         self._temporaries: dict[str, Queue] = {}
-        self._unfinished: dict[asyncio.Future[None], None] = {}
-        """Requests of the client that are not durable yet."""
-        self._outbox = Outbox[Subscription](output, self._write, self._acknowledge_written, self.fail)
-        self._written: dict[Subscription, list[Handed]] = {}
-        """Messages that count as acknowledged, because they were written."""
         self._pauses: set[asyncio.Task[None]] = set()
         """Tasks that wait before refused messages come again."""
         self._commands: dict[str, Callable[[Frame], Coroutine[Any, Any, None]]] = {
@@ -113,7 +78,7 @@ class Client(Program):
             else:
                 await self._commands[frame.command](frame)
         except CarrypostError as error:
-            self.fail(error, frame.headers.get("receipt"))
+            self._refuse(frame, error)
 
     def fail(self, error: CarrypostError, receipt: str | None = None) -> None:
         """Send the client an error, and end the connection."""
@@ -130,10 +95,6 @@ class Client(Program):
         self._write_frame(Frame("ERROR", headers, text.encode("utf-8", "replace")))
         self._end()
 
-    def _end(self) -> None:
-        self.closed = True
-        self._output.end()
-
     def beat(self) -> None:
         """Write a heart-beat."""
         self._output.write(BEAT)
@@ -148,39 +109,21 @@ class Client(Program):
         if receipt is not None:
             self._write_frame(Frame("RECEIPT", {"receipt-id": receipt}))
 
-    def _follow(self, frame: Frame, done: asyncio.Future[Any]) -> None:
-        """Write the receipt of a frame once what it asked for is done; a failure ends the connection."""
-        if done.done():
-            self._ended(frame, done)
-        else:
-            self._unfinished[done] = None
-            done.add_done_callback(lambda ended: self._ended(frame, ended))
-
-    def _ended(self, frame: Frame, done: asyncio.Future[Any]) -> None:
-        self._unfinished.pop(done, None)
-        error = None if done.cancelled() else done.exception()
-        if isinstance(error, CarrypostError):
-            self.fail(error, frame.headers.get("receipt"))
-        elif error is None:
-            self._confirm(frame)
+    def _refuse(self, frame: Frame, error: CarrypostError) -> None:
+        self.fail(error, frame.headers.get("receipt"))
 
     # --- the connection ------------------------------------------------------------------------------------
 
     async def _connect(self, frame: Frame) -> None:
-        headers, token = frame.headers, self._options.token
+        headers = frame.headers
         version = agreed(headers.get("accept-version"))
         if version is None:
             self._write_frame(Frame("ERROR", {"version": ",".join(Version), "message": "no common version of STOMP"}))
             self._end()
             return
-        if token is not None and not hmac.compare_digest(headers.get("passcode", "").encode(), token.encode()):
-            raise JMSSecurityException("the passcode is not the one in stomp.token, in the folder of the node")
         theirs = heart_beat(headers.get("heart-beat")) if RULES[version].beats else (0, 0)
-        if refusal := self._output.admit():
-            raise ResourceAllocationException(refusal)
-        self._client_id = headers.get("client-id", "")
-        self._connection = await self._provider.connect(self._client_id, self)
-        self._session = await self._provider.execute(do.OpenSession(self._connection))
+        self._admit(headers.get("passcode", ""), "the passcode is not the one in stomp.token")
+        await self._join(headers.get("client-id", ""))
         self.decoder.version, ours = version, self._options.heart_beat_ms
         self.beats_ms = _slower(ours, theirs[1]), _slower(theirs[0], ours)
         answer = {"version": version.value, "server": f"carrypost/{__version__}", "session": str(self._connection)}
@@ -191,28 +134,14 @@ class Client(Program):
         await self.settled()
         self._confirm(frame)
         self._end()
-        await self.close(orderly=True)
+        self._orderly = True
+        await self.close()
 
-    async def settled(self) -> None:
-        """Wait until everything that the client asked for is durable, and confirmed."""
-        while self._unfinished:
-            await asyncio.wait(list(self._unfinished))
-
-    async def close(self, *, orderly: bool = False) -> None:
-        """End what the client has at the node.
-
-        Unless that is `orderly`, messages that it saw come again one at a time.
-        """
-        self.closed = True
-        self._outbox.close()
+    async def close(self) -> None:
+        """End what the client has at the node."""
         for pause in self._pauses:
             pause.cancel()
-        connection, self._connection = self._connection, 0
-        if connection:
-            unread = [number for each in self._subscriptions for number in each.unread]
-            with suppress(JMSException):  # The node is gone.
-                self._acknowledge_written()
-                await self._provider.execute(do.Disconnect(connection, unread, crashed=not orderly))
+        await super().close()
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -239,10 +168,6 @@ class Client(Program):
         else:
             self._follow(frame, performed.sent)
             self._follow(Frame("SEND", {}), performed.done)  # A full disk is reported, too.
-
-    def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
-        durability = Durability.FULL if durable else Durability.NORMAL
-        return self._provider.perform(Perform(self._session, drafts, acks, durability))
 
     async def _place(self, meant: Destination | Temporary) -> Destination:
         """Return the destination that a header means; a temporary queue is made when it is named first."""
@@ -273,7 +198,7 @@ class Client(Program):
             subscription.release(self._provider, handed)
         for subscription, refused in transaction.refused.items():
             if self._subscriptions.has(subscription):  # Else they went back when it ended.
-                await self._refuse(subscription, list(refused.values()), transaction.dead)
+                await self._give_up(subscription, list(refused.values()), transaction.dead)
         self._follow(frame, done)
 
     async def _abort(self, frame: Frame) -> None:
@@ -285,7 +210,6 @@ class Client(Program):
     async def _subscribe(self, frame: Frame) -> None:
         headers, provider = frame.headers, self._provider
         id_ = headers.get("id", headers["destination"])
-        self._subscriptions.check_new(id_)
         meant = mapping.destination(headers["destination"], headers.get("ordering"))
         name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
         if name and not self._client_id:
@@ -295,9 +219,7 @@ class Client(Program):
             no_local=headers.get("no-local") == "true" or headers.get("activemq.noLocal") == "true",
         )  # fmt: skip
         asked = subscriptions.asked(id_, wanted_of(wanted), headers, provider)
-        session, consumer = await opened(provider, self._connection, asked.wanted)
-        made = Subscription(asked, session, consumer, self.version or Version.V1_0)
-        self._subscriptions.add(made)
+        made = await self._subscriptions.open(self._connection, asked)
         self._confirm(frame)
         made.begin(provider)
 
@@ -313,10 +235,7 @@ class Client(Program):
         name = next((headers[each] for each in _DURABLE_HEADERS if headers.get(each)), "")
         with_one = not name or any(each.id == id_ for each in self._subscriptions)
         if with_one:
-            self._acknowledge_written()
-            subscription = self._subscriptions.remove(id_)
-            self._outbox.forget(subscription)
-            await self._provider.execute(do.CloseSession(subscription.session, list(subscription.unread)))
+            await self._subscriptions.remove(id_)
         if name:
             await self._provider.execute(do.Unsubscribe(self._client_id, name))
         self._confirm(frame)
@@ -342,10 +261,10 @@ class Client(Program):
         if transaction is not None:
             transaction.refuse(subscription, handed, dead=dead)
         else:
-            await self._refuse(subscription, handed, {each.number for each in handed} if dead else ())
+            await self._give_up(subscription, handed, {each.number for each in handed} if dead else ())
         self._confirm(frame)
 
-    async def _refuse(self, subscription: Subscription, handed: list[Handed], dead: Container[int]) -> None:
+    async def _give_up(self, subscription: Subscription, handed: list[Handed], dead: Container[int]) -> None:
         """Let messages come again; those that came too often, or whose numbers are in `dead`, become dead letters."""
         settings = self._provider.node_info.settings
         again: list[Handed] = []
@@ -371,56 +290,6 @@ class Client(Program):
         with suppress(JMSException):  # The subscription has ended, or the node: they went back with it.
             await self._provider.execute(do.Recover(subscription.session, (), [each.number for each in refused]))
             subscription.make_room(self._provider, refused)
-
-    # --- events of the node --------------------------------------------------------------------------------
-
-    def deliver(self, handed: Handed, body: bytes | None = None) -> None:
-        """Write a message from the node, when the client has read what came before."""
-        subscription = self._subscriptions.of_consumer(handed.consumer)
-        if subscription is None or self.closed:
-            return
-        self._outbox.add(subscription, handed, body)
-
-    async def _write(self, subscription: Subscription, handed: Handed, body: bytes | None) -> None:
-        number = handed.number
-        if await is_late(self._provider, subscription, handed):
-            return
-        rest = await self._copies.rest(handed, body, subscription.version)
-        if rest is None or not subscription.holds(number):
-            subscription.release(self._provider, [handed])  # It expired, or its subscription ended.
-            return
-        subscription.unread.pop(number, None)
-        if subscription.mode == AUTO:
-            own = b""
-            self._written.setdefault(subscription, []).append(handed)
-        else:
-            own = b"ack:%d\n" % number if subscription.version is Version.V1_2 else b""
-        if handed.count > 1:
-            own += b"redelivered:true\n"
-        self._output.write(subscription.beginning + own + rest)
-
-    def _acknowledge_written(self) -> None:
-        """Acknowledge, in one unit of work, messages written to subscriptions with automatic acknowledgement."""
-        if not self._written:
-            return
-        written, self._written = self._written, {}
-        acks = tuple(each.ack(handed, late=Late.ACCEPT) for each, handed in written.items())
-        self._perform((), acks, durable=False)
-        for subscription, handed in written.items():
-            subscription.release(self._provider, handed)
-
-    def note(self, news: News) -> None:
-        """End the connection if a subscription gets nothing further: with another one, a client subscribes again.
-
-        STOMP cannot express other news. Its receipts mean that the node has something.
-        """
-        if isinstance(news, Unserved):
-            self.fail(unserved(news))
-
-    def node_ended(self, reason: str) -> None:
-        """End the connection, after the receipts of what was done before."""
-        self._connection = 0
-        asyncio.get_running_loop().call_soon(self.fail, JMSException(reason))
 
 
 def _advised(error: CarrypostError) -> str:

@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from carrypost.daemon import server
 from carrypost.daemon.connection import Output, Wording
 from carrypost.daemon.copies import Copies
-from carrypost.daemon.stomp.client import Client, Options
+from carrypost.daemon.stomp.client import Client
 from carrypost.daemon.stomp.mapping import rest
 
 if TYPE_CHECKING:
     from carrypost.jms.served_node import ServedNode
+    from carrypost.node.settings import NodeSettings, StompSettings
 
 TOKEN_FILE: Final = "stomp.token"  # noqa: S105 - its name is no secret
-
-
-async def serve(served: ServedNode) -> Server | None:
-    """Serve STOMP clients at a node, if its settings say so; raises `ConfigError` or `NodeError`."""
-    if not served.node.settings.stomp.port:
-        return None
-    made = Server(served)
-    await made.open()
-    served.add("stomp", made)
-    return made
 
 
 class Server(server.Server):
@@ -34,12 +25,16 @@ class Server(server.Server):
     wording = Wording("CONNECT", "frame")
 
     def __init__(self, served: ServedNode) -> None:
-        settings = served.node.settings.stomp
-        super().__init__(served, settings)
-        self._declares, self._heart_beat_ms = settings.declare, round(1_000 * settings.heart_beat_s)
+        super().__init__(served)
+        self._heart_beat_ms = round(1_000 * self.settings(served.node.settings).heart_beat_s)
         self._copies = Copies(self.provider, rest)
+
+    @staticmethod
+    def settings(settings: NodeSettings) -> StompSettings:
+        """Return the settings of the port."""
+        return settings.stomp
 
     def client(self, output: Output) -> Client:
         """Return a new client."""
-        options = Options(self.token, self._declares, self._heart_beat_ms)
+        options = self.options._replace(heart_beat_ms=self._heart_beat_ms)
         return Client(self.provider, output, options, self._copies)

@@ -1,4 +1,4 @@
-"""Subscriptions of one STOMP client: what each was handed, and what the client said of it.
+"""Subscriptions of one STOMP client: messages for each, and what the client says of these.
 
 Each subscription is a session of the node with one consumer, so a cumulative acknowledgement is one number. What is
 acknowledged, or in mode `auto` written, makes room for more.
@@ -9,17 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from carrypost.daemon import subscription
+from carrypost.daemon.receiving import Receiving
+from carrypost.daemon.stomp.codec import Version
 from carrypost.daemon.stomp.mapping import beginning
+from carrypost.daemon.subscription import opened, remote_prefetch
 from carrypost.errors import IllegalArgumentException, ResourceAllocationException
-from carrypost.model import address
-from carrypost.mom.commands import Receive, Subscribe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from carrypost.daemon.stomp.codec import Version
+    from carrypost.daemon.connection import Output
+    from carrypost.daemon.copies import Copies
+    from carrypost.daemon.stomp.codec import Decoder
+    from carrypost.errors import CarrypostError
     from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.mom.commands import Receive, Subscribe
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 SUBSCRIPTIONS_MAX: Final = 100
@@ -60,43 +65,52 @@ class Subscription(subscription.Subscription):
         return [self._held[number]] if self.mode == INDIVIDUAL else self.through(number)
 
 
-class Subscriptions:
+class Subscriptions(Receiving[Subscription, Version, bytes]):
     """All subscriptions of one client."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        output: Output,
+        copies: Copies[Version, bytes],
+        fail: Callable[[CarrypostError], None],
+        *,
+        decoder: Decoder,
+    ) -> None:
+        super().__init__(provider, output, copies, fail)
+        self._decoder = decoder
         self._by_id: dict[str, Subscription] = {}
-        self._by_consumer: dict[int, Subscription] = {}
 
-    def __iter__(self) -> Iterator[Subscription]:
-        return iter(self._by_id.values())
+    @property
+    def version(self) -> Version:
+        """The client's version of STOMP."""
+        return self._decoder.version or Version.V1_0
 
-    def check_new(self, id_: str) -> None:
-        """Raise unless there may be one more, of this id."""
+    async def open(self, connection: int, asked: SubscribeRequest) -> Subscription:
+        """Open one more, which has no credit yet."""
+        self._check_new(asked.id)
+        session, consumer = await opened(self._provider, connection, asked.wanted)
+        made = Subscription(asked, session, consumer, self.version)
+        self._by_id[made.id] = self._by_consumer[consumer] = made
+        return made
+
+    def _check_new(self, id_: str) -> None:
         if id_ in self._by_id:
             raise IllegalArgumentException(f"there is a subscription {id_!r} already: choose another id"[:200])
         if len(self._by_id) >= SUBSCRIPTIONS_MAX:
             raise ResourceAllocationException(f"a client has at most {SUBSCRIPTIONS_MAX} subscriptions")
 
-    def add(self, made: Subscription) -> None:
-        """Add a subscription that was opened."""
-        self._by_id[made.id] = self._by_consumer[made.consumer] = made
+    async def remove(self, id_: str) -> None:
+        """End the one with this id; raises `IllegalArgumentException` if there is none."""
+        found = self._get(id_)
+        del self._by_id[id_]
+        await self.end(found, found.unread)
 
-    def remove(self, id_: str) -> Subscription:
-        """Remove the one with this id; raises `IllegalArgumentException` if there is none."""
-        found = self.get(id_)
-        del self._by_id[id_], self._by_consumer[found.consumer]
-        return found
-
-    def get(self, id_: str) -> Subscription:
-        """Return the subscription with this id; raises `IllegalArgumentException` if there is none."""
+    def _get(self, id_: str) -> Subscription:
         found = self._by_id.get(id_)
         if found is None:
             raise IllegalArgumentException(f"there is no subscription {id_!r}: SUBSCRIBE first"[:200])
         return found
-
-    def has(self, subscription: Subscription) -> bool:
-        """Return True unless the subscription has ended."""
-        return self._by_consumer.get(subscription.consumer) is subscription
 
     def check_open(self, subscription: Subscription) -> None:
         """Raise if a subscription whose messages a transaction acknowledges has ended."""
@@ -106,9 +120,17 @@ class Subscriptions:
                 f"{subscription.id[:60]!r}, which has ended"
             )
 
-    def of_consumer(self, consumer: int) -> Subscription | None:
-        """Return the subscription of a consumer; None if it ended."""
-        return self._by_consumer.get(consumer)
+    async def write(self, subscription: Subscription, handed: Handed, copy: bytes) -> None:
+        """Write a message; in mode `auto` it counts as acknowledged then."""
+        number, own = handed.number, b""
+        subscription.unread.pop(number, None)
+        if subscription.mode == AUTO:
+            self.acknowledge(subscription, [handed])
+        elif subscription.version is Version.V1_2:
+            own = b"ack:%d\n" % number
+        if handed.count > 1:
+            own += b"redelivered:true\n"
+        self._output.write(subscription.beginning + own + copy)
 
     def find(self, headers: Mapping[str, str]) -> tuple[Subscription, int]:
         """Return the subscription and the number of the message that an ACK or NACK names."""
@@ -118,7 +140,7 @@ class Subscriptions:
             number = int(ack) if ack.isascii() and ack.isdigit() and len(ack) <= 2 * _DIGITS_MAX else 0
             candidates = [(each, number) for each in self if each.holds(number)]
         else:
-            among = [self.get(headers["subscription"])] if "subscription" in headers else list(self)
+            among = [self._get(headers["subscription"])] if "subscription" in headers else list(self)
             found = [(each, each.named(headers["message-id"])) for each in among]
             candidates = [(each, number) for each, number in found if number is not None]
         if not candidates:
@@ -148,6 +170,5 @@ def _prefetch(wanted: Subscribe | Receive, headers: Mapping[str, str], provider:
         if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 0 < int(text) <= PREFETCH_MAX):
             raise IllegalArgumentException(f"{name} must be a number from 1 to {PREFETCH_MAX:,}, not {text!r}"[:200])
         return int(text)
-    settings, node = provider.node_info.settings, provider.node_info.node
-    remote = isinstance(wanted, Receive) and address.addressee(wanted.destination) != node
-    return max(settings.prefetch_remote, 1) if remote else settings.prefetch
+    remote = remote_prefetch(provider, wanted)
+    return provider.node_info.settings.prefetch if remote is None else remote
