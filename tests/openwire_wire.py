@@ -358,12 +358,17 @@ class Raw:
         consumer = wire.ConsumerId(self.name, 1, 1)
         await self.ask(wire.ConsumerInfo(consumer=consumer, destination=queue, prefetch=100))
         for _ in range(count):
-            found = self._came.pop(0) if self._came else await self.next()
-            assert isinstance(found, wire.MessageDispatch), found
+            found = await self.dispatched()
             assert found.message is not None
             if acknowledge:
                 await self.ask(wire.MessageAck(consumer=consumer, kind=2, last=found.message.id, count=1))
             yield codec.long_text(found.message.content) or ""
+
+    async def dispatched(self) -> wire.MessageDispatch:
+        """Return the next message."""
+        found = self._came.pop(0) if self._came else await self.next()
+        assert isinstance(found, wire.MessageDispatch), found
+        return found
 
     async def quiet(self, queue: wire.Destination) -> bool:
         """Return True if a browser finds nothing in a queue, and nothing more came."""

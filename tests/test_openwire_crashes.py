@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.java_programs import process
 from tests.nodes import scene
 from tests.openwire_wire import Raw
 from tests.stomp_clients import free_port
 
+from carrypost.daemon.openwire import codec
 from carrypost.daemon.openwire import commands as wire
 
 JOBS = wire.QueueName("jobs")
@@ -72,3 +76,143 @@ async def test_what_was_acknowledged_before_a_kill_does_not_come_again_and_all_e
             client.close()
     came = sorted(acknowledged, key=int)
     assert came == [str(number) for number in range(12)]
+
+
+class Work:
+    """A client that sends, consumes and acknowledges until it or the node is killed, and knows what it was told.
+
+    It says one command at a time. A life ends before its command `limit`, or right behind it: then the command was
+    said, and its response not read.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.confirmed = set[str]()
+        """Messages whose send was answered, alone or in a transaction."""
+        self.said = set[str]()
+        """Messages whose acknowledgement was said; the node may have processed it."""
+        self.done = set[str]()
+        """Messages whose acknowledgement was answered."""
+
+    async def live(self, client: Raw, limit: int, *, says: bool) -> bool:
+        """Do the commands before `limit`; with `says` that one is said, too. Return True if there is none."""
+        number = 0
+        async for command in self._steps(client):
+            number += 1
+            if number == limit and says:
+                command.command, command.answered = 10_000 + number, True
+                await client.say(command)
+            if number == limit:
+                return False
+            await client.ask(command)
+        return True
+
+    async def _steps(self, client: Raw) -> AsyncIterator[Any]:
+        """Yield commands; what follows a `yield` is done when the command was answered."""
+        consumer, connection = wire.ConsumerId(client.name, 1, 1), wire.ConnectionId(client.name)
+        yield wire.ConsumerInfo(consumer=consumer, destination=JOBS, prefetch=1)
+        first = len(self.sent)
+        for number in (first, first + 1):  # One by one.
+            self.sent.append(str(number))
+            yield client.text(JOBS, str(number), 100 + number)
+            self.confirmed.add(str(number))
+        transaction = wire.LocalTransactionId(first, connection)
+        yield wire.TransactionInfo(connection=connection, transaction=transaction, kind=0)
+        texts = [str(first + 2), str(first + 3)]
+        self.sent += texts
+        for text in texts:
+            message = client.text(JOBS, text, 100 + int(text))
+            message.transaction = transaction
+            yield message
+        taken, found = await self._taken(client, consumer)
+        found.transaction = transaction
+        yield found
+        self.said.add(taken)
+        yield wire.TransactionInfo(connection=connection, transaction=transaction, kind=2)
+        self.confirmed.update(texts)
+        self.done.add(taken)
+        taken, found = await self._taken(client, consumer)
+        self.said.add(taken)
+        yield found
+        self.done.add(taken)
+
+    async def _taken(self, client: Raw, consumer: wire.ConsumerId) -> tuple[str, wire.MessageAck]:
+        """Return the next message, and its acknowledgement."""
+        found = (await client.dispatched()).message
+        assert found is not None
+        text = codec.long_text(found.content) or ""
+        assert text not in self.done, "what was acknowledged came again"
+        return text, wire.MessageAck(consumer=consumer, kind=2, last=found.id, count=1)
+
+    def check(self, left: list[str]) -> None:
+        """Compare what was told with what is left in the queue at last."""
+        assert len(set(left)) == len(left)
+        assert self.confirmed - self.said <= set(left) <= set(self.sent) - self.done
+
+
+STEPS = 9
+"""Commands of a life that nothing cuts short."""
+
+
+async def _die(folder: Path, points: list[int], *, of_node: bool, says: bool) -> None:
+    """Kill the client or the node at each of these commands in turn; then look at what is left.
+
+    After every second of these lives comes a whole one: what is received again and again becomes a dead letter.
+    """
+    port, work, life = free_port(), Work(), 0
+    points = [each for at, point in enumerate(points) for each in ((point, STEPS + 1) if at % 2 else (point,))]
+
+    async def lives(limits: list[int]) -> None:
+        nonlocal life
+        for limit in limits:
+            life += 1
+            client = await Raw.reach(port, f"ID:life-{life}")
+            await client.connect()
+            assert await work.live(client, limit, says=says) == (limit > STEPS)
+            client.close()  # As by a kill: it says nothing.
+
+    if of_node:
+        for limit in points:
+            with process(folder, port):
+                await lives([limit])
+        points = []
+    with process(folder, port):
+        await lives(points)
+        client = await Raw.reach(port, "ID:last")
+        await client.connect()
+        left = list[str]()
+        async for text in client.receive(JOBS, 10_000, acknowledge=True):
+            if text == "end":
+                break
+            left.append(text)
+            if set(left) >= work.confirmed - work.said and "end" not in work.sent:
+                # What a client held whose end the node had to notice may come behind all others.
+                work.sent.append("end")
+                await client.ask(client.text(JOBS, "end", 1))
+        client.close()
+    work.check(left)
+    assert work.confirmed
+    assert work.done
+
+
+@scene
+async def test_a_node_killed_at_some_commands_loses_nothing_confirmed(tmp_path: Path) -> None:
+    await _die(tmp_path, [7, 8], of_node=True, says=True)
+
+
+@scene
+async def test_a_client_killed_at_any_command_loses_nothing_confirmed(tmp_path: Path) -> None:
+    await _die(tmp_path, list(range(STEPS, 1, -1)), of_node=False, says=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("says", [True, False])
+@pytest.mark.parametrize("of_node", [True, False])
+@scene
+async def test_kills_between_any_two_commands_lose_nothing_confirmed_and_repeat_nothing_acknowledged(
+    tmp_path: Path,
+    of_node: bool,
+    says: bool,
+) -> None:
+    every = list(range(STEPS, 0, -1))
+    await _die(tmp_path, every + every[::2], of_node=of_node, says=says)
