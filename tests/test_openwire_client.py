@@ -8,6 +8,7 @@ from tests.openwire_wire import TRANSCRIPTS, Node, Replay, Wire, place_of, trans
 from tests.stomp_wire import Wire as StompWire
 
 from carrypost import BytesMessage, MapMessage, StreamMessage, TextMessage, testing
+from carrypost.daemon.openwire import client as client_module
 from carrypost.daemon.openwire import codec, receiving
 from carrypost.daemon.openwire import commands as wire
 from carrypost.jms.messages import ObjectMessage
@@ -537,6 +538,12 @@ async def test_what_a_client_may_have_open_is_bounded(net: testing.Network, monk
     done(await client.consume(1, NEWS))
     done(await client.consume(2, NEWS))
     failed(await client.consume(3, NEWS), "ResourceAllocationException", "at most 2 consumers")
+    advisories = wire.TopicName("ActiveMQ.Advisory.>")
+    failed(await client.consume(4, advisories), "ResourceAllocationException", "at most 2 consumers")
+    monkeypatch.setattr(client_module, "WINDOWS_MAX", 1)
+    done(await client.ask(wire.ProducerInfo, producer=wire.ProducerId("x", 1, 1), window=9))
+    refused = await client.ask(wire.ProducerInfo, producer=wire.ProducerId("x", 2, 1), window=9)
+    failed(refused, "ResourceAllocationException", "at most 1 producers")
 
 
 @scene("a")

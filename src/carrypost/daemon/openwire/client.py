@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import Ack
 
 _SILENCE_MS = 30_000
+WINDOWS_MAX = 1_000
+"""Producers of a client that wait when they are far ahead."""
 _OWN_SIZE = 1_024
 """Size that a client counts for a message besides its body and properties."""
 
@@ -220,6 +222,8 @@ class Client(ClientProgram[wire.Command, Consumer]):
 
     async def _produce(self, info: wire.ProducerInfo) -> Done:
         if info.producer is not None and info.window > 0:
+            if len(self._windows) >= WINDOWS_MAX:
+                raise ResourceAllocationException(f"a client has at most {WINDOWS_MAX} producers with a window")
             self._windows[info.producer.text] = info
         return None
 

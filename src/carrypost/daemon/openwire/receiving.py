@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 CONSUMERS_MAX = 1_000
-"""Consumers, browsers included, that one client may have."""
+"""Consumers that one client may have, browsers and those of advisory messages included."""
 TEMPORARY = (wire.TemporaryQueueName, wire.TemporaryTopicName)
 Done = asyncio.Future[Any] | None
 _PREFETCH_MAX = 32_766
@@ -113,13 +113,13 @@ class Consumers(Receiving[Consumer, int, Copy]):
         id_, meant = info.consumer, info.destination
         if id_ is None:
             raise OpenWireError("a consumer needs an id")
+        if id_.text in self._consumers or id_.text in self._browsers:  # Repeated by `failover:`.
+            return None
+        if len(self._consumers) + len(self._browsers) + len(self._advisories) >= CONSUMERS_MAX:
+            raise ResourceAllocationException(f"a client has at most {CONSUMERS_MAX} consumers")
         if meant is not None and (meant.name or "").startswith(mapping.ADVISORY):
             self._advisories[id_.text] = info
             return None
-        if id_.text in self._consumers or id_.text in self._browsers:  # Repeated by `failover:`.
-            return None
-        if len(self._consumers) + len(self._browsers) >= CONSUMERS_MAX:
-            raise ResourceAllocationException(f"a client has at most {CONSUMERS_MAX} consumers")
         if info.browser:
             await self._browse(id_.text, info)
             return None
