@@ -121,6 +121,9 @@ RUNS = Table.of(
     Column("cpu_s", "float64", "CPU time of the run", nullable=True),
     Column("elapsed_s", "float64", "elapsed time of the run", nullable=True),
     Column("record", "string", "file in `records`", nullable=True),
+    Column(
+        "set", "map<string, string>", "keys that its settings and the sweep change, with their values", nullable=True
+    ),
 )
 FAILURES = Table.of(
     "failures",

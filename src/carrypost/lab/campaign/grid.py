@@ -10,6 +10,9 @@
     set = {"workload.0.lifetime_s" = 1200}       # keys of the scenarios
     scenarios = ["bus.toml"]                     # left out: all of them
 
+    [sweep]                                      # each of these values, in every combination; see `sweep`
+    "settings.cache_messages_max" = [25, 50]
+
 Everything is checked before anything runs: every scenario with all settings, every file that one of them names; those
 of nodes, contacts and scripts are read, each once. A run has a name (scenario/settings/seed) and a fingerprint, which
 changes when its result might.
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +41,7 @@ from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.files import read_text
 from carrypost.lab.campaign.bundle import Named, named
+from carrypost.lab.campaign.sweep import SWEEP, combinations, value_text
 
 RUNS_MAX = 1_000_000
 DEFAULT = "default"
@@ -64,6 +69,11 @@ class CampaignRun:
     fingerprint: str
     cut: bool = False
     """True if it is done window by window, each of them a task."""
+
+    @property
+    def set(self) -> dict[str, str]:
+        """The keys that its settings and the sweep change, with their values as texts."""
+        return {key: value_text(value) for key, value in self.overrides.items()}
 
     @property
     def stem(self) -> str:
@@ -115,9 +125,9 @@ class _CampaignReader:
         self._read = _Read()
 
     def grid(self) -> Grid:
-        self._document.check_known("a campaign", self._document.content, ("scenarios", "seeds", "settings"))
+        self._document.check_known("a campaign", self._document.content, ("scenarios", "seeds", "settings", SWEEP))
         scenarios = self._scenarios()
-        settings = self._settings(scenarios)
+        settings = self._swept(self._settings(scenarios))
         seeds = self._seeds()
         if (count := len(scenarios) * len(settings) * len(seeds)) > RUNS_MAX:
             raise self._error("", f"the campaign has {count:,} runs; the maximum is {RUNS_MAX:,}")
@@ -202,6 +212,31 @@ class _CampaignReader:
             wrong = f"scenarios must be a list of scenarios of the campaign, not {chosen!r}{hint}"
             raise self._error(f"{place}.scenarios", wrong)
         return Setting(name, dict(_flat(changes)), place, tuple(chosen))
+
+    def _swept(self, settings: Sequence[Setting]) -> tuple[Setting, ...]:
+        """Return each choice of settings with every combination of swept values."""
+        found = self._document.content.get(SWEEP, {})
+        if not isinstance(found, dict):
+            wrong = 'sweep must be a table of keys and lists of values: "workload.0.lifetime_s" = [300, 600]'
+            raise self._error(SWEEP, wrong)
+        if not found:
+            return tuple(settings)
+        flat = dict(_flat(found))
+        for setting in settings:
+            if both := next((key for key in flat if key in setting.overrides), ""):
+                raise self._error(f"{SWEEP}.{both}", f'{both} is swept, and set by the settings "{setting.name}"')
+        if len(settings) * math.prod(len(each) for each in flat.values() if isinstance(each, list)) > RUNS_MAX:
+            raise self._error(SWEEP, f"the sweep has more than {RUNS_MAX:,} combinations")
+        return tuple(
+            Setting(
+                ", ".join(filter(None, (setting.name if setting.place else "", each.name))),
+                setting.overrides | each.overrides,
+                setting.place or SWEEP,
+                setting.scenarios,
+            )
+            for setting in settings
+            for each in combinations(self._document, flat)
+        )
 
     # --- what it means
 

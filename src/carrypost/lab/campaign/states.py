@@ -53,6 +53,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None
     elapsed_s: float | None = None
     record: str | None = None
+    set: dict[str, str] = {}
+    """Keys that its settings change, with their values."""
     error: str = ""
     traceback: str = ""
     kept: bool = msgspec.field(default=True)
@@ -79,6 +81,7 @@ def _about(run: CampaignRun, token: str) -> dict[str, Any]:
         "version": carrypost.__version__,
         "fingerprint": run.fingerprint,
         "token": token,
+        "set": run.set,
     }
 
 
@@ -236,11 +239,21 @@ def _why(run: CampaignRun, state: State | None, place: CampaignFolder) -> str | 
 def write_tables(place: CampaignFolder, runs: Sequence[CampaignRun], unkept: Iterable[State] = ()) -> None:
     """Make the tables `runs` and `failures` of all states that are in the folder, and of those that are not."""
     order = {run.name: index for index, run in enumerate(runs)}
-    found = {state.run: state for state in (*place.states_there().values(), *unkept)}
+    known = {run.name: run.set for run in runs}  # States of an earlier version do not have it.
+    found = {
+        state.run: msgspec.structs.replace(state, set=state.set or known.get(state.run, {}))
+        for state in (*place.states_there().values(), *unkept)
+    }
     ordered = sorted(found.values(), key=lambda state: (order.get(state.run, len(order)), state.run))
     folders.write_arrow(_table(ordered, RUNS), place.root, RUNS)
     folders.write_arrow(_table([state for state in ordered if state.status == FAILED], FAILURES), place.root, FAILURES)
 
 
 def _table(states: Sequence[State], table: Table) -> pa.Table:
-    return pa.table({name: [getattr(state, name) for state in states] for name in table.names}, schema=table.arrow)
+    columns = {name: [_value(getattr(state, name)) for state in states] for name in table.names}
+    return pa.table(columns, schema=table.arrow)
+
+
+def _value(value: Any) -> Any:  # noqa: ANN401 - a field of a state
+    """Return a value as Arrow takes it, which has maps as lists of pairs."""
+    return list(value.items()) if isinstance(value, dict) else value

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, dissemination, distributions, origins, tables, verdict
+from carrypost.lab.report import contacts, dissemination, distributions, origins, summary, tables, verdict
 from carrypost.lab.report.distributions import Distribution, Drawn
 from carrypost.lab.report.figures import waited
 from carrypost.lab.report.html import Piece, TableRow, comparison, paragraph, table
 from carrypost.lab.report.pictures import Figures
 from carrypost.lab.report.study import FinishedRun, Series, Study
-from carrypost.lab.report.times import count, share, shown
+from carrypost.lab.report.times import count, mean, share, shown
 from carrypost.lab.schemas import Table
 
 Figured = tuple[str, Table, str, Callable[[float | None], str]]
@@ -34,7 +34,10 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
         ran=origins.ran(all_series),
         seeds=origins.seeds(all_series),
         failures=origins.failures(study, scenario),
+        summary=summary.of_settings(study, all_series),
+        sweeps=summary.sweeps(study, all_series),
         processing=_processing(study, all_series),
+        listed=_lists(study, all_series),
         delays=_delays(study, all_series),
         taken=_taken(study, all_series, families.CODLVDELAY, "from publication to delivery"),
         waited=_taken(study, all_series, families.LTCY, "from reception to delivery") if waits else [],
@@ -56,17 +59,53 @@ def _mean(
     return tables.over_seeds(study.values(of, series, column, **equal), show)
 
 
+def _lists(study: Study, all_series: Sequence[Series]) -> bool:
+    """Return True if any messages list their recipients: then a copy at another node is a relay."""
+    return any(study.row(families.OUTCOMES, run).get("listed") for series in all_series for run in series.runs)
+
+
 def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
-    columns = (
-        ("published", families.PROCESSING, "bcast", count),
-        ("received", families.PROCESSING, "rcvd", count),
-        ("delivered", families.PROCESSING, "codlvd", count),
-        ("of these", families.PROCESSING, "codlvratio", share),
-        ("expired waiting", families.PROCESSING, "expd", count),
-        ("neither", families.PROCESSING, "left", count),
-        ("delivery ratio", families.DELIVERY_RATIO, "ratio", share),
-    )
-    return _by_settings(study, all_series, "Outcome of messages", columns)
+    if _lists(study, all_series):
+        return _to_recipients(study, all_series)
+    heads = ("published", "received", "delivered", "of these", "expired waiting", "neither", "delivery ratio")
+    lines = []
+    for series in all_series:
+        # The family counts own messages as delivered, as the paper does.
+        rows = [
+            (study.row(families.PROCESSING, run), study.row(families.DELAY_SPREAD, run, metric=families.LTCY))
+            for run in series.runs
+        ]
+        got = [float(delays.get("count") or 0) for _, delays in rows]
+        figures: list[tuple[list[float], tables.Show]] = [
+            (study.values(families.PROCESSING, series, "bcast"), count),
+            (study.values(families.PROCESSING, series, "rcvd"), count),
+            (got, count),
+            ([part / row["rcvd"] for part, (row, _) in zip(got, rows, strict=True) if row.get("rcvd")], share),
+            (study.values(families.PROCESSING, series, "expd"), count),
+            (study.values(families.PROCESSING, series, "left"), count),
+            (study.values(families.DELIVERY_RATIO, series, "ratio"), share),
+        ]
+        lines.append(TableRow(series.settings, [tables.over_seeds(values, show) for values, show in figures]))
+    return comparison("Outcome of messages", ["settings", *heads], lines)
+
+
+def _to_recipients(study: Study, all_series: Sequence[Series]) -> Markup:
+    """Return the outcome of messages that list their recipients."""
+    heads = ("created", "refused", "recipients", "delivered", "delivery ratio", "relayed", "overhead ratio")
+    lines = []
+    for series in all_series:
+        classes = [study.columns(families.CLASSES, run) for run in series.runs]
+        figures: list[tuple[list[float], tables.Show]] = [
+            (study.values(families.OUTCOMES, series, "created"), count),
+            (study.values(families.OUTCOMES, series, "refused"), count),
+            ([float(each["recipients"].sum()) for each in classes], count),
+            ([float(each["delivered"].sum()) for each in classes], count),
+            (study.values(families.DELIVERY_RATIO, series, "ratio"), share),
+            (study.values(families.OUTCOMES, series, "relayed"), count),
+            (summary.values(study, series, summary.OVERHEAD), mean),
+        ]
+        lines.append(TableRow(series.settings, [tables.over_seeds(values, show) for values, show in figures]))
+    return comparison("Outcome of messages", ["settings", *heads], lines)
 
 
 def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns: Sequence[Figured]) -> Markup:

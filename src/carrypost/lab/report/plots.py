@@ -301,7 +301,10 @@ class _Look:
         places = np.linspace(x.least or 0.0, x.most or 1.0, _CIRCLES + 2)[1:-1]
         circles = {name: Curve(places, np.interp(places, curve.x, curve.y)) for name, curve in found.items()}
         encoding = self._place | {"color": self._plain}
-        key = {"title": None, "symbolSize": 60, "symbolStrokeWidth": 1}
+        key = {
+            "title": None, "symbolSize": 60, "symbolStrokeWidth": 1, "symbolStrokeColor": "black",
+            "symbolFillColor": "white",
+        }  # fmt: skip
         scale = {"domain": [_BOUND], "range": ["circle"]}
         named = {"datum": _BOUND, "type": "nominal", "legend": key, "scale": scale}
         return [

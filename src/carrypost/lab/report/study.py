@@ -47,6 +47,8 @@ class FinishedRun:
     """The same, as it stands in the record."""
     origin: Origin = field(repr=False)
     """Mode that made it, with its calibration."""
+    set: dict[str, str] = field(default_factory=dict)
+    """Keys that its settings and the sweep change, with their values."""
 
     @property
     def duration_s(self) -> float | None:
@@ -122,7 +124,7 @@ class Study:
         self.folder = folder
         self._tables: dict[str, pa.Table] = {}
         self._parts: dict[tuple[str, str], pa.Table] = {}
-        rows = _table(folder, RUNS).to_pylist()
+        rows = _runs(folder).to_pylist()
         self.failures: list[Row] = _table(folder, FAILURES).to_pylist() if (folder / FAILURES.name).is_dir() else []
         self.runs = tuple(_run(folder, row) for row in rows if row["status"] == DONE)
         there = {file.name for file in (folder / RECORDS.name).glob("*.parquet")}
@@ -224,6 +226,16 @@ def _table(folder: Path, table: Table) -> pa.Table:
     return folders.read_arrow(folder / table.name, table)
 
 
+def _runs(folder: Path) -> pa.Table:
+    """Return the table of runs; folders of earlier versions do not have its last column."""
+    earlier = Table(RUNS.name, RUNS.meaning, RUNS.columns[:-1])
+    found = _table(folder, earlier)
+    try:
+        return _table(folder, RUNS)
+    except LocalError:
+        return found.append_column(RUNS.arrow.field(len(RUNS.columns) - 1), pa.nulls(len(found), RUNS.arrow.types[-1]))
+
+
 def _run(folder: Path, row: Row) -> FinishedRun:
     first = first_row(folder / RECORDS.name / row["record"]) if row["record"] else {}
     text = first.get("defaults", "")
@@ -233,5 +245,5 @@ def _run(folder: Path, row: Row) -> FinishedRun:
         in_force = {}
     return FinishedRun(
         row["run"], row["scenario"], row["settings"], row["seed"], row["version"], row["cpu_s"], in_force, text,
-        origin(first),
+        origin(first), dict(row["set"] or ()),
     )  # fmt: skip
