@@ -21,8 +21,10 @@ from carrypost.jms.values import (
     decode_node_info,
     encode_command,
     encode_node_info,
+    pack_descriptor,
+    unpack_descriptor,
 )
-from carrypost.model.descriptor import Descriptor, decode
+from carrypost.model.descriptor import Descriptor
 from carrypost.mom.program_commands import Command, Connect, Credit, GoOn, ReadPayload
 from carrypost.node.control.calls import Refusal
 
@@ -99,8 +101,8 @@ class EncodedProvider(Provider):
         return found
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
-        wire = descriptor.wire
-        return await self._execute(ReadPayload(wire), lambda _: self._inner.payload(decode(wire)))
+        wire = pack_descriptor(descriptor)
+        return await self._execute(ReadPayload(wire), lambda _: self._inner.payload(unpack_descriptor(wire)))
 
     def tell(self, command: Credit | GoOn) -> None:
         there: Any = decode_command(encode_command(command))

@@ -53,6 +53,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "keys restore file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "keys restore config": SETTINGS, "keys restore data": HOME,
     "keys name config": SETTINGS, "keys name data": ASKED,
+    "keys card config": SETTINGS, "keys card data": ASKED, "keys add config": SETTINGS, "keys add data": ASKED,
     "modulators check file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "modulators check event": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "modulators check config": SETTINGS,
     "keys names config": SETTINGS, "keys names data": {NOWHERE: 0, UNREADABLE: 1},  # There are no names yet.
@@ -80,7 +81,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
 """By command and parameter, what a path given there ends with."""
 REST = {
     "keys backup": ["copy"], "keys restore": ["key"], "modulators check": ["file"], "keys name": ["a" * 26, "anna"],
-    "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
+    "keys add": ["CARD"], "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
     "emu calibrate": ["scene.toml", "--out", "delays.json"], "emu compare": ["scene.toml", "--delays", "file"],
     "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],

@@ -122,7 +122,7 @@ def test_headers_of_a_later_version_are_passed_on_and_are_part_of_what_is_signed
     bare = msgspec.structs.replace(BARE, author=author.author)
     signed = []
     for numbers in ([1, 2], [1, 3]):
-        last = {"n": 7, "recipients": {"bea": numbers}, "z": None}
+        last = {"n": 7, "recipients": {"bea": numbers}, "Z": None}
         encoded = msgspec.msgpack.encode([*msgspec.structs.astuple(bare)[:-1], last])
         made = msgspec.structs.replace(bare)
         made.__dict__["encoded"] = encoded

@@ -134,7 +134,7 @@ def test_what_is_nonsense_is_counted_and_the_rest_of_it_counts(security: str) ->
         here.say("m", control.Purge(b"x"))
         here.say(None, control.Withdraw("jobs", 1))
         assert here.refused("m", "control") == 8
-        later = ["r", "jobs", 2 << INCARNATION_BITS, 1, DAY_US, "", 0, "of a later version"]
+        later = ["r", "jobs", 2 << INCARNATION_BITS, 1, DAY_US, "", 0, b"", "of a later version"]
         here.say("m", content=msgspec.msgpack.encode([["of a later version"], later]))
         assert here.refused("m", "control") == 9
         requests = here.net.host("m").messaging._messaging.queues.manager.declared  # type: ignore[union-attr] # noqa: SLF001

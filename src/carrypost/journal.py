@@ -39,7 +39,8 @@ STRUCK = "struck"
 ORDER = "order"
 MOM = "mom"
 ACKED = "acked"
-LAYERS: set[str] = {MOM, ACKED, STRUCK}
+SEALING = "sealing"
+LAYERS: set[str] = {MOM, ACKED, STRUCK, SEALING}
 """Kinds of rows that the store does not interpret: names and values are their owner's. The owner is a layer, whose kind
 is registered when the first layer of its class joins a host; struck-off recipients belong to the core."""
 META = "meta"

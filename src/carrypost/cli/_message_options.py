@@ -62,6 +62,10 @@ class Message(OptionGroup, frozen=True):
     ] = None
     receipt: Annotated[bool, option("--receipt", "Wait until the message is delivered.")] = False
     limit_s: Annotated[float | None, _given.duration_option("--for", "How long to wait for --receipt.")] = None
+    sealed: Annotated[
+        bool, option("--sealed", "Refuse to send unless the message can be sealed for its readers alone.")
+    ] = False  # fmt: skip
+    plain: Annotated[bool, option("--plain", "Send in plain text, which all carriers can read.")] = False
     count: Annotated[int | None, option("--count", "Number of messages to send.", "N", min=1, show_default="1")] = None
     every: Annotated[
         float | None,

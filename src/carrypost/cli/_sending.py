@@ -30,6 +30,8 @@ class Order:
     def __init__(self, to: str, given: Message) -> None:
         self._to, self._given = to, given
         self._body = _given.body(given.body, given.payload, given.file)
+        if given.sealed and given.plain:
+            raise LocalError("--sealed and --plain exclude each other: leave one of them out")
         if given.limit_s is not None and not given.receipt:
             raise LocalError("--for is the time to wait for a receipt: add --receipt, or leave --for out")
         if given.receipt and given.every is not None and given.count is None:
@@ -66,7 +68,12 @@ class Order:
     async def _send(self, joined: Joined, number: int) -> Sent:
         given, message = self._given, self._body.message(number, self._given.prop)
         return await joined.ctx.send(
-            self._to, message, time_to_live=given.ttl, request_receipt=given.receipt, label=given.label
+            self._to,
+            message,
+            time_to_live=given.ttl,
+            request_receipt=given.receipt,
+            label=given.label,
+            sealed=True if given.sealed else False if given.plain else None,
         )
 
     async def _report(self, joined: Joined, sent: Sent, stored: str) -> None:

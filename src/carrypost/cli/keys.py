@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,8 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.cli._groups import Commands
-from carrypost.cli._options import Json, Place, argument, missing
+from carrypost.cli._message_options import run
+from carrypost.cli._options import Json, Node, Place, argument, missing, option
 from carrypost.cli._output import figures, line, table
 from carrypost.cli._signals import orderly
 from carrypost.errors import LocalError, NodeError
@@ -109,6 +111,34 @@ def name(
     with orderly():
         home.create()
         home.set_pet_name(node, pet_name)
+
+
+@keys.command()
+def card(at: Node, *, json: Json = False) -> None:
+    """Print the card of this node: a code by which others can seal messages for it before they ever met it.
+
+    For example: `carrypost keys card`
+    """
+    from carrypost.cli import _cards  # noqa: PLC0415 - keeps --help quick
+
+    run(at, _cards.card, _cards.EMBEDDING, json=json)
+
+
+@keys.command()
+def add(
+    code: Annotated[str, argument("A card, as `carrypost keys card` prints it.", "CARD")],
+    at: Node,
+    *,
+    pet_name: Annotated[str | None, option("--name", "Your name for the node.", "NAME")] = None,
+    json: Json = False,
+) -> None:
+    """Store the sealing key of a person that you met, from the card of the person's node.
+
+    For example: `carrypost keys add CEAL5… --name anna`
+    """
+    from carrypost.cli import _cards  # noqa: PLC0415 - keeps --help quick
+
+    run(at, functools.partial(_cards.add, code=code, pet_name=pet_name), _cards.EMBEDDING, json=json)
 
 
 @keys.command()

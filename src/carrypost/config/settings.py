@@ -236,6 +236,16 @@ class Messaging:
     """Time after the deadline of a message for which its receipts are still carried and waited for."""
 
 
+@table("sealing")
+class Sealing:
+    """Messages that only their readers can read."""
+
+    letters: Literal["if_known", "always", "never"] = "if_known"
+    """Seal messages to queues and to listed recipients: if the keys of all readers are known, always, or never. With
+    `always`, a message for a node whose key is not known is refused. A program can decide otherwise for each message.
+    Without security nothing is sealed."""
+
+
 @table("overlay")
 class Overlay:
     """Brokers, and the overlay that they make."""
@@ -366,6 +376,8 @@ class Settings:
     """Bytes in flight to one neighbour without an acknowledgement."""
     messaging: Messaging = Messaging()
     """Topics and queues of the programs on this node."""
+    sealing: Sealing = Sealing()
+    """Messages that only their readers can read."""
     overlay: Overlay = Overlay()
     """Brokers, and the overlay that they make."""
     limits: Limits = Limits()

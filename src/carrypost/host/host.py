@@ -37,6 +37,7 @@ from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.mom.programs import MessagingCommands
 from carrypost.overlay.commands import OverlayCommands
+from carrypost.security.entropy import from_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Registry
     from carrypost.overlay.modulators.modulator import Meter
+    from carrypost.security.entropy import Entropy
     from carrypost.security.identity import Identity
 
 
@@ -71,6 +73,7 @@ class Host:
     then the resulting frames are sent and events reported. `layers` stand between order and the application.
     `meter`: returns the CPU time of this thread so far in microseconds, by which modulators and useless frames are
     charged; without it modulators are charged what they declare, or their fuel, and frames their prices.
+    `entropy`: the source of keys and salts, the operating system's unless runs must repeat.
     """
 
     def __init__(
@@ -82,8 +85,9 @@ class Host:
         privilege: Privilege = privilege,
         layers: Sequence[Callable[[HostContext], Layer]] = (),
         meter: Meter | None = None,
+        entropy: Entropy = from_system,
     ) -> None:
-        parts = Parts(identity, settings, rng, privilege, layers, meter=meter)
+        parts = Parts(identity, settings, rng, privilege, layers, meter=meter, entropy=entropy)
         self._host_context = host_context = parts.context
         self._outputs, self._holdings, self._links = host_context.outputs, host_context.holdings, host_context.links
         self._deliveries, self._order, self._layers = parts.deliveries, parts.order, parts.layers
@@ -91,7 +95,7 @@ class Host:
         self._neighbours, self._units, self._recovery = parts.neighbours, parts.units, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
-        self.messaging = MessagingCommands(self._steps, host_context, self._deliveries, parts.channels)
+        self.messaging = MessagingCommands(self._steps, host_context, self._deliveries, parts.keyring, parts.channels)
         """Topics and queues for programs; dormant until it is opened."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
@@ -214,15 +218,17 @@ class Host:
         ordering: Ordering = Ordering.NONE,
         headers: Headers | None = None,
         recipients: Collection[str] | None = None,
+        sealed: bool | None = None,
     ) -> MessageId:
         """Store a message and offer it to all that want it; `Stored` follows.
 
         `recipients`: ids of the other nodes that it is for; it is delivered there alone, to subscriptions that match.
+        `sealed`: seal it for its readers; None: as the settings say.
         """
         self._require_start()
         draft = Draft(
             destination, payload, attributes or {}, lifetime_us, label, persistent, priority, ordering, headers,
-            recipients=None if recipients is None else as_given(recipients),
+            recipients=None if recipients is None else as_given(recipients), sealed=sealed,
         )  # fmt: skip
         # No context manager here, as in `receive`: both run for every message, and a generator
         # costs time.

@@ -23,10 +23,14 @@ from carrypost.host.units_of_work import UnitsOfWork
 from carrypost.island.island import Island
 from carrypost.journal import MOM
 from carrypost.local.deliveries import Deliveries
+from carrypost.local.keyring import Keyring
+from carrypost.local.letters import Letters
+from carrypost.local.opening import Opening
 from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
 from carrypost.overlay.commands import ChannelTopics
 from carrypost.overlay.overlay import OverlayLayer
+from carrypost.security.entropy import from_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.model.privilege import Privilege
     from carrypost.overlay.modulators.modulator import Meter
+    from carrypost.security.entropy import Entropy
     from carrypost.security.identity import Identity
 
 
@@ -50,6 +55,7 @@ class Parts:
         layers: Sequence[Callable[[HostContext], Layer]],
         *,
         meter: Meter | None = None,
+        entropy: Entropy = from_system,
     ) -> None:
         if identity.signed != (settings.security == "signed"):
             level = "a plain name" if settings.security == "signed" else "a key"
@@ -62,7 +68,9 @@ class Parts:
         self.context = context = HostContext(identity, settings, holdings, outputs, own, links)
         self.deliveries = Deliveries(context)
         self.order = Order(context, self.deliveries)
-        upper = [self.order, *[make(context) for make in layers], self.deliveries]
+        self.keyring = keyring = Keyring(context, entropy)
+        opening = [Opening(context, keyring)] if identity.signed else []
+        upper = [*opening, self.order, *[make(context) for make in layers], self.deliveries]
         self.acked = Acked(context)
         self.layers = Layers([self.acked, *upper] if kind.acknowledges else upper, links.handlers)
         departures = Removals(context, self.layers)
@@ -79,7 +87,7 @@ class Parts:
         self.channels = None if self.overlay is None else ChannelTopics(self.overlay, MOM)
         """Channels of the overlay, for messaging."""
         self.neighbours = Neighbours(context, strategy, self.layers, rng)
-        publisher = Publisher(context)
+        publisher = Publisher(context, Letters(context, keyring))
         self.units = UnitsOfWork(context, publisher, self.order, self.layers, strategy)
         self.recovery = Recovery(context, self.deliveries)
         self.steps = Steps(

@@ -18,6 +18,7 @@ from carrypost.gossip.layer import Draft, Layer, Layers
 from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
 from carrypost.model.headers import Headers
+from carrypost.security.sealing import opened
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -107,7 +108,7 @@ class UnitsOfWork:
         withheld = withheld or drafted.draft.withheld
         copy = self.publisher.admit(descriptor, drafted.packed, now, withheld=withheld)
         self._enter(((copy, drafted.packed),), now, alone=False)
-        return copy.descriptor
+        return _plain(drafted, copy.descriptor)
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
         """Return each send with its descriptor, made unless it has one. Raises if one is invalid, and changes nothing.
@@ -195,7 +196,7 @@ class UnitsOfWork:
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
         self._drafts[self._draft_number] = Drafted(session, draft, packed, made)
-        return self._draft_number, made
+        return self._draft_number, None if made is None else _plain(self._drafts[self._draft_number], made)
 
     def forget_drafts(self, session: int) -> None:
         """Drop the drafts of a session that rolled back, or is gone."""
@@ -271,3 +272,9 @@ class UnitsOfWork:
                 f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, and not enough of it can "
                 "be evicted: nothing was sent"
             )
+
+
+def _plain(drafted: Drafted, descriptor: Descriptor) -> Descriptor:
+    """Return the descriptor of a message that a program sent, with its plain fields if it is sealed."""
+    seal = drafted.packed.seal
+    return descriptor if seal is None else opened(descriptor, seal.content.key)[0]

@@ -19,7 +19,7 @@ from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalSt
 from carrypost.events import Receipt
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.reconnecting import ReconnectingProvider
-from carrypost.jms.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command
+from carrypost.jms.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command, pack_descriptor
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom import program_commands as do
 from carrypost.mom.program_commands import Command
@@ -210,7 +210,7 @@ class AttachedProvider(Provider):
 
     async def payload(self, descriptor: Descriptor) -> bytes | None:
         """Return the body of a message."""
-        return await self.execute(do.ReadPayload(descriptor.wire))
+        return await self.execute(do.ReadPayload(pack_descriptor(descriptor)))
 
     def perform(self, asked: Perform) -> Performed:
         """Carry out a unit of work."""

@@ -24,7 +24,7 @@ from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
 from carrypost.jms.send_options import send_options
-from carrypost.mom.program_commands import EndQueue, Unsubscribe
+from carrypost.mom.program_commands import AddCard, EndQueue, MakeCard, Unsubscribe
 
 if TYPE_CHECKING:
     from carrypost.jms.reports import ExceptionListener
@@ -131,6 +131,7 @@ class Context(ConsumerCreation):
         request_receipt: bool = False,
         label: str | None = None,
         recipients: Collection[str] | None = None,
+        sealed: bool | None = None,
     ) -> Sent:
         """Send a message, or a body, to a topic or a queue; returns when this node has it.
 
@@ -150,7 +151,7 @@ class Context(ConsumerCreation):
             jms_reply_to=reply_to and await resolved(session.units.provider, reply_to), jms_type=jms_type,
             priority=priority, time_to_live=time_to_live, delivery_delay=delivery_delay,
             delivery_timeout=delivery_timeout, delivery_mode=delivery_mode, request_receipt=request_receipt,
-            label=label, recipients=recipients,
+            label=label, recipients=recipients, sealed=sealed,
         )  # fmt: skip
         return await session.send(to, body, options)
 
@@ -213,6 +214,7 @@ class Context(ConsumerCreation):
         tries: int | None = None,
         receivers: Literal["anyone"] | Collection[str] = queue_declaration.ANYONE,
         advertise: bool = True,
+        sealed: bool = False,
         placement: Policy | None = None,
         timeout: Duration | None = None,
     ) -> Queue:
@@ -225,7 +227,8 @@ class Context(ConsumerCreation):
         twice). `policy`: which of the nodes that ask for a message gets it. `receivers`: the ids of the nodes, 64 at
         most, that may receive from it and browse it beside this one; "anyone" includes strangers, which can consume
         what they get. `tries`: deliveries without an acknowledgement after which a message becomes a dead letter,
-        instead of `messaging.tries`. Raises `JMSException` if the queue is there, and was declared otherwise.
+        instead of `messaging.tries`. `sealed`: messages in plain text fail. Raises
+        `JMSException` if the queue is there, and was declared otherwise.
 
         `placement` lets another node manage it: a function that is given the number of messages that each node consumed
         from queues of this name, and this node's id, and returns a node, such as `most_receiving`. That node is asked,
@@ -235,7 +238,7 @@ class Context(ConsumerCreation):
         """
         provider = self._opened().units.provider
         wanted = queue_declaration.declared(
-            provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers, tries=tries
+            provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers, tries=tries, sealed=sealed
         )
         timeout_us = queue_declaration.placed(placement, timeout)
         here = queue_declaration.managed_by(wanted, provider.node_info.node)
@@ -255,6 +258,20 @@ class Context(ConsumerCreation):
         provider = (await self._ready()).units.provider
         found = await resolved(provider, named_queue)
         await provider.execute(EndQueue(found.address))
+
+    async def card(self) -> str:
+        """Return the card of this node: text, or a QR code, by which those who meet its owner can seal messages for it.
+
+        Raises `JMSSecurityException` where security is off.
+        """
+        return await (await self._ready()).units.provider.execute(MakeCard())
+
+    async def add_card(self, card: str) -> str:
+        """Learn the sealing key of another node from its card; return the node's id.
+
+        Raises `IllegalArgumentException` for a text that is no card, or one that is out of date.
+        """
+        return await (await self._ready()).units.provider.execute(AddCard(card))
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """Create a queue that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""

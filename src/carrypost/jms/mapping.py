@@ -61,6 +61,8 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     label: str = ""
     recipients: tuple[str, ...] | None = None
     """Ids of its recipients; None: it is for all consumers."""
+    sealed: bool | None = None
+    """Seal it for its readers; None: as the node's settings say."""
     client: str | None = None
     connection: int = 0
     session: int = 0
@@ -102,7 +104,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
         receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us, recipients=sending.recipients,
-        deadline_us=sending.deadline_us,
+        deadline_us=sending.deadline_us, sealed=sending.sealed,
     )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ class Producer(JavaNamed):
         self._type: str | None = None
         self._request_receipt = False
         self._recipients: tuple[str, ...] | None = None
+        self._sealed: bool | None = None
         self._label = ""
         self._properties = Properties()
         self._listener: CompletionListener | None = None
@@ -64,6 +65,7 @@ class Producer(JavaNamed):
         time_to_live: Duration | None = None,
         request_receipt: bool | None = None,
         recipients: Collection[str] | None = None,
+        sealed: bool | None = None,
     ) -> Sent:
         """Send a message, or a body: text, bytes, a dict, a list, an object of a registered class; None has no body.
 
@@ -76,7 +78,7 @@ class Producer(JavaNamed):
         """
         sending = send_options(
             self._options(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
-            request_receipt=request_receipt, recipients=recipients,
+            request_receipt=request_receipt, recipients=recipients, sealed=sealed,
         )  # fmt: skip
         return await self._session.send(destination, message, sending, self._listener)
 
@@ -90,7 +92,7 @@ class Producer(JavaNamed):
             delay_us=round(self._delivery_delay_s * MICROSECONDS),
             correlation_id=self._correlation_id, reply_to=self._reply_to, type=self._type,
             properties=self._properties.travelling(), receipt=self._request_receipt, recipients=self._recipients,
-            label=self._label,
+            label=self._label, sealed=self._sealed,
         )  # fmt: skip
 
     # --- what holds for all its messages -------------------------------------------------------------------
@@ -237,6 +239,20 @@ class Producer(JavaNamed):
     def recipients(self) -> tuple[str, ...] | None:
         """The recipients that were set."""
         return self._recipients
+
+    def set_sealed(self, sealed: bool | None) -> Self:
+        """Seal messages to queues and to recipients, so that only they can read them; None: as the settings say.
+
+        With True, `send` raises `JMSSecurityException` if the key of a reader is not known; with False, messages go in
+        plain text.
+        """
+        self._sealed = None if sealed is None else headers.flag("sealed", sealed)
+        return self
+
+    @property
+    def sealed(self) -> bool | None:
+        """The value that was set."""
+        return self._sealed
 
     def set_label(self, label: str | None) -> Self:
         """Give every message this name in records and traces."""

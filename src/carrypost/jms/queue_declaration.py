@@ -13,6 +13,7 @@ from carrypost.errors import (
     IllegalArgumentException,
     InvalidDestinationException,
     JMSException,
+    JMSSecurityException,
     NameAlreadyBoundException,
 )
 from carrypost.jms.destinations import RESERVED, Queue, named, queue_of
@@ -143,6 +144,7 @@ def declared(
     *,
     receivers: object,
     tries: object = None,
+    sealed: object = False,
 ) -> Declare:
     """Return the queue that a program wants its node to manage; callers are not all checked."""
     found = named(name, "the name of a queue")
@@ -169,9 +171,14 @@ def declared(
     lease_us = 0 if again is Redelivery.NEVER else _lease_us(lease_s)
     if tries is not None and (type(tries) is not int or not 1 <= tries <= TRIES_MAX):
         raise IllegalArgumentException(f"tries must be a whole number from 1 to {TRIES_MAX:,}, not {tries!r}"[:200])
+    if not isinstance(sealed, bool):
+        raise IllegalArgumentException(f"sealed must be True or False, not {sealed!r}"[:200])
+    if sealed and not is_node_id(node):
+        raise JMSSecurityException('a queue for sealed messages requires security = "signed" on this node')
     return Declare(
-        found, again, lease_us, named(policy, "a policy"), receivers=_receivers(receivers, node), tries=tries or 0
-    )
+        found, again, lease_us, named(policy, "a policy"), receivers=_receivers(receivers, node), tries=tries or 0,
+        sealed=sealed,
+    )  # fmt: skip
 
 
 def _receivers(receivers: object, node: NodeId) -> tuple[NodeId, ...] | None:

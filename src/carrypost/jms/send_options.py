@@ -65,5 +65,6 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "request_receipt": ("receipt", headers.flag),
     "label": ("label", headers.text_or_none),
     "recipients": ("recipients", _recipients),
+    "sealed": ("sealed", headers.flag),
 }
 """Of each keyword, the field of `Sending` and what checks the value."""

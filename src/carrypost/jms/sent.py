@@ -91,6 +91,11 @@ class Sent(JavaNamed):
         return None if deadline_us is None else deadline_us / MICROSECONDS
 
     @property
+    def sealed(self) -> str | None:
+        """``letter`` if the message is sealed for its readers; else None. Unknown, and None, before a commit."""
+        return None if self.descriptor is None else self.descriptor.sealed
+
+    @property
     def is_tracked(self) -> bool:
         """True if it will be heard of: PERSISTENT, and to a queue, to recipients, or with a receipt requested."""
         return not self._unheard

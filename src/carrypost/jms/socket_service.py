@@ -29,9 +29,8 @@ from carrypost.events import Browsed
 from carrypost.jms.flow import Bodies, Credits
 from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.jms.provider import Perform, Provider
-from carrypost.jms.values import ANSWERS, decode_command, encode_node_info
+from carrypost.jms.values import ANSWERS, decode_command, encode_node_info, unpack_descriptor
 from carrypost.journal import Durability
-from carrypost.model.descriptor import decode as decode_descriptor
 from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Ack, Browsing
 from carrypost.mom.program_commands import Command
@@ -346,7 +345,7 @@ class SocketProgram:
                 value = await self._provider.execute(command)
                 self._consumers.open(value, command.session)
             case do.ReadPayload():
-                value = await self._provider.payload(decode_descriptor(command.wire))
+                value = await self._provider.payload(unpack_descriptor(command.wire))
             case do.Browse():
                 value = await self._provider.execute(command)
                 if sum(each.wire_bytes for each in value.descriptors or ()) > PART_BYTES:

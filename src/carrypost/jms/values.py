@@ -2,7 +2,8 @@
 
 Commands are one tagged union. An answer has the type that its command names, and `provider.News` has the types of news,
 so a new one needs nothing here. A descriptor goes as its author signed it (`Descriptor.wire`): decoding and encoding it
-anew would lose what a later version says in it. Bytes that are no such value raise a `LocalError`.
+anew would lose what a later version says in it. An opened one takes its key along. Bytes that are no such value raise a
+`LocalError`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.mom import program_commands
 from carrypost.mom.program_commands import Command
+from carrypost.security.hpke import KEY_BYTES
+from carrypost.security.sealing import opened
 
+_OPENED = b"\xff"
+"""First byte of an opened descriptor; others begin with the length of a signature."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -34,6 +39,20 @@ class _Form(NamedTuple):
     unpack: Callable[[Any], Any] | None = None
 
 
+def pack_descriptor(descriptor: Descriptor) -> bytes:
+    """Return a descriptor as it goes over the socket; an opened one takes the key of its content along."""
+    unsealed = descriptor.unsealed
+    return descriptor.wire if unsealed is None else _OPENED + unsealed.key + descriptor.wire
+
+
+def unpack_descriptor(data: bytes) -> Descriptor:
+    """Return the descriptor that `pack_descriptor` was given; raises `RemoteError`."""
+    if data[:1] != _OPENED:
+        return descriptors.decode(data)
+    key, wire = data[1 : 1 + KEY_BYTES], data[1 + KEY_BYTES :]
+    return opened(descriptors.decode(wire), key)[0]
+
+
 def _same(value: Any) -> Any:  # noqa: ANN401 - any value
     return value
 
@@ -43,7 +62,7 @@ def _form(kind: Any) -> _Form:  # noqa: ANN401 - any type
     origin, inner = get_origin(kind), get_args(kind)
     form = _Form(kind)
     if kind is Descriptor:
-        form = _Form(bytes, lambda value: value.wire, descriptors.decode)
+        form = _Form(bytes, pack_descriptor, unpack_descriptor)
     elif origin in {Union, UnionType} and len(inner) == 2 and NoneType in inner:  # noqa: PLR2004 - it, or None
         of, pack, unpack = _form(inner[0])
         form = _Form(of | None, pack and _unless_none(pack), unpack and _unless_none(unpack))

@@ -31,14 +31,18 @@ _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def _shortest(item: object) -> object:
-    """Return an item as it is encoded: the last field of a kind with `left_out` only if it has a value.
+    """Return an item as it is encoded: without the last fields that have no value, up to `left_out` of its kind.
 
-    Such a field was added later, and most items do not need it.
+    Such fields were added later, and most items do not need them.
     """
-    if not getattr(item, "left_out", False):
+    optional: int = getattr(item, "left_out", 0)
+    if not optional:
         return item
     fields: list[object] = msgspec.to_builtins(item, builtin_types=(bytes,))
-    return fields if fields[-1] else fields[:-1]
+    while optional and not fields[-1]:
+        optional -= 1
+        fields.pop()
+    return fields
 
 
 class ItemKinds(Generic[T]):

@@ -25,6 +25,7 @@ from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.printing import length_of_time
+from carrypost.security.sealing import seal_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.local.letters import Letters
 
 PRIORITY_MAX = 9
 _FRAGMENT_BYTES_MIN = 256
@@ -53,7 +55,8 @@ class Stamp(NamedTuple):
 class Publisher:
     """Numbers, signs and stores the host's own messages."""
 
-    def __init__(self, context: HostContext) -> None:
+    def __init__(self, context: HostContext, letters: Letters) -> None:
+        self._letters = letters
         self._identity, self._settings, self._limits = context.identity, context.settings, context.limits
         self._holdings, self._journal = context.holdings, context.outputs.journal
         self._sequence = 0
@@ -93,8 +96,10 @@ class Publisher:
             self._named(draft, draft.recipients)
         if draft.payload_of is not None:
             return self._packed_of(draft.payload_of)
-        signed, compress = self._identity.signed, self._settings.compress
-        return pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
+        seal = self._letters.seal_for(draft)
+        signed, compress = self._identity.signed and seal is None, self._settings.compress
+        packed = pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
+        return packed if seal is None else self._letters.pack(packed, seal)
 
     def _packed_of(self, message: MessageId) -> Packed:
         """Return the payload of a message that is here, in its wire form; raises `StateError` if it is not whole."""
@@ -116,13 +121,16 @@ class Publisher:
             # A stranger may have used the number in this node's name, or an earlier incarnation whose store was lost.
             while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
                 sequence += 1
+        headers, label, attributes = self._headers(draft, stamp, date_us), draft.label, dict(draft.attributes)
+        if packed.seal is not None:
+            headers, label, attributes = seal_headers(packed.seal, headers, attributes, label), "", {}
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
             created_us=stamp.created_us, deadline_us=self._deadline(draft, stamp),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
             root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
-            persistent=draft.persistent, label=draft.label, attributes=dict(draft.attributes),
-            ordering=draft.ordering, barrier=stamp.barrier, headers=self._headers(draft, stamp, date_us),
+            persistent=draft.persistent, label=label, attributes=attributes,
+            ordering=draft.ordering, barrier=stamp.barrier, headers=headers,
         )  # fmt: skip
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max

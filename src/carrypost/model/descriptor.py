@@ -13,7 +13,7 @@ import enum
 import hashlib
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -119,6 +119,20 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
         return tag_of(self.incarnation, self.sequence), NEVER if self.deadline_us is None else self.deadline_us
 
 
+class Unsealed(NamedTuple):
+    """The key to the payload of a sealed message."""
+
+    key: bytes
+    """The content key."""
+    packed: int
+    """Length of the payload before it was padded and encrypted."""
+    secret: bytes = b""
+    """The secret that the content key was derived from, where it is known: a queue's manager wraps it for receivers."""
+
+    def __repr__(self) -> str:
+        return "<Unsealed>"
+
+
 Barrier = tuple[tuple[NodeId, int, int], ...]
 """Predecessors as (source, tag, deadline), the last `NEVER` where there is none."""
 
@@ -179,6 +193,21 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def signature(self) -> bytes:
         """Return the author's signature; empty if security is off."""
         return b""
+
+    @lazy
+    def unsealed(self) -> Unsealed | None:
+        """Return what opens the payload, if this is a sealed message with its plain fields; else None."""
+        return None
+
+    @property
+    def is_sealed(self) -> bool:
+        """True if this is a sealed message as its carriers see it."""
+        return self.headers is not None and bool(self.headers.seal)
+
+    @property
+    def sealed(self) -> str | None:
+        """``letter`` if it was sealed for nodes, whether or not it is opened; None for plain text."""
+        return "letter" if self.unsealed is not None or self.is_sealed else None
 
     @lazy
     def id(self) -> MessageId:

@@ -31,6 +31,8 @@ CONTROL_BYTES_MAX = 6 * 1024
 """Leaves a quarter of a descriptor's 8 KiB for everything else; longer content is sent in several messages."""
 ORIGIN_BYTES_MAX = 2 * 1024
 """Size of a descriptor that another one holds, signature included: beside it are up to 128 recipients."""
+SEAL_BYTES_MAX = 8 * 1024
+"""As long as a descriptor."""
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -86,7 +88,7 @@ _KEYS = {
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
     "origin": "g", "connected": "y", "event": "E", "covers": "V", "joins": "j",
-    "fault": "f",
+    "fault": "f", "seal": "z",
 }  # fmt: skip
 """Keys of the fields on the wire. None is ever reused."""
 
@@ -143,6 +145,9 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     has a place in the order like any other, and is not delivered to programs."""
     fault: Annotated[str, msgspec.Meta(max_length=FAULT_MAX)] = ""
     """For a result, the last error of the modulator, if it failed with events that the result covers."""
+    seal: Annotated[bytes, msgspec.Meta(max_length=SEAL_BYTES_MAX)] = b""
+    """Of a sealed message, what its readers need: who they are, and all fields that only they see
+    (`carrypost.security.sealing`). Carriers do not look into it."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -150,6 +155,11 @@ _DECODER = msgspec.msgpack.Decoder(Headers)
 _FIELDS = {key: field for field, key in _KEYS.items()}
 _PATH = re.compile(r"(?P<fault>.*) - at .*?`\$\.(?P<key>\w).*`", re.DOTALL)
 _NONE = Headers()
+
+
+def key_of(field: str) -> str:
+    """Return the key of a field on the wire."""
+    return _KEYS[field]
 
 
 def travelling(headers: Headers) -> dict[str, object]:

@@ -118,7 +118,7 @@ class Claims(Part):
         first = not self._holdings.is_claimed(copy)
         # Sessions may still have what subscriptions that are gone were handed.
         count = max([self._again.get(copy.id, 0), *(claim.count for claim in claims if claim.claimant.ended)])
-        due_us = self._holdings.own_time(copy.descriptor.original.due_us)
+        due_us = self._holdings.own_time(copy.original.due_us)
         for claimant in subscriptions:
             if claimant in known:
                 self.ready[claimant] = None
@@ -214,7 +214,7 @@ class Claims(Part):
             self._session_order.note(copy)
         claims.append(claim)
         self._pins.pin(claim)
-        due_us = self._holdings.own_time(copy.descriptor.original.due_us)
+        due_us = self._holdings.own_time(copy.original.due_us)
         self._file(claim, claim.deferred_us or due_us, now)
         if not self.claimable(copy):
             self._holdings.mark_claimed(copy)  # Else the next claimant does, and that is its delivery.
@@ -249,7 +249,7 @@ class Claims(Part):
         return spent
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
-        descriptor, claimant = claim.copy.descriptor, claim.claimant
+        descriptor, claimant = claim.copy.readable, claim.claimant
         claim.move(ClaimInput.HAND)
         self.number += 1
         claim.number, claim.consumer = self.number, consumer

@@ -61,6 +61,8 @@ class Declare(msgspec.Struct, frozen=True):
     tries: int = 0
     """Number of deliveries without an acknowledgement after which a message becomes a dead letter; 0: as the settings
     of the node that delivers it say."""
+    sealed: bool = False
+    """True if it takes sealed messages alone; others fail."""
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):

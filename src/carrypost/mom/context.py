@@ -13,6 +13,7 @@ from carrypost.mom.control import CONTROL
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.deliveries import Deliveries
+    from carrypost.local.keyring import Keyring
     from carrypost.mom.channels import Overlay
 
 
@@ -20,9 +21,15 @@ class MessagingContext:
     """Messaging on one host, in one incarnation of it."""
 
     def __init__(
-        self, host_context: HostContext, deliveries: Deliveries, incarnation: int, overlay: Overlay | None
+        self,
+        host_context: HostContext,
+        deliveries: Deliveries,
+        keyring: Keyring,
+        incarnation: int,
+        overlay: Overlay | None,
     ) -> None:
         self.host_context, self.deliveries, self.incarnation = host_context, deliveries, incarnation
+        self.keyring = keyring
         self.node, self.settings, self.limits = host_context.node, host_context.settings, host_context.limits
         self.holdings, self.outputs, self.interests = (
             host_context.holdings,

@@ -15,11 +15,12 @@ from carrypost.events import ERROR_MAX, DeadLetter
 from carrypost.local.control import ItemKinds
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
-from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.headers import CONTROL_BYTES_MAX, DESTINATION_MAX
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX
 from carrypost.mom.admission import RECEIVERS_MAX
 from carrypost.mom.incarnations import NUMBER_MAX
+from carrypost.security.hpke import KEY_BYTES
 
 REASON_MAX = 256
 """Characters of a reason."""
@@ -35,6 +36,8 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 _Destination = Annotated[str, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 _Reason = Annotated[str, msgspec.Meta(max_length=REASON_MAX)]
+_Key = Annotated[bytes, msgspec.Meta(max_length=KEY_BYTES)]
+_Secrets = Annotated[bytes, msgspec.Meta(max_length=CONTROL_BYTES_MAX)]
 NAMES_MAX = 256
 """Names in one answer to a discovery: as many as a node may have."""
 STRETCHES_MAX = 256
@@ -57,6 +60,9 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="r", gc=False):
     selector: _Selector = ""
     heard: _Count = 0
     """Number up to which the receiver knows all its assignments."""
+    key: _Key = b""
+    """Public sealing key of the receiver, for the secrets of sealed messages. Left out where security is off."""
+    left_out: ClassVar[int] = 1
 
 
 class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="w", gc=False):
@@ -96,8 +102,10 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag="a", gc=False):
     number: _Count = 0
     """Number among the assignments of that demand, from 1; 0: unknown."""
     terms: Terms | None = None
-    """Terms of the message, if it has any. Left out otherwise."""
-    left_out: ClassVar[bool] = True
+    """Terms of the message, if it has any. Left out otherwise, if nothing follows."""
+    secret: _Secrets = b""
+    """Secret of a sealed message, wrapped for the receiver. Left out for other messages."""
+    left_out: ClassVar[int] = 2
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="g", gc=False):
@@ -132,7 +140,7 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag="l", gc=False):
     """True if programs there failed with the message too often."""
     error: Annotated[str, msgspec.Meta(max_length=ERROR_MAX)] = ""
     """The last error, if the message is dead. Left out if it is empty."""
-    left_out: ClassVar[bool] = True
+    left_out: ClassVar[int] = 1
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, tag="o", gc=False):
@@ -164,6 +172,9 @@ class Browse(msgspec.Struct, frozen=True, array_like=True, tag="b", gc=False):
     number: _Count
     """Number that the answer repeats."""
     selector: _Selector = ""
+    key: _Key = b""
+    """Public sealing key of the node that asks. Left out where security is off."""
+    left_out: ClassVar[int] = 1
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
@@ -180,6 +191,10 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="s", gc=False):
     """Number of entries in all parts."""
     messages: tuple[_Message, ...] = ()
     """Ids of the messages."""
+    secrets: _Secrets = b""
+    """Secrets of these messages, 32 bytes for each, wrapped together for the node that asked; zeros for a message that
+    is not sealed. Left out if none is."""
+    left_out: ClassVar[int] = 1
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
@@ -200,7 +215,9 @@ class Place(msgspec.Struct, frozen=True, array_like=True, tag="n", gc=False):
     """False if the manager must not advertise the queue."""
     tries: _Count = 0
     """Number of deliveries after which a message becomes a dead letter; 0, which is left out: as settings say."""
-    left_out: ClassVar[bool] = True
+    sealed: bool = False
+    """True if the queue takes sealed messages alone. Left out otherwise."""
+    left_out: ClassVar[int] = 2
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="y", gc=False):

@@ -35,7 +35,7 @@ class Dispatcher:
             if not spent:
                 return
             for claim, consumer in spent:
-                self._emit(GivenUp(consumer.number, claim.copy.descriptor, claim.count))
+                self._emit(GivenUp(consumer.number, claim.copy.readable, claim.count))
                 self._give_up(claim, now, "")
             self._queues.follow_up(now)
 

@@ -22,6 +22,7 @@ from carrypost.mom.context import MessagingContext
 from carrypost.mom.discovery import Discoveries
 from carrypost.mom.dispatcher import Dispatcher
 from carrypost.mom.names.directory import PREFIX, Directory
+from carrypost.mom.names.sealing_keys import SUFFIX, SealingKeys
 from carrypost.mom.overview import NAMES_TOLD, MessagingOverview
 from carrypost.mom.owed_receipts import OwedReceipts
 from carrypost.mom.placement import Placements
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft, Steps
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.deliveries import Deliveries
+    from carrypost.local.keyring import Keyring
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.channels import Overlay
     from carrypost.mom.commands import Ack
@@ -55,12 +57,17 @@ class Messaging(Composite):
         record.register(log_rows.ROWS)
 
     def __init__(
-        self, host_context: HostContext, deliveries: Deliveries, steps: Steps, overlay: Overlay | None = None
+        self,
+        host_context: HostContext,
+        deliveries: Deliveries,
+        keyring: Keyring,
+        steps: Steps,
+        overlay: Overlay | None = None,
     ) -> None:
-        self.forget_drafts = steps.forget_drafts
+        self.forget_drafts, self.keyring = steps.forget_drafts, keyring
         self._cache, self._emit = host_context.holdings.cache, host_context.outputs.emit
         self._deliveries, self._node = deliveries, host_context.node
-        context = MessagingContext(host_context, deliveries, steps.incarnation, overlay)
+        context = MessagingContext(host_context, deliveries, keyring, steps.incarnation, overlay)
         self._channels = context.channels
         self.receipts = Receipts(context)
         owed = OwedReceipts(context)
@@ -70,6 +77,7 @@ class Messaging(Composite):
         self.handing = Dispatcher(context, self.claims, self.queues)
         self.sessions = Sessions()
         self.directory = Directory(context, self.topics, self.queues)
+        self._keys = SealingKeys(context)
         self.placements = Placements(context, self.queues, self.directory)
         self.discoveries = Discoveries(context, self.queues, self.directory)
         self.consuming = Consumers(
@@ -79,7 +87,7 @@ class Messaging(Composite):
             host_context.holdings,
             (
                 context.outbox, self.receipts, self.consuming, self.topics, self._channels, self.claims,
-                *self.queues.parts, owed, self.directory, self.placements, self.discoveries,
+                *self.queues.parts, owed, self.directory, self._keys, self.placements, self.discoveries,
             ),
         )  # fmt: skip
 
@@ -119,15 +127,15 @@ class Messaging(Composite):
             if copy.descriptor.joins:
                 continue
             if destination.startswith(PREFIX):
-                self.directory.receive(copy)
+                (self._keys if destination.endswith(SUFFIX) else self.directory).receive(copy)
             elif destination.startswith(ADDRESSED):
                 addressed = True
                 if not self.queues.receive(copy, now):
                     continue
-            subscriptions = interested(copy.descriptor)
+            subscriptions = interested(copy.readable)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now, lost_before(copy.id)):
                 self._deliveries.claimed(copy)
-                self.directory.used(copy.descriptor.original.destination, now)
+                self.directory.used(copy.original.destination, now)
             elif not subscriptions and not claims.of(copy.id):
                 self.queues.decline(copy)
         if addressed:

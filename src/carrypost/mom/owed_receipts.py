@@ -58,7 +58,7 @@ class OwedReceipts(Part):
 
     def acknowledged(self, copy: Copy) -> None:
         """Owe a receipt for a message that was acknowledged for the first time on this node."""
-        descriptor, headers = copy.descriptor.original, copy.descriptor.original.headers
+        descriptor, headers = copy.original, copy.original.headers
         if headers is None or not headers.receipt:
             return
         held = address.is_held(descriptor.destination)

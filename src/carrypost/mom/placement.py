@@ -126,7 +126,7 @@ class Placements(Part):
         self._number = max(self._number + 1, now)
         place = control.Place(
             asked.name, self._number, until_us, asked.lease_us, asked.policy, asked.receivers, advertise,
-            asked.tries,
+            asked.tries, asked.sealed,
         )  # fmt: skip
         addressable = node and len(address.control(node).encode()) <= self._bytes_max
         if not addressable or not control.is_readable(place):
@@ -185,7 +185,9 @@ class Placements(Part):
         if bound is None and len(directory.names.bound) >= PLACED_NAMES_MAX:
             raise JMSException("it manages as many queues for other nodes as it allows")
         lease = Redelivery.AFTER_LEASE if item.lease_us else Redelivery.NEVER
-        asked = Declare(name, lease, item.lease_us, item.policy, receivers=receivers, tries=item.tries)
+        asked = Declare(
+            name, lease, item.lease_us, item.policy, receivers=receivers, tries=item.tries, sealed=item.sealed
+        )
         self._queues.manager.declared.declare(asked)
         if bound is None:
             directory.enter(bind, now)

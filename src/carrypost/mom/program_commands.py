@@ -187,7 +187,17 @@ class ReadPayload(Command[bytes | None], frozen=True, tag="payload"):
     """Return the body of a message that was handed over; None if it is gone."""
 
     wire: bytes
-    """Descriptor of the message, as its author signed it."""
+    """Descriptor of the message, as values of the socket have it."""
+
+
+class MakeCard(Durable[str], frozen=True, tag="card"):
+    """Return the card of this node, with its sealing key."""
+
+
+class AddCard(Durable[NodeId], frozen=True, tag="add_card"):
+    """Learn the sealing key of another node from its card; return the node."""
+
+    card: str
 
 
 class Release(Durable[str], frozen=True, tag="release"):

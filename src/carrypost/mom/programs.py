@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.deliveries import Deliveries
+    from carrypost.local.keyring import Keyring
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.channels import Overlay
     from carrypost.mom.views import Views
@@ -37,9 +38,15 @@ class MessagingCommands:
     """Commands that programs give to messaging."""
 
     def __init__(
-        self, steps: Steps, host_context: HostContext, deliveries: Deliveries, overlay: Overlay | None = None
+        self,
+        steps: Steps,
+        host_context: HostContext,
+        deliveries: Deliveries,
+        keyring: Keyring,
+        overlay: Overlay | None = None,
     ) -> None:
         self._steps, self._step, self._host_context, self._deliveries = steps, steps.step, host_context, deliveries
+        self._keyring = keyring
         self._overlay = overlay
         self._messaging: Messaging | None = None
 
@@ -69,7 +76,7 @@ class MessagingCommands:
                 "start or restore the host first: otherwise state from before the restart would not be found"
             )
         with self._step(now):
-            self._messaging = Messaging(self._host_context, self._deliveries, self._steps, self._overlay)
+            self._messaging = Messaging(self._host_context, self._deliveries, self._keyring, self._steps, self._overlay)
             self._steps.join(self._messaging)
 
     @property
@@ -179,6 +186,8 @@ _DO: Mapping[type[Command[Any]], _Does] = {
     ),
     do.ForgetRequest: lambda on, it, *_: on.queues.calls.forget(it.correlation),
     do.OpenRequests: _open_requests,
+    do.MakeCard: lambda on, _, now, __: on.keyring.card(now),
+    do.AddCard: lambda on, it, now, _: on.keyring.add_card(it.card, now),
     do.BindName: lambda on, it, now, _: on.directory.bind(on.queues.described(it.asked), now),
     do.Unbind: lambda on, it, now, _: (on.directory.destroy if it.context else on.unbind)(it.name, now),
     do.Lookup: _lookup,

@@ -33,6 +33,7 @@ class Domain(enum.Enum):
     DESCRIPTOR = b"carrypost descriptor 1\0"
     ACK_RECORD = b"carrypost ack record 1\0"
     LINK_RECORD = b"carrypost link record 1\0"
+    CARD = b"carrypost card 1\0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Sent(Blocking[sent.Sent]):
     message_id = reading(sent.Sent.message_id)
     expiration = reading(sent.Sent.expiration)
     is_tracked = reading(sent.Sent.is_tracked)
+    sealed = reading(sent.Sent.sealed)
     delivered = blocking(sent.Sent.delivered)
     handed_over = blocking(sent.Sent.handed_over)
     carried = blocking(sent.Sent.carried)
@@ -270,6 +271,8 @@ class Context(Blocking[context.Context]):
 
     declare_queue = blocking(context.Context.declare_queue)
     end_queue = blocking(context.Context.end_queue)
+    card = blocking(context.Context.card)
+    add_card = blocking(context.Context.add_card)
     declare_topic = blocking(context.Context.declare_topic)
     end_topic = blocking(context.Context.end_topic)
     create_temporary_queue = blocking(context.Context.create_temporary_queue, as_queue)

@@ -30,6 +30,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
 from carrypost.overlay.modulators.modules import CompileWanted
+from carrypost.security.entropy import derived
 from carrypost.security.identity import Identity
 
 
@@ -167,7 +168,10 @@ class EmulatedDriver(ProgramDriver):
             raise StateError(f"node {self.name!r} is {self.state.value} already")
         self._boots += 1
         chance = stream(self._seed, self.name, "host", self._boots)
-        host = self._host = self._driven = Host(self.identity, self.settings, chance, privilege=self._privilege)
+        host = self._host = self._driven = Host(
+            self.identity, self.settings, chance, privilege=self._privilege,
+            entropy=derived(self._seed, self.name, self._boots),
+        )  # fmt: skip
         self.state = _RUNNING
         self.clock.restart()
         now = self.now

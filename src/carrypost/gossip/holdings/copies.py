@@ -83,17 +83,30 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     """Causal order: number of messages that it names and that died undelivered here."""
     wire: bytes = b""
     """Of a `Memory`: the encoded descriptor."""
+    opened: Descriptor | None = None
+    """Of a sealed message that this host can read, the descriptor with its plain fields; set by the keyring."""
 
     @property
     def destination(self) -> str:
         """The destination of the message."""
         return self.descriptor.destination
 
+    @property
+    def readable(self) -> Descriptor:
+        """The descriptor with the fields that this host can read: the opened one, if there is one."""
+        return self.opened or self.descriptor
+
+    @property
+    def original(self) -> Descriptor:
+        """The message as its author published it, with the fields that this host can read."""
+        return self.opened or self.descriptor.original
+
     def condense(self) -> None:
         """Turn into a `Memory`: the copy left, that is reported, and it is never wanted again."""
         if not self.wire:
             self.wire, self.descriptor, self.giver = self.descriptor.wire, _FORGOTTEN, None
             self.age_ms = self.received_us = self.rank = self.sending_order = self.held_bytes = self.held = 0
+            self.opened = None
             self.__class__ = Memory
 
     def __repr__(self) -> str:

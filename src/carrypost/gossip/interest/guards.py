@@ -77,7 +77,12 @@ class Guards:
         return Selectable(descriptor) if self._fields else descriptor.attributes
 
     def admits(self, mask: int, descriptor: Descriptor) -> bool:
-        """Return True if any of these entries, all of them guarded, admits a descriptor."""
+        """Return True if any of these entries, all of them guarded, admits a descriptor.
+
+        All admit a sealed message, whose properties only its readers see.
+        """
+        if descriptor.is_sealed:
+            return True
         properties = self._seen(descriptor)
         for matches, _, weight in self._of(mask):
             self._steps += weight
@@ -87,6 +92,8 @@ class Guards:
 
     def admitting(self, mask: int, descriptor: Descriptor) -> int:
         """Return those of these entries, all of them guarded, that admit a descriptor."""
+        if descriptor.is_sealed:
+            return mask
         properties = self._seen(descriptor)
         found = 0
         for matches, asking, weight in self._of(mask):

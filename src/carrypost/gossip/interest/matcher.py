@@ -224,12 +224,14 @@ class _Column:
     """The entries that remain possible, by the values of one attribute."""
 
     __slots__ = (
-        "_base", "_budget", "_lengths", "_memo", "_prefixes", "_sets", "_weight",
+        "_base", "_budget", "_hidden", "_lengths", "_memo", "_prefixes", "_sets", "_weight",
         "bound", "decided", "free", "has_prefixes", "looks_up", "name", "over", "runs", "steps", "values",
     )  # fmt: skip
 
     def __init__(self, name: str, masks: Mapping[str, int], everything: int, budget: _Budget) -> None:
         self.name = name
+        self._hidden = name != DESTINATION
+        """True if a seal hides the attribute."""
         self.bound = 0
         """Entries that ask for this attribute."""
         self.over = 0
@@ -275,6 +277,8 @@ class _Column:
 
     def leaves(self, descriptor: Descriptor) -> int:
         """Return the entries that this descriptor's value of the attribute leaves possible."""
+        if self._hidden and descriptor.is_sealed:
+            return self.free | self.bound  # Its readers alone can tell.
         value = text_of(descriptor, self.name)
         if value is None:
             return self.free

@@ -16,6 +16,7 @@ from carrypost.gossip.wire.frames import Data, Frame, OpenParcel, OpenRelay, Sto
 from carrypost.gossip.wire.pieces import unpack
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
+from carrypost.security.sealing import open_payload
 
 _BLANK = PayloadCodec.BLANK
 Read = Callable[[MessageId, int], bytes | None]
@@ -70,7 +71,8 @@ def assemble_payload(descriptor: Descriptor, read: Read, limits: Limits) -> byte
         if body is None:
             raise StoreError(f"piece {piece} of {descriptor.shown} is gone")
         pieces.append(body)
-    return unpack(descriptor, b"".join(pieces), limits)
+    sent, unsealed = b"".join(pieces), descriptor.unsealed
+    return unpack(descriptor, sent if unsealed is None else open_payload(unsealed, sent), limits)
 
 
 def _data(frame: StoredData, read: Read) -> Data | None:

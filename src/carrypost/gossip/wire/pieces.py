@@ -17,6 +17,7 @@ from carrypost.config import Limits
 from carrypost.errors import ForgeryError, LimitError
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
+from carrypost.security.sealing import Sealing
 
 HASH_BYTES = 32
 COMPRESS_BYTES_MIN = 128
@@ -45,6 +46,8 @@ class Packed(msgspec.Struct, frozen=True):
     root: bytes
     source: MessageId | None = None
     """A message with the same pieces, which are in the store, and not here."""
+    seal: Sealing | None = None
+    """The seal of a payload that is encrypted."""
 
 
 def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits) -> Packed:
@@ -57,10 +60,15 @@ def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits
         # What shrinks beyond the allowed ratio goes plain: every receiver would take it for a bomb.
         if len(squeezed) < len(payload) * _GAIN_MIN and len(payload) <= _inflated_max(len(squeezed), limits):
             codec, sent = PayloadCodec.ZSTD, squeezed
+    return cut(codec, len(payload), sent, signed=signed)
+
+
+def cut(codec: PayloadCodec, size: int, sent: bytes, *, signed: bool, seal: Sealing | None = None) -> Packed:
+    """Cut a payload as it is sent into pieces, and hash these."""
     pieces = tuple(sent[at : at + PIECE_BYTES] for at in range(0, len(sent), PIECE_BYTES)) or (b"",)
     hashes = b"".join(hashlib.sha256(piece).digest() for piece in pieces) if signed else b""
     root = root_of(hashes) if signed else b""
-    return Packed(codec, len(payload), len(sent), pieces, hashes, root)
+    return Packed(codec, size, len(sent), pieces, hashes, root, seal=seal)
 
 
 def unpack(descriptor: Descriptor, sent: bytes, limits: Limits) -> bytes:

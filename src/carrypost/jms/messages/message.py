@@ -170,6 +170,11 @@ class Message(JavaNamed):
         return self._descriptor
 
     @property
+    def sealed(self) -> str | None:
+        """``letter`` if carriers could not read the message, because it was sealed for its readers; else None."""
+        return None if self._descriptor is None else self._descriptor.sealed
+
+    @property
     def payload(self) -> bytes:
         """The body as it travels, also where it cannot be read."""
         return self._encoded() if self._payload is None else self._payload

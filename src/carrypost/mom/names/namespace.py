@@ -120,6 +120,8 @@ def fault_of(name: str) -> str | None:
         return "cannot be a name: a name is text without control characters, with single slashes between its components"
     if _AT in name:
         return "cannot be bound: a name with '@' is a full name already"
+    if components[0].startswith("$"):
+        return "cannot be bound: names that begin with '$' are reserved for entries of nodes"
     if components[0] in _BY_KIND:
         return f"cannot be bound: names below {components[0]!r} are reserved for destinations themselves"
     return None

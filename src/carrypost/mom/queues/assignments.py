@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.errors import RemoteError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.local.control_outbox import Subject
@@ -81,6 +83,8 @@ class AssignmentRow(msgspec.Struct, array_like=True):
     """Terms of its message, if it has any."""
     error: str = ""
     """The last error, if it is dead."""
+    secret: bytes = b""
+    """Secret of its message, if that is sealed."""
 
 
 _values = attrgetter(*AssignmentRow.__struct_fields__)
@@ -171,6 +175,7 @@ class Assignments:
     def __init__(self, context: MessagingContext) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._table, self._outbox = Table(context.ledger, b"A", AssignmentRow), context.outbox
+        self._keyring = context.keyring
         self._all: dict[Key, Assignment] = {}
         self._counts: Counter[str] = Counter()
         """Number of assignments of each queue."""
@@ -240,7 +245,8 @@ class Assignments:
             return None
         assignment = Assignment(
             destination, item.round, item.until_us or NEVER, item.lease_us, item.count, item.count,
-            terms=item.terms, everything=self, message=message, demand=item.demand,
+            terms=item.terms, secret=self._keyring.unwrap_secret(item.secret, message) if item.secret else b"",
+            everything=self, message=message, demand=item.demand,
         )  # fmt: skip
         self._enter(assignment)
         self._note_need(assignment)
@@ -258,6 +264,9 @@ class Assignments:
         """Note that its message is here."""
         assignment.copy = copy
         self._note_need(assignment)
+        if assignment.secret and copy.opened is None and copy.descriptor.is_sealed:
+            with suppress(RemoteError):  # Then it stays closed, which its receiver reports.
+                self._keyring.open(copy, assignment.secret)
         if copy.descriptor.deadline_us is not None:
             assignment.until_us = self._holdings.own_time(copy.descriptor.deadline_us)
         self._cache.pin((copy,), QUEUES)

@@ -34,7 +34,7 @@ class ClosedEntries(Part):
 
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._holdings = context.node, context.holdings
-        self._ledger, self._outbox = context.ledger, context.outbox
+        self._ledger, self._outbox, self._keyring = context.ledger, context.outbox, context.keyring
         self._receipt_us = round(context.settings.messaging.receipt_s * 1e6)
         """Time after its end for which the author of a message may be informed."""
         self._entries: dict[MessageId, QueueEntry] = {}
@@ -51,7 +51,7 @@ class ClosedEntries(Part):
         self._entries[entry.message] = entry
         if not entry.owed & OUTCOME:
             return
-        notice = EntryNotice(entry, OUTCOME, entry.author)
+        notice = EntryNotice(entry, OUTCOME, entry.author, self._keyring)
         if entry.author == self._node:
             self.own.append(notice)
         else:

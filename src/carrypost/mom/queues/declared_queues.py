@@ -127,4 +127,5 @@ def _options(asked: Declare) -> str:
     lease = f", lease_s={asked.lease_us / 1e6:g}" if asked.redelivery is Redelivery.AFTER_LEASE else ""
     receivers = '"anyone"' if asked.receivers is None else list(asked.receivers)
     tries = f", tries={asked.tries}" if asked.tries else ""
-    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}", receivers={receivers}{tries}'
+    sealed = ", sealed=True" if asked.sealed else ""
+    return f'redelivery="{asked.redelivery}"{lease}, policy="{asked.policy}", receivers={receivers}{tries}{sealed}'

@@ -51,6 +51,8 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
     withdrawn: bool = False
     gone: tuple[int, ...] = ()
     """Numbers of assignments that ended without an answer (`mom.queues.gaps`)."""
+    key: bytes = b""
+    """Sealing key of the node that asks."""
 
 
 class Demands(Part):
@@ -59,7 +61,7 @@ class Demands(Part):
     def __init__(self, context: MessagingContext, queues: DeclaredQueues, gaps: Gaps) -> None:
         self._node, self._outputs, self._queues = context.node, context.outputs, queues
         self._table = Table(context.ledger, b"R", DemandRow)
-        self._gaps = gaps
+        self._gaps, self._signed = gaps, context.keyring.signed
         self._skew_us = round(context.settings.skew_s_max * 1e6)
         self._accounts = admission.Accounts()
         self._standing: dict[Key, tuple[Queue, Demand]] = {}
@@ -125,10 +127,11 @@ class Demands(Part):
         # life.
         if key in self._withdrawn or asked.deadline_us <= now:
             return
-        known = self._standing.get(key) or self._begin(key, queue, asked.selector, now)
+        known = self._standing.get(key) or self._begin(key, queue, asked, now)
         if known is None:
             return
         demand = known[1]
+        demand.key = asked.key or demand.key
         demand.grant(asked.credit)
         # The count that a node says it heard of is bounded by what was assigned to it: it is the
         # other side's claim.
@@ -164,9 +167,10 @@ class Demands(Part):
 
     # --- bounds --------------------------------------------------------------------------------------------
 
-    def _begin(self, key: Key, queue: Queue, selector: str, now: int) -> tuple[Queue, Demand] | None:
+    def _begin(self, key: Key, queue: Queue, asked: Ask, now: int) -> tuple[Queue, Demand] | None:
         """Open a new demand, if there is room for it."""
         _, node, number = key
+        selector = asked.selector
         incarnation = incarnation_of(number)
         self._end_earlier(node, incarnation)
         # Incarnations are compared because messages overtake each other: a demand of an earlier incarnation may
@@ -184,7 +188,7 @@ class Demands(Part):
         if not self._make_room(queue, node):
             self._outputs.refuse("requests", node)
             return None
-        return self._enter(key, queue, selector)
+        return self._enter(key, queue, selector, asked.key)
 
     def _affords(self, queue: Queue, node: NodeId, selector: str, now: int) -> bool:
         """Return True if a selector is valid, and within the work per message of this node, and of all nodes."""
@@ -231,9 +235,11 @@ class Demands(Part):
 
     # --- what is known -------------------------------------------------------------------------------------
 
-    def _enter(self, key: Key, queue: Queue, selector: str) -> tuple[Queue, Demand]:
+    def _enter(self, key: Key, queue: Queue, selector: str, sealing_key: bytes) -> tuple[Queue, Demand]:
         _, node, number = key
-        found = self._standing[key] = queue, queue.demand(node, number, selector, self.next_place())
+        reads = bool(sealing_key) or not self._signed
+        found = self._standing[key] = queue, queue.demand(node, number, selector, self.next_place(), reads=reads)
+        found[1].key = sealing_key
         self._weights[node] += _weight_of(selector) or 0
         self._note(key, queue)
         return found
@@ -285,7 +291,7 @@ class Demands(Part):
         """Write a demand."""
         row = DemandRow(
             demand.credit, demand.taken, demand.deadline_us, demand.group.selector,
-            gone=self._gaps.numbers(demand),
+            gone=self._gaps.numbers(demand), key=demand.key,
         )  # fmt: skip
         self._table.put(_row_name((queue.number, demand.node, demand.number)), row)
 
@@ -332,7 +338,7 @@ class Demands(Part):
             self._withdrawn[key] = until_us
             self._note(key, queue)
             return
-        demand = self._enter(key, queue, row.selector)[1]
+        demand = self._enter(key, queue, row.selector, row.key)[1]
         demand.grant(row.credit, row.taken)
         demand.deadline_us = until_us
         self._gaps.resume(queue.asked.name, demand, row.gone, now)

@@ -23,6 +23,7 @@ from carrypost.mom import control
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.host_time import HostTime
+    from carrypost.local.keyring import Keyring
     from carrypost.local.tables import Table
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
@@ -83,6 +84,8 @@ class EntryRow(msgspec.Struct, array_like=True):
     """Time until which a program of this node deferred it; 0: it did not."""
     letter: DeadLetter | None = None
     """History of the message, if it is a dead letter."""
+    reader: bytes = b""
+    """Sealing key of the node that it is assigned to, if the message is sealed."""
 
 
 _values = attrgetter(*EntryRow.__struct_fields__)
@@ -117,7 +120,7 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 
     def fill(self, copy: Copy, times: HostTime) -> None:
         """Fill the entry with its copy."""
-        descriptor = copy.descriptor
+        descriptor = copy.readable
         self.copy = copy
         self.author = descriptor.node
         self.until_us, self.due_us = times.own_time(descriptor.deadline_us), times.own_time(descriptor.due_us)
@@ -125,9 +128,9 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 
     @property
     def descriptor(self) -> Descriptor:
-        """Descriptor of the message."""
+        """Descriptor of the message, with its plain fields."""
         assert self.copy is not None  # Asked of entries that are alive; of closed ones, `author` and `until_us` are.
-        return self.copy.descriptor
+        return self.copy.readable
 
     def is_addressed(self, node: NodeId) -> bool:
         """Return True if the message was sent to a queue of this node: dead letters of topics were not."""
@@ -165,10 +168,10 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
 class EntryNotice(Subject):
     """One item to send about an entry to a node, on one matter."""
 
-    __slots__ = ("_entry", "_matter", "_to")
+    __slots__ = ("_entry", "_keyring", "_matter", "_to")
 
-    def __init__(self, entry: QueueEntry, matter: int, to: NodeId) -> None:
-        self._entry, self._matter, self._to = entry, matter, to
+    def __init__(self, entry: QueueEntry, matter: int, to: NodeId, keyring: Keyring) -> None:
+        self._entry, self._matter, self._to, self._keyring = entry, matter, to, keyring
 
     def item(self) -> Item | None:
         """Return the item to send; None if it no longer applies."""
@@ -185,7 +188,15 @@ class EntryNotice(Subject):
         return control.Assign(
             entry.queue, entry.message, entry.demand, entry.round, entry.count, entry.lease_us, until_us,
             again=matter == REMIND, number=entry.number, terms=entry.terms,
+            secret=self._wrapped_secret(),
         )  # fmt: skip
+
+    def _wrapped_secret(self) -> bytes:
+        """Return the secret of a sealed message, for its receiver; empty if the message is not sealed."""
+        unsealed = self._entry.descriptor.unsealed
+        if unsealed is None or not self._entry.reader:
+            return b""
+        return self._keyring.wrap_secret(self._entry.reader, unsealed.secret, self._entry.message)
 
     def mark_sent(self) -> None:
         """Note that it was sent."""

@@ -62,6 +62,8 @@ class Demand(msgspec.Struct, eq=False):
     heard: int = 0
     """Number up to which its node knows its assignments."""
     deadline_us: int = NEVER
+    key: bytes = b""
+    """Sealing key of another node that asks."""
     silent: bool = False
     """True if a lease of its ended in silence: nothing is assigned to it until it is heard of again."""
 
@@ -103,14 +105,17 @@ class Group:
     """Demands with the same selector."""
 
     __slots__ = (
-        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "demands", "selector",
+        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "demands", "reads",
+        "selector",
     )  # fmt: skip
 
-    def __init__(self, selector: str, correlated: Correlated) -> None:
+    def __init__(self, selector: str, correlated: Correlated, *, reads: bool) -> None:
         self.selector = selector
+        self.reads = reads
+        """True if the nodes that ask can be given sealed messages; False for nodes without a known key."""
         self._selector = Selector(selector) if selector else None
         self._correlated = correlated
-        self.correlation = None if self._selector is None else correlation_asked(self._selector)
+        self.correlation = None if self._selector is None or not reads else correlation_asked(self._selector)
         """The one correlation id that is demanded: waiting messages are then found by it, and not here."""
         self._fields = HEADER_PREFIX in selector
         """True if it may name a header field: providing these takes longer than most selectors do."""
@@ -132,6 +137,8 @@ class Group:
                 self._correlated.asks(self.correlation)
 
     def _selects(self, descriptor: Descriptor) -> bool:
+        if not self.reads and descriptor.unsealed is not None:
+            return False
         return self._selector is None or self._selector.matches(
             Selectable(descriptor) if self._fields else descriptor.attributes
         )

@@ -71,7 +71,7 @@ class Manager(Part):
     def __init__(self, context: MessagingContext) -> None:
         self._node, self._outputs = context.node, context.outputs
         self._holdings, self._cache = context.holdings, context.holdings.cache
-        self._outbox = context.outbox
+        self._outbox, self._keyring = context.outbox, context.keyring
         self.declared = DeclaredQueues(context)
         self._stock = LiveEntries(context)
         self.timers = self._stock.delays, self._stock.leases
@@ -134,6 +134,10 @@ class Manager(Part):
         queue = self.declared.get(copy.descriptor.destination)
         if queue is None or refusal:
             self._fail(copy, refusal or "there is no such queue")
+        elif copy.descriptor.is_sealed and copy.opened is None:
+            self._fail(copy, "it is sealed for a key that its reader does not have")
+        elif queue.asked.sealed and copy.opened is None:
+            self._fail(copy, "the queue takes sealed messages alone")
         elif self._bounds.admits(queue, copy):
             self._add(queue, copy, now)
         elif copy.own:  # Not by a unit of work, which would have raised (`check`).
@@ -226,6 +230,7 @@ class Manager(Part):
         if demand.node != self._node:
             entry.owed |= ASSIGN
             entry.assigned_us, entry.reminders, entry.number = now, 0, demand.taken
+            entry.reader = demand.key if entry.descriptor.unsealed is not None else b""
             self._reminders.expect(entry)
             self.demands.write(queue, demand)
             self._send_notice(demand.node, entry, ASSIGN)
@@ -376,7 +381,9 @@ class Manager(Part):
 
     def _send_notice(self, to: NodeId, entry: QueueEntry, matter: int, *, after_us: int = 0) -> None:
         until_us = entry.until_us + (_AFTERWARDS_US if matter == ASSIGN else 0)
-        self._outbox.add(to, EntryNotice(entry, matter, to), after_us=after_us, until_us=min(until_us, NEVER))
+        self._outbox.add(
+            to, EntryNotice(entry, matter, to, self._keyring), after_us=after_us, until_us=min(until_us, NEVER)
+        )
 
     # --- the store -----------------------------------------------------------------------------------------
 

@@ -54,8 +54,8 @@ class Queue:
         """All entries that are alive, by id: waiting, delayed, or assigned."""
         self._waiting: list[QueueEntry] = []
         self._demands: dict[tuple[NodeId, int], Demand] = {}
-        self._groups: dict[str, Group] = {}
-        """Groups by selector."""
+        self._groups: dict[tuple[str, bool], Group] = {}
+        """Groups by selector, and by `Group.reads`."""
         self._searching: dict[Group, None] = {}
         """Groups that messages are matched against."""
         self._correlated = Correlated()
@@ -102,14 +102,17 @@ class Queue:
 
     # --- demands ------------------------------------------------------------------------------------------
 
-    def demand(self, node: NodeId, number: int, selector: str, began: int) -> Demand:
-        """Return the demand of this node and number, opened now unless it is open already."""
+    def demand(self, node: NodeId, number: int, selector: str, began: int, *, reads: bool = True) -> Demand:
+        """Return the demand of this node and number, opened now unless it is open already.
+
+        `reads`: the node can be given sealed messages.
+        """
         found = self._demands.get((node, number))
         if found is not None:
             return found
-        group = self._groups.get(selector)
+        group = self._groups.get((selector, reads))
         if group is None:
-            group = self._groups[selector] = Group(selector, self._correlated)
+            group = self._groups[selector, reads] = Group(selector, self._correlated, reads=reads)
             if group.correlation is None:
                 self._searching[group] = None
             else:
@@ -137,7 +140,7 @@ class Queue:
         self._forget_idle(demand.party)
 
     def _end(self, group: Group) -> None:
-        del self._groups[group.selector]
+        del self._groups[group.selector, group.reads]
         if group.correlation is None:
             del self._searching[group]
         else:

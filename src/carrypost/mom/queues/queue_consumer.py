@@ -13,6 +13,7 @@ from carrypost.mom.state import Claimant
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
+    from carrypost.local.keyring import Keyring
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.mom.commands import Receive
@@ -40,10 +41,13 @@ class QueueConsumer(Claimant, Subject):
     """A consumer of a queue: its demand, and the messages that wait for it."""
 
     __slots__ = (
-        "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "queue", "selector",
+        "_keyring", "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "queue",
+        "selector",
     )  # fmt: skip
 
-    def __init__(self, number: int, asked: Receive, manager: NodeId, limits: Limits, returned: Returned) -> None:
+    def __init__(
+        self, number: int, asked: Receive, manager: NodeId, limits: Limits, returned: Returned, *, keyring: Keyring
+    ) -> None:
         super().__init__(number, asked.destination, address.name_of(asked.destination) or asked.destination)
         found = address.address(asked.destination)
         assert found is not None  # A program named it, and it was found to be a queue.
@@ -52,7 +56,7 @@ class QueueConsumer(Claimant, Subject):
         self.selector = asked.selector or ""
         # Dead letters keep the destination that they were sent to.
         self._matcher = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
-        self._returned = returned
+        self._returned, self._keyring = returned, keyring
         self.credit = 0
         """Total number of messages that it takes."""
         self.heard = HeardNumbers()
@@ -89,4 +93,7 @@ class QueueConsumer(Claimant, Subject):
         self.asking = False
         if self.ended:
             return None
-        return control.Ask(self.queue, self.number, self.credit, self.deadline_us, self.selector, self.heard.through)
+        return control.Ask(
+            self.queue, self.number, self.credit, self.deadline_us, self.selector, self.heard.through,
+            self._keyring.public,
+        )  # fmt: skip

@@ -125,7 +125,7 @@ class Queues(Part):
         if destination.startswith(_CONTROL):
             self._read_control(copy, now)
         elif address.addressee(destination) == self._node:
-            self.manager.arrived(copy, now, self.calls.refusal(copy.descriptor))
+            self.manager.arrived(copy, now, self.calls.refusal(copy.readable))
         else:
             self.receiver.arrived(copy)
             self._browsings.arrived(copy)

@@ -52,7 +52,7 @@ class Receiver(Part):
 
     def __init__(self, context: MessagingContext, claims: Claims, manager: Manager) -> None:
         self._node, self._limits, self._outputs = context.node, context.limits, context.outputs
-        self._holdings = context.holdings
+        self._holdings, self._keyring = context.holdings, context.keyring
         self._deliveries, self._claims, self._manager, self._outbox = (
             context.deliveries,
             claims,
@@ -87,7 +87,7 @@ class Receiver(Part):
         """Open a consumer, which has no credit yet."""
         pattern.entry(address.exactly(asked.destination), limits=self._limits)  # Raises for too long an address.
         self._demand += 1
-        receiving = QueueConsumer(self._demand, asked, manager, self._limits, self._returned)
+        receiving = QueueConsumer(self._demand, asked, manager, self._limits, self._returned, keyring=self._keyring)
         if manager == self._node:
             queue = self._manager.declared.managed(asked.destination)
             receiving.local = queue, self._manager.demands.open_local(queue, self._demand, receiving.selector)
@@ -97,7 +97,7 @@ class Receiver(Part):
             self._asked.add(asked.destination, now)
         self._open[self._demand] = receiving
         idle = self._idle.get(asked.destination, {})
-        mine = [(each, copy) for each, copy in idle.items() if receiving.selects(copy.descriptor)]
+        mine = [(each, copy) for each, copy in idle.items() if receiving.selects(copy.readable)]
         for tenure, copy in sorted(mine, key=_in_turn):
             del idle[tenure]
             self._give(receiving, tenure, copy)
@@ -142,7 +142,7 @@ class Receiver(Part):
                 self._drop(tenure)
             return
         for other in self._open.values():
-            if other.destination == tenure.queue and other.selects(copy.descriptor):
+            if other.destination == tenure.queue and other.selects(copy.readable):
                 self._give(other, tenure, copy)
                 return
         if tenure.handed or (isinstance(tenure, Assignment) and tenure.release_us != NEVER):
@@ -315,6 +315,11 @@ class Receiver(Part):
             self._assignments.forget(assignment)
             return
         self._assignments.attach(assignment, copy)
+        if copy.descriptor.is_sealed and copy.opened is None:
+            # The manager brought no secret that opens it: it keeps the message as a dead letter.
+            self._outputs.refuse("seal", assignment.manager, copy.descriptor.shown)
+            assignment.release(dead=True, error="the message could not be opened")
+            return
         receiving = self._open.get(assignment.demand)
         if receiving is not None and receiving.destination == assignment.queue:
             self._give(receiving, assignment, copy)

@@ -44,6 +44,7 @@ class Reminders(Part):
 
     def __init__(self, context: MessagingContext, queues: DeclaredQueues) -> None:
         self._node, self._outbox, self._queues = context.node, context.outbox, queues
+        self._keyring = context.keyring
 
     def expect(self, entry: QueueEntry) -> None:
         """Expect an answer to an entry that was assigned to another node, in this incarnation or an earlier one."""
@@ -68,7 +69,7 @@ class Reminders(Part):
         self.due_us = max(min((_entry_due_us(entry) for _, entry in expected), default=NEVER), now + _PAUSE_US)
 
     def _send(self, entry: QueueEntry) -> None:
-        notice = EntryNotice(entry, REMIND, entry.receiver)
+        notice = EntryNotice(entry, REMIND, entry.receiver, self._keyring)
         self._outbox.add(entry.receiver, notice, until_us=min(_entry_due_us(entry), entry.until_us))
 
 

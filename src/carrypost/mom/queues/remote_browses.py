@@ -6,8 +6,10 @@ reported up to the first missing one; after a while the rest is reported without
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from carrypost.errors import RemoteError
 from carrypost.events import Browsed
 from carrypost.gossip.composite import Part
 from carrypost.local.control_outbox import UnstoredItem
@@ -16,6 +18,7 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.mom import control
 from carrypost.mom.admission import ANSWER_US, BROWSES_MAX, SNAPSHOT_MAX
+from carrypost.security.sealing import SECRET_BYTES
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
@@ -31,12 +34,14 @@ _PATIENCE_US = 10_000_000
 class RemoteBrowse:
     """One browse of another node's queue."""
 
-    __slots__ = ("destination", "due_us", "manager", "messages", "number", "taken_us", "reported", "total")
+    __slots__ = ("destination", "due_us", "manager", "messages", "number", "reported", "secrets", "taken_us", "total")
 
     def __init__(self, number: int, destination: str, manager: NodeId, due_us: int) -> None:
         self.number, self.destination, self.manager, self.due_us = number, destination, manager, due_us
         self.messages: dict[int, MessageId] = {}
         """Ids by place, as far as they are known."""
+        self.secrets: dict[MessageId, bytes] = {}
+        """Secrets of messages that are sealed, as far as they are known."""
         self.taken_us = 0
         """Time at which the manager took the snapshot; 0 before its answer."""
         self.reported = 0
@@ -50,7 +55,7 @@ class RemoteBrowses(Part):
 
     def __init__(self, context: MessagingContext, receiver: Receiver) -> None:
         self._get, self._emit = context.holdings.cache.get, context.outputs.emit
-        self._receiver, self._outbox = receiver, context.outbox
+        self._receiver, self._outbox, self._keyring = receiver, context.outbox, context.keyring
         self._open: dict[int, RemoteBrowse] = {}
         self._number = 0
 
@@ -65,7 +70,7 @@ class RemoteBrowses(Part):
         browse = RemoteBrowse(self._number, destination, manager, now + ANSWER_US)
         self._open[browse.number] = browse
         self._receiver.begin_browse(destination)
-        asked = control.Browse(found.name, browse.number, selector or "")
+        asked = control.Browse(found.name, browse.number, selector or "", self._keyring.public)
         self._outbox.add(manager, UnstoredItem(asked), until_us=browse.due_us)
         self.due_us = min(self.due_us, browse.due_us)
         return browse.number
@@ -81,6 +86,9 @@ class RemoteBrowses(Part):
         for place, message in enumerate(item.messages, item.first):
             if place < browse.total:
                 browse.messages[place] = MessageId(message)  # If it is none, no copy has it.
+        secrets = self._keyring.unwrap_secrets(item.secrets) if item.secrets else b""
+        for at, message in enumerate(item.messages if secrets else ()):
+            browse.secrets[MessageId(message)] = secrets[at * SECRET_BYTES : (at + 1) * SECRET_BYTES]
         self._wait(browse, now)
         self._emit_next(browse)
 
@@ -110,7 +118,13 @@ class RemoteBrowses(Part):
         message = browse.messages.get(place)
         copy = None if message is None else self._get(message)
         whole = copy is not None and copy.whole and address.addressee(copy.descriptor.destination) == browse.manager
-        return copy.descriptor if whole and copy is not None else None
+        if not whole or copy is None:
+            return None
+        if copy.descriptor.is_sealed and copy.opened is None:
+            with suppress(RemoteError):  # Then it is left out.
+                self._keyring.open(copy, browse.secrets.get(copy.id, b""))
+            return copy.opened
+        return copy.readable
 
     def _close(self, browse: RemoteBrowse) -> None:
         del self._open[browse.number]

@@ -19,8 +19,11 @@ from carrypost.model.pattern import entry
 from carrypost.model.selector import Selector
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.mom import admission, control
+from carrypost.security.sealing import SECRET_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from carrypost.config import Limits
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
@@ -56,7 +59,7 @@ class Snapshots(Part):
 
     def __init__(self, context: MessagingContext, demands: Demands) -> None:
         self._holdings, self._outputs, self._limits = context.holdings, context.outputs, context.limits
-        self._demands, self._outbox = demands, context.outbox
+        self._demands, self._outbox, self._keyring = demands, context.outbox, context.keyring
         self._waiting: dict[NodeId, dict[int, control.Browse]] = {}
         """Browses by node, in turn, and by their numbers."""
         self._free_us: dict[NodeId, int] = {}
@@ -103,6 +106,13 @@ class Snapshots(Part):
         dues = [self._free_us.get(node, 0) for node in self._waiting]
         self.due_us = max(min(dues), self._all_free_us) if dues else NEVER
 
+    def _wrapped_secrets(self, part: Sequence[Descriptor], key: bytes) -> bytes:
+        """Return the secrets of these messages for the node that asked; empty if none is sealed, or it has no key."""
+        if not key or all(each.unsealed is None for each in part):
+            return b""
+        secrets = [bytes(SECRET_BYTES) if each.unsealed is None else each.unsealed.secret for each in part]
+        return self._keyring.wrap_secrets(key, b"".join(secrets))
+
     def _show(self, item: control.Browse, node: NodeId, now: int) -> int:
         """Answer one browse; return its cost."""
         queue = self._demands.open_to(item.queue, node)
@@ -111,8 +121,9 @@ class Snapshots(Part):
         date_us = self._holdings.date_of(now)
         found, steps = _glimpse(queue, item.selector, self._limits, date_us)
         for first in range(0, len(found) or 1, admission.SNAPSHOT_PART):
-            part = tuple([each.id for each in found[first : first + admission.SNAPSHOT_PART]])
-            listed = control.Snapshot(item.queue, item.number, date_us, first, len(found), part)
+            part = found[first : first + admission.SNAPSHOT_PART]
+            shown, secrets = tuple([each.id for each in part]), self._wrapped_secrets(part, item.key)
+            listed = control.Snapshot(item.queue, item.number, date_us, first, len(found), shown, secrets)
             self._outbox.add(node, UnstoredItem(listed), until_us=now + admission.ANSWER_US)
         read = admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(item.selector)
         return read + steps // admission.STEPS_PER_UNIT + admission.ID_UNITS * len(found)

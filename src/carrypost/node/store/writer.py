@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
-from carrypost.journal import Durability
+from carrypost.journal import SEALING, Durability
 from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES
 from carrypost.node.store.room import Item, Room
@@ -194,11 +194,17 @@ class Writer:
         if durability != self._synchronous:
             connection.execute(f"PRAGMA synchronous = {durability.name}")
             self._synchronous = durability
+        ending_keys = any(key[0] == SEALING for item in items for key in item.batch.deletes)
+        if ending_keys:
+            connection.execute("PRAGMA secure_delete = ON")
         connection.execute("BEGIN IMMEDIATE")
         transaction.execute(connection)
         with self._directory.changing:
             connection.execute("COMMIT")
             transaction.committed()
+        if ending_keys:  # The log may have pages with the keys, too.
+            connection.execute("PRAGMA secure_delete = FAST")
+            self.room.empty_log()
         self.room.measure()
         self.counters.failure = None
         self.counters.commits += 1

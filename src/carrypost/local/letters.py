@@ -1,0 +1,137 @@
+"""Letters: the decision whether a message of this host is sealed for nodes, and its seal.
+
+A letter is a message to a queue, or to listed recipients. It is sealed if the program or the setting `sealing.letters`
+asks for it, and by default if a key of every reader is known. There is no silent way back to plain text: a message for
+a node whose key is out of date is refused, unless the program sends it with `sealed=False`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import IllegalArgumentException, JMSSecurityException, MessageFormatException
+from carrypost.gossip.wire.pieces import Packed, cut
+from carrypost.model.address import Kind, address
+from carrypost.model.descriptor import PayloadCodec
+from carrypost.model.ids import NodeId
+from carrypost.model.times import MICROSECONDS
+from carrypost.security import sealing
+from carrypost.security.sealing import Sealing
+
+if TYPE_CHECKING:
+    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.local.keyring import Keyring
+
+_HOUR_US = 3_600 * MICROSECONDS
+
+
+class Letters:
+    """Seals the letters of one host."""
+
+    def __init__(self, context: HostContext, keyring: Keyring) -> None:
+        self._node, self._holdings, self._limits = context.node, context.holdings, context.limits
+        self._author, self._signed = context.identity.author, context.identity.signed
+        self._asked, self._keyring = context.settings.sealing.letters, keyring
+
+    def seal_for(self, draft: Draft) -> Sealing | None:
+        """Return the seal of a letter that is about to be packed; None if the message goes in plain text.
+
+        Raises `JMSSecurityException` if it should be sealed and cannot be.
+        """
+        if not self._signed:
+            if draft.sealed:
+                raise JMSSecurityException('a sealed message requires security = "signed" on this node')
+            return None
+        readers = _readers(draft)
+        if not readers:
+            if draft.sealed:
+                raise IllegalArgumentException(
+                    f"only messages to a queue, or to listed recipients, can be sealed for nodes, not one to "
+                    f"{draft.destination!r}: name recipients"
+                )
+            return None
+        demanded = draft.sealed or (draft.sealed is None and self._asked == "always")
+        if draft.sealed is False or (self._asked == "never" and not demanded):
+            return None
+        now = self._holdings.now_us
+        if readers == (self._node,):
+            return self._for_own_queue(draft, now)
+        publics = self._keys_of(readers, now, demanded=bool(demanded))
+        return None if publics is None else self._for_readers(draft, readers, publics, now)
+
+    def _keys_of(self, readers: tuple[NodeId, ...], now: int, *, demanded: bool) -> list[bytes] | None:
+        """Return a key of every reader; None if some key was never known and the letter need not be sealed."""
+        known = {node: self._keyring.key_for(node) for node in readers}
+        stale = [node for node, key in known.items() if key is not None and key.until_us <= now]
+        if stale:
+            raise JMSSecurityException(
+                f"the sealing key of {_listed(stale)} is out of date: wait until its node was met again, or send "
+                "with sealed=False"
+            )
+        missing = [node for node, key in known.items() if key is None]
+        if missing and demanded:
+            raise JMSSecurityException(
+                f"no sealing key of {_listed(missing)} is known here: wait until its directory entry has come, add "
+                "it by `carrypost keys add CARD`, or send with sealed=False"
+            )
+        if missing:
+            return None
+        if len(readers) > sealing.READERS_MAX:
+            raise IllegalArgumentException(
+                f"a sealed message has at most {sealing.READERS_MAX} recipients, not {len(readers)}: send it several "
+                "times, or with sealed=False"
+            )
+        return [key.public for key in known.values() if key is not None]
+
+    def _for_own_queue(self, draft: Draft, now: int) -> Sealing:
+        """Seal for this node alone. No key exchange is needed: it derives the secret of its key again."""
+        public = self._keyring.current(now)
+        salt = self._keyring.entropy(sealing.SALT_BYTES)
+        secret = self._keyring.own_secret(public, salt)
+        return self._seal(draft, salt, secret, sealing.stanza_for_author(public), now)
+
+    def _for_readers(self, draft: Draft, readers: tuple[NodeId, ...], publics: list[bytes], now: int) -> Sealing:
+        each = sealing.SECRET_BYTES
+        drawn = self._keyring.entropy(sealing.SALT_BYTES + each * (1 + len(publics)))
+        salt, secrets = drawn[: sealing.SALT_BYTES], drawn[sealing.SALT_BYTES :]
+        secret = secrets[:each]
+        stanzas = [
+            sealing.wrap(public, secret, secrets[at * each : (at + 1) * each]) for at, public in enumerate(publics, 1)
+        ]
+        for node in readers:
+            self._keyring.used(node, now)
+        return self._seal(draft, salt, secret, sealing.stanzas_for_readers(stanzas), now)
+
+    def _seal(self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int) -> Sealing:
+        assert isinstance(self._author, bytes)  # This node signs.
+        content = sealing.content(secret, salt, self._author, draft.destination)
+        # A request brings the key for its reply, which may go to a queue that nobody advertises.
+        asks = draft.headers is not None and draft.headers.reply_to is not None
+        return Sealing(salt, content, stanzas, reply_key=self._keyring.advertised(now) if asks else None)
+
+    def pack(self, packed: Packed, seal: Sealing) -> Packed:
+        """Return a packed payload, padded and encrypted."""
+        length = sealing.sealed_length(packed.length)
+        if length > self._limits.message_bytes_max:
+            raise MessageFormatException(
+                f"the body has {packed.length} bytes, and sealed {length}, more than the "
+                f"{self._limits.message_bytes_max} of limits.message_bytes_max: shorten it, or send with sealed=False"
+            )
+        encrypted = sealing.seal_payload(seal.content.key, b"".join(packed.pieces))
+        plain = packed.size, packed.length, packed.codec
+        return cut(PayloadCodec.PLAIN, length, encrypted, signed=True, seal=seal.with_payload(plain))
+
+
+def _readers(draft: Draft) -> tuple[NodeId, ...]:
+    """Return the nodes that a letter is for; none if the draft is no letter."""
+    found = address(draft.destination)
+    if found is None or found.kind not in (Kind.QUEUE, Kind.TOPIC):
+        return ()
+    if found.node is not None:
+        return (found.node,)
+    return tuple(dict.fromkeys(map(NodeId, draft.recipients or ())))
+
+
+def _listed(nodes: list[NodeId]) -> str:
+    return ", ".join(nodes[:3]) + (" and others" if len(nodes) > 3 else "")  # noqa: PLR2004 - enough to find the cause

@@ -1,0 +1,315 @@
+"""Sealed messages: content keys, sealed fields and payloads, stanzas.
+
+A sealed message has a secret. Together with a salt it gives the content key, which encrypts the payload and the fields
+that only readers may see, and a check, which commits to the secret. Both depend on the author and the destination, so
+nobody can sign another's ciphertext, or move it, and a message opens in one way only, for all of its readers. Stanzas
+say how readers get the secret. The format is described in `docs/sealing-format.md`, with vectors.
+
+Everything here is pure; randomness is passed in. Whatever is wrong with received bytes raises `ForgeryError`.
+"""
+
+# Why the payload and the fields need no nonces of their own: the content key is used for one
+# message, with a fresh salt, and encrypts exactly two texts.
+#
+# Why there is a check beside the tags: ChaCha20-Poly1305 does not commit to its key. An author
+# could make one ciphertext that opens differently for two readers, each with a stanza of its own.
+# A check that is a hash of the secret has one preimage.
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from carrypost.errors import ForgeryError
+from carrypost.model import headers as header_fields
+from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec, Unsealed
+from carrypost.model.headers import Headers
+from carrypost.model.times import TIME_US_MAX
+from carrypost.security import hpke
+
+SUITE = 1
+"""X25519, HKDF-SHA-256, ChaCha20-Poly1305. 2 is reserved for X25519 with ML-KEM-768."""
+SECRET_BYTES = 32
+SALT_BYTES = 16
+CHECK_BYTES = 16
+KEY_ID_BYTES = 8
+EPOCH_ID_BYTES = 8
+READERS_MAX = 64
+"""Number of readers of a message that is sealed for nodes."""
+WRAPPED_BYTES = SECRET_BYTES + hpke.OVERHEAD_BYTES
+STANZA_BYTES = KEY_ID_BYTES + WRAPPED_BYTES
+_OWN, _EPOCH = 0, 255
+"""Values in the place of the number of readers."""
+_EPOCH_BYTES = 4 + EPOCH_ID_BYTES
+_HEAD_BYTES = 1 + SALT_BYTES + CHECK_BYTES + 1
+_CONTENT = b"carrypost seal 1\0"
+_LETTER = b"carrypost letter 1\0"
+_OWN_SECRET = b"carrypost own 1\0"
+_FIELDS_NONCE, _PAYLOAD_NONCE = (number.to_bytes(12, "little") for number in (0, 1))
+_CLEAR = ("recipients", "connected", "joins")
+"""Headers that carriers read. A message that only joins others has no content, and its place in an order depends on
+that."""
+_COUNT = msgspec.Meta(ge=0, le=TIME_US_MAX)
+
+
+class SealingKey(msgspec.Struct, frozen=True, array_like=True):
+    """A public sealing key of a node, and the date until which messages may be sealed for it."""
+
+    public: bytes
+    until_us: int
+
+
+class Fields(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The fields of a message that only its readers see; fields may be appended with a default."""
+
+    attributes: dict[str, AttributeValue]
+    label: str
+    topic: str
+    """Name of the topic, if the destination does not show it; else empty."""
+    size: int
+    """Payload bytes as published."""
+    packed: int
+    """Payload bytes as compressed, without padding."""
+    codec: PayloadCodec
+    headers: Headers | None = None
+    reply_key: SealingKey | None = None
+    """The author's sealing key, for replies to it."""
+
+
+class Content(NamedTuple):
+    """Key of a message's content, and the check."""
+
+    key: bytes
+    check: bytes
+
+    def __repr__(self) -> str:
+        return "<Content>"
+
+
+class Stanza(NamedTuple):
+    """A secret, wrapped for the holder of one key."""
+
+    key_id: bytes
+    wrapped: bytes
+
+
+class Seal(NamedTuple):
+    """A parsed `Headers.seal`."""
+
+    salt: bytes
+    check: bytes
+    stanzas: tuple[Stanza, ...]
+    """For each reader, the wrapped secret; without `wrapped`: the author itself derives the secret from that key."""
+    epoch: tuple[int, bytes] | None
+    """Number and id of the epoch of a circle, if it has the secret."""
+    fields: bytes
+    """The encrypted fields."""
+
+    @property
+    def is_own(self) -> bool:
+        """True if only the author can read it."""
+        return bool(self.stanzas) and not self.stanzas[0].wrapped
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """The seal of a message that is being made: everything but its fields."""
+
+    salt: bytes
+    content: Content
+    stanzas: bytes
+    plain: tuple[int, int, PayloadCodec] = (0, 0, PayloadCodec.PLAIN)
+    """Size, packed length and codec of the payload before it was sealed."""
+    reply_key: SealingKey | None = None
+
+    def with_payload(self, plain: tuple[int, int, PayloadCodec]) -> Sealing:
+        """Return the seal of a message whose payload has this size, packed length and codec."""
+        return msgspec.structs.replace(self, plain=plain)
+
+    def __repr__(self) -> str:
+        return "<Sealing>"
+
+
+def key_id(public: bytes) -> bytes:
+    """Return the short name of a public sealing key, by which a reader finds its stanza."""
+    return hashlib.sha256(public).digest()[:KEY_ID_BYTES]
+
+
+def content(secret: bytes, salt: bytes, author: bytes, destination: str) -> Content:
+    """Return the content key and the check of a message: HKDF-SHA-256, 48 bytes."""
+    pseudorandom = hmac.digest(salt, secret, "sha256")
+    info = _CONTENT + author + destination.encode()
+    key = hmac.digest(pseudorandom, info + b"\x01", "sha256")
+    return Content(key, hmac.digest(pseudorandom, key + info + b"\x02", "sha256")[:CHECK_BYTES])
+
+
+def own_secret(private: bytes, salt: bytes) -> bytes:
+    """Return the secret of a message that its author seals for itself."""
+    return hmac.digest(private, _OWN_SECRET + salt, "sha256")
+
+
+# ------------------------------------------------------------------------------------------------ stanzas
+
+
+def wrap(public: bytes, secret: bytes, ephemeral: bytes, info: bytes = _LETTER) -> bytes:
+    """Return the stanza of one reader."""
+    return key_id(public) + hpke.wrap(public, secret, info, ephemeral)
+
+
+def unwrap(private: bytes, wrapped: bytes, info: bytes = _LETTER) -> bytes:
+    """Return the secret of a stanza without its key id."""
+    return hpke.unwrap(private, wrapped, info)
+
+
+def stanzas_for_readers(stanzas: Sequence[bytes]) -> bytes:
+    """Return the encoded stanzas of readers."""
+    assert 0 < len(stanzas) <= READERS_MAX
+    return bytes([len(stanzas)]) + b"".join(stanzas)
+
+
+def stanza_for_author(public: bytes) -> bytes:
+    """Return the encoded stanza of a message for its own author."""
+    return bytes([_OWN]) + key_id(public)
+
+
+def stanza_for_epoch(number: int, epoch: bytes) -> bytes:
+    """Return the encoded stanza of a message for a circle."""
+    return bytes([_EPOCH]) + number.to_bytes(4, "big") + epoch
+
+
+def parse(seal: bytes) -> Seal:
+    """Return the parts of a `Headers.seal`."""
+    if len(seal) < _HEAD_BYTES or seal[0] != SUITE:
+        raise ForgeryError("seal", "a seal of an unknown suite, or cut short")
+    salt, check = seal[1 : 1 + SALT_BYTES], seal[1 + SALT_BYTES : _HEAD_BYTES - 1]
+    count, rest = seal[_HEAD_BYTES - 1], seal[_HEAD_BYTES:]
+    epoch: tuple[int, bytes] | None = None
+    stanzas: tuple[Stanza, ...] = ()
+    if count == _EPOCH:
+        end = _EPOCH_BYTES
+        epoch = int.from_bytes(rest[:4], "big"), rest[4:end]
+    elif count == _OWN:
+        end = KEY_ID_BYTES
+        stanzas = (Stanza(rest[:KEY_ID_BYTES], b""),)
+    elif count <= READERS_MAX:
+        end = count * STANZA_BYTES
+        stanzas = tuple([
+            Stanza(rest[at : at + KEY_ID_BYTES], rest[at + KEY_ID_BYTES : at + STANZA_BYTES])
+            for at in range(0, end, STANZA_BYTES)
+        ])  # fmt: skip
+    else:
+        raise ForgeryError("seal", f"a seal has at most {READERS_MAX} stanzas, not {count}")
+    if len(rest) < end + hpke.TAG_BYTES:
+        raise ForgeryError("seal", "a seal that is cut short")
+    return Seal(salt, check, stanzas, epoch, rest[end:])
+
+
+# -------------------------------------------------------------------------------------------------- sealing
+
+
+def padded_length(length: int) -> int:
+    """Return the length of a payload after padding (Padmé): at most 12 % more, and few different lengths."""
+    if length < 2:  # noqa: PLR2004 - has no logarithm to speak of
+        return length
+    exponent = length.bit_length() - 1
+    mask = (1 << exponent - exponent.bit_length()) - 1
+    return length + mask & ~mask
+
+
+def seal_payload(key: bytes, packed: bytes) -> bytes:
+    """Return the encrypted payload: compressed before, and padded."""
+    padded = packed.ljust(padded_length(len(packed)), b"\0")
+    return ChaCha20Poly1305(key).encrypt(_PAYLOAD_NONCE, padded, None)
+
+
+def sealed_length(length: int) -> int:
+    """Return the length of a payload of this length after `seal_payload`."""
+    return padded_length(length) + hpke.TAG_BYTES
+
+
+def seal_headers(
+    sealing: Sealing, headers: Headers | None, attributes: dict[str, AttributeValue], label: str, topic: str = ""
+) -> Headers:
+    """Return the headers of the sealed message, which has no other attributes and no label."""
+    inner = {} if headers is None else header_fields.travelling(headers)
+    clear: dict[str, object] = {} if headers is None else {name: getattr(headers, name) for name in _CLEAR}
+    for name in _CLEAR:
+        inner.pop(header_fields.key_of(name), None)
+    size, packed, codec = sealing.plain
+    fields = _encode((attributes, label, topic, size, packed, codec, inner or None, sealing.reply_key))
+    encrypted = ChaCha20Poly1305(sealing.content.key).encrypt(_FIELDS_NONCE, fields, None)
+    seal = b"".join((bytes([SUITE]), sealing.salt, sealing.content.check, sealing.stanzas, encrypted))
+    return Headers(seal=seal, **clear)  # type: ignore[arg-type]  # by the names of its fields
+
+
+# -------------------------------------------------------------------------------------------------- opening
+
+
+def opened_with(descriptor: Descriptor, secret: bytes) -> tuple[Descriptor, Fields]:
+    """Return a sealed message with its plain fields, from its secret; raises if the check does not agree."""
+    if isinstance(descriptor.author, str) or descriptor.headers is None:
+        raise ForgeryError("seal", "a seal of an author without a key")
+    seal = parse(descriptor.headers.seal)
+    found = content(secret, seal.salt, descriptor.author, descriptor.destination)
+    if not hmac.compare_digest(found.check, seal.check):
+        raise ForgeryError("seal", "a seal for another author or destination, or with a wrong check")
+    return opened(descriptor, found.key, secret)
+
+
+def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"") -> tuple[Descriptor, Fields]:
+    """Return a sealed message with its plain fields, and the fields.
+
+    It has the id, the signature and the bytes of the sealed one. Its payload is opened by `open_payload`.
+    """
+    sealed = descriptor.headers
+    if sealed is None or not sealed.seal:
+        raise ForgeryError("seal", "a message without a seal")
+    if (
+        descriptor.attributes
+        or descriptor.label
+        or any(getattr(sealed, name) != getattr(_NONE, name) for name in _HIDDEN)
+    ):
+        raise ForgeryError("seal", "a sealed message with plain fields beside the seal")
+    try:
+        fields = _decode(ChaCha20Poly1305(key).decrypt(_FIELDS_NONCE, parse(sealed.seal).fields, None))
+    except InvalidTag:
+        raise ForgeryError("seal", "fields that were changed, or another key") from None
+    except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and text that is not UTF-8
+        raise ForgeryError("seal", f"fields that are none: {error}") from None
+    inner = fields.headers or _NONE
+    if any(getattr(inner, name) != getattr(_NONE, name) for name in _NEVER_SEALED):
+        raise ForgeryError("seal", "fields with headers that are never sealed")
+    if (wrong := header_fields.fault(inner, fields.attributes)) is not None:
+        raise ForgeryError("seal", wrong)
+    packed, size = fields.packed, fields.size
+    plain = fields.codec is PayloadCodec.PLAIN
+    if fields.codec is PayloadCodec.BLANK or sealed_length(packed) != descriptor.length or (plain and packed != size):
+        raise ForgeryError("seal", "fields that do not fit the payload")
+    made = msgspec.structs.replace(
+        descriptor, size=size, codec=fields.codec, label=fields.label, attributes=fields.attributes,
+        headers=msgspec.structs.replace(inner, **{name: getattr(sealed, name) for name in _CLEAR}),
+    )  # fmt: skip
+    # Records and logs go on to name the message by its id: carriers know no label.
+    same = {name: getattr(descriptor, name) for name in ("id", "shown", "encoded", "signature", "wire")}
+    made.__dict__.update(same, unsealed=Unsealed(key, packed, secret))
+    return made, fields
+
+
+def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
+    """Return the compressed payload of a message, from its bytes as sent."""
+    try:
+        return ChaCha20Poly1305(unsealed.key).decrypt(_PAYLOAD_NONCE, sealed, None)[: unsealed.packed]
+    except InvalidTag:
+        raise ForgeryError("seal", "a payload that was changed, or another key") from None
+
+
+_NONE = Headers()
+_NEVER_SEALED = (*_CLEAR, "seal", "control", "origin", "event", "covers", "fault")
+_HIDDEN = tuple(name for name in Headers.__struct_fields__ if name not in (*_CLEAR, "seal"))
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Fields).decode
