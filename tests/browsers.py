@@ -21,6 +21,7 @@ from tools.chromium import executable
 
 from carrypost.web.access import Access
 from carrypost.web.app import App
+from carrypost.web.replay.routes import RunRoutes
 from carrypost.web.replay.runs import Run, Runs
 
 SIZE = ViewportSize(width=1024, height=640)
@@ -49,7 +50,7 @@ class Site:
         self.browser = browser
         self.runs = runs
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.access = Access(App(runs).asgi, self._listening.getsockname()[1])
+        self.access = Access(App(RunRoutes(runs)).asgi, self._listening.getsockname()[1])
         config = uvicorn.Config(self.access, http="h11", ws="none", lifespan="off", log_config=None)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._listening],))

@@ -64,8 +64,14 @@ def test_every_route_is_refused_to_strangers(browser: Browser, headers: dict[str
 
 
 def test_nothing_can_be_posted(browser: Browser) -> None:
+    ours: dict[str, str | None] = {"origin": f"http://127.0.0.1:{PORT}", "content-type": "application/json"}
     for path in addresses(browser):
-        assert browser.get(path, method="POST").status == 405
+        assert browser.get(path, ours, method="POST").status in {404, 405}
+        assert browser.get(path, ours, method="PUT").status == 405
+        for origin in (None, "null", "http://127.0.0.1:9", "https://127.0.0.1:7007", "http://evil.example"):
+            assert browser.get(path, ours | {"origin": origin}, method="POST").status == 403
+        for kind in (None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+            assert browser.get(path, ours | {"content-type": kind}, method="POST").status == 415
 
 
 def test_every_answer_has_the_headers_and_no_answer_the_token(browser: Browser) -> None:

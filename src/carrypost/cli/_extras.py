@@ -30,9 +30,7 @@ def needs_engine(engine: Literal["spark", "local"]) -> None:
 
 def needs_pages() -> None:
     """Raise `LocalError` where what web pages need is not installed."""
-    _needs(
-        "web pages need starlette, uvicorn, numpy and pyarrow", "web,emu", "starlette", "uvicorn", "numpy", "pyarrow"
-    )
+    _needs("web pages need starlette and uvicorn", "web", "starlette", "uvicorn")
 
 
 def _needs(what: str, extra: str, *modules: str) -> None:

@@ -10,21 +10,8 @@ import msgspec
 from carrypost.cli._options import Json, Place, argument
 from carrypost.cli._output import cell, clock, line, pairs, say, table
 from carrypost.errors import CarrypostError
-from carrypost.model import address
-from carrypost.web.live.verdict import Verdict, verdict
+from carrypost.web.live.verdict import Verdict, sentence, verdict, written
 
-_SENTENCES = {
-    "publish": "stored here: a program of this node sent it to {destination}",
-    "receive": "received from {peer}, hop {hops}",
-    "pass": "passed to {peer}",
-    "deliver": "matched a subscription or a queue of this node",
-    "assign": "assigned to a receiver at {detail}",
-    "receipt": "delivered, according to its receipt {peer}",
-    "failure": "failed: {detail}",
-    "drop": "left this node: {detail}",
-    "expire": "expired before it could be delivered",
-    "refuse": "refused: {detail}",
-}
 _OFF = "this node keeps no history of messages: set trace.enabled = true to keep it from now on"
 
 
@@ -57,16 +44,16 @@ def show(found: Mapping[str, Any], message: str, made: Verdict | None = None, *,
 
     `made`: the verdict; None if the node runs an earlier version, which does not say enough for one.
     """
-    rows = [_written(row) for row in found["rows"]] + [
+    rows = [written(row) for row in found["rows"]] + [
         {"kind": "held", "t": each["received"], **each} for each in found["held"]
     ]
     if not found["kept"]:
         say(_OFF)
     if not rows and not found.get("sends"):
-        sentence = f"this node knows no message with the id or label {message}"
+        text = f"this node knows no message with the id or label {message}"
         if made is not None:
-            sentence = made.sentence[:1].lower() + made.sentence[1:].removesuffix(".")
-        raise CarrypostError(sentence)
+            text = made.sentence[:1].lower() + made.sentence[1:].removesuffix(".")
+        raise CarrypostError(text)
     if json:
         for row in rows:
             line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})
@@ -76,27 +63,9 @@ def show(found: Mapping[str, Any], message: str, made: Verdict | None = None, *,
     if made is not None:
         pairs([(made.verdict, made.sentence), *([("", made.remedy)] if made.remedy else [])])
     for named in dict.fromkeys(row["message"] for row in rows):
-        fields = [(_time(row), _sentence(row)) for row in rows if row["message"] == named]
+        fields = [(_time(row), sentence(row)) for row in rows if row["message"] == named]
         table(f"Message {cell(named)}", ("time", "what"), fields, breakable=["what"])
-
-
-def _written(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row with the destination as commands take it."""
-    attrs = row.get("attrs", {})
-    if "destination" not in attrs:
-        return row
-    return {**row, "attrs": {**attrs, "destination": address.written(attrs["destination"])}}
 
 
 def _time(row: Mapping[str, Any]) -> str:
     return "now" if row["kind"] == "held" else clock(row["t"])
-
-
-def _sentence(row: Mapping[str, Any]) -> str:
-    if row["kind"] == "held":
-        until = "" if row["expires"] is None else f", until {clock(row['expires'])}"
-        return f"held here ({row['role']}) for {', '.join(row['owed_to']) or 'others'}{until}"
-    values = {"peer": "", "hops": "", "detail": "", "destination": "", **row.get("attrs", {}), **row}
-    sentence = _SENTENCES.get(row["kind"], row["kind"]).format_map(values)
-    path = row.get("attrs", {}).get("path")
-    return f"{sentence}, by way of {path}" if path else sentence.strip()

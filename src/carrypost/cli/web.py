@@ -1,4 +1,4 @@
-"""The command `web`: pages about runs, for browsers on this machine."""
+"""The command `web`: pages about runs, running nodes and campaigns, for browsers on this machine."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import errno
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from carrypost.cli import _paths, _signals
-from carrypost.cli._extras import needs_pages
+from carrypost.cli._extras import needs_emulator, needs_pages
 from carrypost.cli._options import option
 from carrypost.cli._output import line
 from carrypost.errors import LocalError, NodeError
 from carrypost.files import reason
 
 if TYPE_CHECKING:
-    from carrypost.web.access import Access
+    from collections.abc import Sequence
+
+    from carrypost.node.settings import NodeSettings
+    from carrypost.web.app import App, Shown
+    from carrypost.web.live.routes import LiveRoutes
 
 PORT = 7007
 HOST = "127.0.0.1"
@@ -44,13 +49,17 @@ def web(
         Path | None,
         _paths.option("--positions", "Places of nodes over time: CSV (node,t,x,y), or another trace.", "FILE"),
     ] = None,
+    node: Annotated[
+        list[Path] | None,
+        _paths.option("--node -n", "Folder of a running node; several: each has a page.", "FOLDER"),
+    ] = None,
     port: Annotated[
         int | None, option("--port", f"Port; default: {PORT} or, if that is taken, a free one.", min=1, max=65535)
     ] = None,
     read_only: Annotated[bool, option("--read-only", "Show only: pages cannot send or receive messages.")] = False,
     open_browser: Annotated[bool, option("--open", "Open the page in the browser.")] = False,
 ) -> None:
-    """Show what happened in runs: nodes on a map, at any instant, and why a message did not arrive.
+    """Show what happened in runs, and what running nodes do now: who is near, and why a message did not arrive.
 
     Pages are served to browsers on this machine only. Ctrl-C ends the command.
 
@@ -60,26 +69,61 @@ def web(
 
     * `carrypost web demo-record` follows nodes that write their records there
 
-    * `carrypost web` shows the records here, and an example
+    * `carrypost web --node ~/second` shows a running node, and lets you send and receive
+
+    * `carrypost web` shows your running node, the records here, and an example
     """
     needs_pages()
-    from carrypost.web.access import Access  # noqa: PLC0415 - needed by this command only
-    from carrypost.web.app import App  # noqa: PLC0415
-    from carrypost.web.replay.runs import Runs  # noqa: PLC0415
+    from carrypost.web.app import App  # noqa: PLC0415 - needed by this command only
+    from carrypost.web.live.routes import LiveRoutes  # noqa: PLC0415
 
-    del read_only  # There is nothing yet that changes anything.
     for given in filter(None, (scenario, positions)):
         if not given.is_file():
             raise LocalError(f"{given} cannot be read: there is no such file")
-    with Runs(paths or (), positions, scenario) as runs:
-        listening = _listen(port)
-        access = Access(App(runs).asgi, listening.getsockname()[1])
-        _say_ready(access.url)
-        if open_browser:
-            import webbrowser  # noqa: PLC0415 - needed by this option only
+    live = LiveRoutes(_nodes(node or (), alone=not paths), read_only=read_only)
+    with ExitStack() as stack:
+        kept: tuple[Shown, ...] = (live,)
+        lacks = ""
+        if paths or not node:
+            kept, lacks = _with_files(stack, live, paths or [], positions, scenario)
+        opens = _only(kept) if len(paths or ()) + len(node or ()) == 1 else None
+        _serve(App(*kept, opens=opens, lacks=lacks), live, _listen(port), open_browser=open_browser)
 
-            webbrowser.open(access.url_once())
-        _serve(access, listening)
+
+def _nodes(folders: Sequence[Path], *, alone: bool) -> dict[str, NodeSettings]:
+    """Return the settings of the nodes to show, by folder; without any, of the user's own if it runs."""
+    from carrypost.cli._settings import settings_of  # noqa: PLC0415 - keeps --help quick
+
+    found = [settings_of(None, each) for each in folders]
+    for each in found:
+        if not each.data.is_dir():
+            raise LocalError(f"{each.data} is no folder of a node: there is no such folder")
+    if not folders and alone and (own := settings_of(None, None)).control.exists():
+        found = [own]
+    return {str(each.data): each for each in found}
+
+
+def _with_files(
+    stack: ExitStack, live: LiveRoutes, paths: Sequence[Path], positions: Path | None, scenario: Path | None
+) -> tuple[tuple[Shown, ...], str]:
+    """Return what is to be shown with runs and campaigns, and a sentence where these cannot be."""
+    try:
+        needs_emulator()
+    except LocalError as error:
+        if paths or not live.nodes.all:
+            raise
+        return (live,), f"Records and campaigns cannot be shown: {error}"
+    from carrypost.web.campaigns import CampaignRoutes  # noqa: PLC0415 - needed by this command only
+    from carrypost.web.replay.routes import RunRoutes  # noqa: PLC0415
+    from carrypost.web.replay.runs import Runs  # noqa: PLC0415
+
+    runs = stack.enter_context(Runs(paths, positions, scenario))
+    return (live, RunRoutes(runs), CampaignRoutes(paths, runs)), ""
+
+
+def _only(kept: Sequence[Shown]) -> str | None:
+    """Return the page of the one thing that was named; None: it is several runs."""
+    return next((page for each in reversed(kept) if (page := each.only) is not None), None)
 
 
 def _say_ready(url: str) -> None:
@@ -111,12 +155,21 @@ def _listen(port: int | None) -> socket.socket:
     return found
 
 
-def _serve(access: Access, listening: socket.socket) -> None:
+def _serve(app: App, live: LiveRoutes, listening: socket.socket, *, open_browser: bool) -> None:
     """Answer requests until a signal ends it, which is how it is meant to end."""
     import asyncio  # noqa: PLC0415 - keeps --help quick
     import logging  # noqa: PLC0415
 
     import uvicorn  # noqa: PLC0415 - needs the extra
+
+    from carrypost.web.access import Access  # noqa: PLC0415 - likewise
+
+    access = Access(app.asgi, listening.getsockname()[1])
+    _say_ready(access.url)
+    if open_browser:
+        import webbrowser  # noqa: PLC0415 - needed by this option only
+
+        webbrowser.open(access.url_once())
 
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # That answers were cut short is no news.
     config = uvicorn.Config(
@@ -124,9 +177,16 @@ def _serve(access: Access, listening: socket.socket) -> None:
     )
     config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]  # Declared as whole seconds; any will do.
     server = uvicorn.Server(config)
+
+    async def serve() -> None:
+        try:
+            await server.serve([listening])
+        finally:
+            await live.close()
+
     try:
         with _signals.orderly():
-            asyncio.run(server.serve([listening]))
+            asyncio.run(serve())
     except (KeyboardInterrupt, SystemExit):
         if not server.should_exit:
             raise

@@ -33,8 +33,13 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_REPORT = "/report/"
+REPORT_HEADERS = HEADERS | {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+}
+"""Headers of reports, which have styles and pictures of their own, and may do nothing."""
 _SITES = {"none", "same-origin"}
-_METHODS = {"GET", "HEAD"}
+_METHODS = {"GET", "HEAD", "POST"}
 _LOCKED = "This address needs the token: open the address that `carrypost web` printed.\n"
 
 
@@ -65,9 +70,11 @@ class Access:
         if scope["type"] != "http":
             return
 
+        is_report = scope["path"].startswith(_REPORT)
+
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                MutableHeaders(scope=message).update(REPORT_HEADERS if is_report else HEADERS)
             await send(message)
 
         refusal = self._refusal(scope, Headers(scope=scope))
@@ -80,12 +87,26 @@ class Access:
         if headers.get("sec-fetch-site", "none") not in _SITES:
             return PlainTextResponse("Other sites have no access.\n", 403)
         if scope["method"] not in _METHODS:
-            return PlainTextResponse("Only GET is supported.\n", 405)
+            return PlainTextResponse("Only GET and POST are supported.\n", 405)
+        if scope["method"] == "POST" and (refusal := self._no_order(headers)) is not None:
+            return refusal
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if tokens := [value for key, value in query if key == "token"]:
             return self._enter(scope["path"], query) if self._known(tokens[0]) else PlainTextResponse(_LOCKED, 403)
         cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie, "")
         return None if _same(cookie, self.token) else PlainTextResponse(_LOCKED, 403)
+
+    def _no_order(self, headers: Headers) -> Response | None:
+        """Return the refusal of a POST that one of our own scripts did not make; None: one did.
+
+        Forms and scripts of other sites, and of other servers on this machine, have another `Origin`; and forms cannot
+        send JSON.
+        """
+        if headers.get("origin", "").lower() not in {f"http://{host}" for host in self._hosts}:
+            return PlainTextResponse("Only our own pages may change anything.\n", 403)
+        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return PlainTextResponse("A POST must have application/json.\n", 415)
+        return None
 
     def _known(self, token: str) -> bool:
         for code in [each for each in self._codes if _same(each, token)]:

@@ -1,4 +1,4 @@
-"""Answers of the pages' server: columns as Arrow streams, values as JSON, mistakes as sentences."""
+"""Columns as Arrow streams: answers of the pages' server about runs and campaigns."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ import numpy as np
 import pyarrow as pa
 from starlette.responses import Response
 
-from carrypost.errors import LocalError
-
 METADATA = "carrypost"
 """Key of the JSON in the metadata of a stream."""
 _ARROW = "application/vnd.apache.arrow.stream"
 _TYPES = {"i": pa.int32(), "f": pa.float64(), "u": pa.int32(), "b": pa.bool_()}
-
-
-class NotFoundError(LocalError):
-    """A name that is not there: a run, a node, a message."""
 
 
 def table(columns: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> pa.Table:
@@ -69,13 +63,3 @@ def columns_answer(found: pa.Table) -> Response:
 def stream_headers(name: str) -> dict[str, str]:
     """Return the headers of a stream that a browser keeps as a file."""
     return {"Content-Type": _ARROW, "Content-Disposition": f'attachment; filename="{name}"'}
-
-
-def json_answer(value: object, status: int = 200) -> Response:
-    """Return a value as JSON."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def error_answer(status: int, text: str) -> Response:
-    """Return a mistake, as pages show it."""
-    return json_answer({"error": text}, status)

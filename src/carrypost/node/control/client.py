@@ -165,9 +165,13 @@ class Client:
     async def cache(self, **chosen: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - fields of `calls.Cache`
         """Return what the node holds, as `carrypost cache` shows it; with `purge`, what was thrown away or spared."""
         found: list[dict[str, Any]] = []
-        while page := await self._ask(calls.Cache(self._caller.next(), found[-1]["serial"] if found else 0, **chosen)):
+        while page := await self.cache_page(found[-1]["serial"] if found else 0, **chosen):
             found += page
         return found
+
+    async def cache_page(self, after: int, **chosen: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - likewise
+        """Return the next page of the same, after the copy of this serial."""
+        return list(await self._ask(calls.Cache(self._caller.next(), after, **chosen)))
 
     async def trace(self, message: str) -> dict[str, Any]:
         """Return what the node knows of a message: its `rows`, what is `held` of it, and whether history is kept."""

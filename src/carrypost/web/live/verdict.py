@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from carrypost.model import address
 from carrypost.model.times import MICROSECONDS
 from carrypost.printing import many
 
@@ -59,6 +60,21 @@ _STANDING = {
     "delayed": ("In {queue}: its delivery time has not come, or a program deferred it.", ""),
 }
 """Sentence and remedy by the state of a queue's entry."""
+
+
+_SENTENCES = {
+    "publish": "stored here: a program of this node sent it to {destination}",
+    "receive": "received from {peer}, hop {hops}",
+    "pass": "passed to {peer}",
+    "deliver": "matched a subscription or a queue of this node",
+    "assign": "assigned to a receiver at {detail}",
+    "receipt": "delivered, according to its receipt {peer}",
+    "failure": "failed: {detail}",
+    "drop": "left this node: {detail}",
+    "expire": "expired before it could be delivered",
+    "refuse": "refused: {detail}",
+}
+"""Sentence by the kind of a row of a history."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -296,3 +312,22 @@ def _destination(copy: Facts | None, send: Facts | None, rows: Sequence[Facts]) 
 
 def _clock(date_us: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(date_us / MICROSECONDS))
+
+
+def written(row: Facts) -> Facts:
+    """Return a row with the destination as commands take it."""
+    attrs = row.get("attrs", {})
+    if "destination" not in attrs:
+        return row
+    return {**row, "attrs": {**attrs, "destination": address.written(attrs["destination"])}}
+
+
+def sentence(row: Facts) -> str:
+    """Return a row of a message's history, or the copy that is held, as a sentence."""
+    if row["kind"] == "held":
+        until = "" if row["expires"] is None else f", until {_clock(row['expires'] * MICROSECONDS)}"
+        return f"held here ({row['role']}) for {', '.join(row['owed_to']) or 'others'}{until}"
+    values = {"peer": "", "hops": "", "detail": "", "destination": "", **row.get("attrs", {}), **row}
+    found = _SENTENCES.get(row["kind"], str(row["kind"])).format_map(values)
+    path = row.get("attrs", {}).get("path")
+    return f"{found}, by way of {path}" if path else found.strip()

@@ -22,7 +22,7 @@ from carrypost.emu.records.log import MISSING
 from carrypost.emu.records.summary import summarise
 from carrypost.errors import CarrypostError, LocalError
 from carrypost.record import Kind
-from carrypost.web.arrow import NotFoundError
+from carrypost.web.answers import NotFoundError
 from carrypost.web.replay import example, inspect, places
 from carrypost.web.replay.copies import Messages
 from carrypost.web.replay.inspect import Filter, NodeRows
@@ -33,7 +33,7 @@ from carrypost.web.replay.why import Meetings, meetings
 FOUND_MAX = 50
 """Number of records that are looked for where no path is given."""
 NAMES = ("demo.json", "names.json")
-_RECORDS = "records"
+_RECORDS, _STATES = "records", ".runs"
 _ID_LETTERS = 10
 _REMEMBERED_MAX = 8
 _SUMMARY_ROWS_MAX = 5_000_000
@@ -234,6 +234,15 @@ class Runs:
         """All runs, without reading their rows."""
         return list(self._entries)
 
+    def at(self, path: Path) -> str:
+        """Return the id of the run in a record, which is added if it is not known yet; raises `CarrypostError`."""
+        resolved = path.resolve()
+        for each in self._entries:
+            if Path(each.source).resolve() == resolved:
+                return each.id
+        self._add(parquet(path)[0])
+        return self._entries[-1].id
+
     def _add(self, source: Source) -> None:
         key = str(source.path.resolve()) if source.follows else source.run
         name = base = hashlib.sha256(key.encode()).hexdigest()[:_ID_LETTERS]
@@ -287,6 +296,8 @@ def sources(path: Path) -> list[Source]:
     if path.is_dir():
         if records := sorted((path / _RECORDS).glob("**/*.parquet")):
             return [source for record in records for source in parquet(record)]
+        if (path / _STATES).is_dir():
+            return []  # A campaign of which no run is over.
         if lines_in(path):
             return [LinesSource(path)]
         if records := sorted(path.glob("*.parquet")):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from carrypost.emu.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.records.log import MISSING, Log, encoded
 from carrypost.record import Kind
-from carrypost.web.arrow import NotFoundError
+from carrypost.web.answers import NotFoundError
 from carrypost.web.replay.source import Source, rows_of
 
 BINS = 4096

@@ -24,6 +24,14 @@ export async function json(path, query) {
   return Object.assign(await answer.json(), answer.status === 202 ? { unfinished: true } : {});
 }
 
+/** Asks the server to change something; only our own pages may. */
+export async function post(path, value, options = {}) {
+  const answer = await fetch(`/api${path}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value), ...options });
+  const said = await answer.json().catch(() => ({ error: `the server answered with ${answer.status}` }));
+  if (!answer.ok) throw new Error(said.error);
+  return said;
+}
+
 /** Columns as arrays, with what the server says about them as `about`. */
 export async function columns(path, query) {
   const table = tableFromIPC(await (await asked(path, query)).arrayBuffer());

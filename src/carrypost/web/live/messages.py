@@ -1,0 +1,325 @@
+"""Messages of a running node for pages: send, browse, hold and take, retry dead letters.
+
+Pages act as programs do: attached to the node, opened when needed. Consumers belong to a page. One that did not ask for
+ninety seconds is gone (browsers wake hidden tabs once a minute): its consumer is closed, and what it held comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from carrypost.errors import CarrypostError, IllegalStateException, LocalError, MessageFormatException
+from carrypost.jms.consumer import Consumer
+from carrypost.jms.context import Context
+from carrypost.jms.factory import ConnectionFactory
+from carrypost.jms.messages import BytesMessage, Message, TextMessage
+from carrypost.jms.messages.properties import is_given
+from carrypost.jms.modes import DeliveryMode, SessionMode
+from carrypost.model.properties import ValueType
+from carrypost.model.times import MICROSECONDS
+from carrypost.node.settings import NodeSettings
+from carrypost.web.answers import NotFoundError
+
+CONSUMERS_MAX = 8
+HELD_MAX = 20
+BODY_MAX = 64 * 1024
+_LINGER_S = 90.0
+_BROWSE_S = 5.0
+_RETRY_S = 5.0
+_TYPES = {each.name.lower(): each for each in ValueType if ValueType.NULL < each <= ValueType.STRING}
+_OPTIONS = {
+    "time_to_live": float, "delivery_delay": float, "priority": int, "request_receipt": bool, "label": str,
+    "jms_correlation_id": str, "recipients": list, "delivery_timeout": float,
+}  # fmt: skip
+"""Options of `ctx.send` that a page may give, and the JSON that each is."""
+
+
+class Held:
+    """A consumer of a page, and the messages that it holds."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.messages: dict[int, Message] = {}
+        self.asked_s = time.monotonic()
+        self._numbers = itertools.count(1)
+
+    async def fill(self, timeout_s: float) -> None:
+        """Receive what there is, up to `HELD_MAX` messages in all."""
+        while len(self.messages) < HELD_MAX:
+            message = await self.consumer.receive(timeout=timeout_s)
+            if message is None:
+                return
+            self.messages[next(self._numbers)] = message
+            timeout_s = 0
+
+    def take(self, number: object) -> Message:
+        """Remove and return a message; raises `NotFoundError`."""
+        found = self.messages.pop(number, None) if isinstance(number, int) else None
+        if found is None:
+            raise NotFoundError(f"this consumer holds no message {number!r}"[:200])
+        return found
+
+
+class Messages:
+    """A program that is attached to one node on behalf of pages."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self._context: Context | None = None
+        self._opening = asyncio.Lock()
+        self._held: dict[str, Held] = {}
+        self._numbers = itertools.count(1)
+        self._ending: asyncio.Task[None] | None = None
+        self._used_s = 0.0
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    async def browse(self, queue: str, selector: str, limit: int) -> dict[str, Any]:
+        """Return messages that wait in a queue, and the age of the snapshot where another node manages it."""
+        ctx = await self._open()
+        browser = ctx.create_browser(queue if "/" in queue else f"queue/{queue}", selector or None)
+        found: list[dict[str, Any]] = []
+        async for message in browser.messages(timeout=_BROWSE_S):
+            found.append(shown(message))
+            if len(found) >= limit:
+                break
+        return {"messages": found, "age_s": browser.age, "taken": browser.taken_at}
+
+    # --- acting --------------------------------------------------------------------------------------------
+
+    async def send(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a message; returns its id, its state, and when it expires."""
+        options = _options(asked)
+        sent = await (await self._open()).send(_text(asked, "to"), _message(asked), **options)
+        return {"message": sent.message_id, "state": sent.state.name, "expires": sent.expiration}
+
+    async def consume(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a consumer that holds what it receives, or take one message."""
+        mode = asked.get("mode", "hold")
+        if mode not in {"hold", "take"}:
+            raise LocalError(f"mode must be hold or take, not {mode!r}"[:200])
+        if len(self._held) >= CONSUMERS_MAX:
+            raise LocalError(f"pages have {CONSUMERS_MAX} consumers of this node already: close one of them first")
+        wanted, selector = _text(asked, "from"), asked.get("select") or None
+        # Without prefetch a queue gives only what is looked at; the rest waits for others.
+        prefetch = 0 if wanted.startswith("queue/") else 1
+        made = (await self._open()).create_consumer(wanted, selector, prefetch=prefetch, acknowledge="individual")
+        held = Held(await made)
+        if mode == "take":
+            try:
+                message = await held.consumer.receive(timeout=_RETRY_S)
+                if message is not None:
+                    await message.acknowledge()
+                return {"messages": [] if message is None else [shown(message)]}
+            finally:
+                await held.consumer.close()
+        name = str(next(self._numbers))
+        self._held[name] = held
+        return {"consumer": name}
+
+    async def held(self, name: str) -> dict[str, Any]:
+        """Return what a consumer holds; asking keeps it open."""
+        held = self._find(name)
+        await held.fill(0.5)
+        return {"messages": [{"number": number, **shown(each)} for number, each in held.messages.items()]}
+
+    async def settle(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Acknowledge a held message, give it back, or close the consumer."""
+        name, how = _text(asked, "consumer"), asked.get("how")
+        held = self._find(name)
+        if how == "acknowledge":
+            await held.take(asked.get("number")).acknowledge()
+        elif how == "release":
+            await held.take(asked.get("number")).release()
+        elif how == "close":
+            del self._held[name]
+            await held.consumer.close()
+        else:
+            raise LocalError(f"how must be acknowledge, release or close, not {how!r}"[:200])
+        return {}
+
+    async def retry(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Move a dead letter back to where it came from, for the rest of its lifetime, in one transaction.
+
+        Received and sent in one unit of work, it is in one of the two queues whenever node or server are killed.
+        """
+        return await asyncio.shield(self._retry(asked))  # A page that is closed meanwhile does not cut it off.
+
+    async def _retry(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        queue, message = _text(asked, "queue"), _text(asked, "message")
+        if not queue.removeprefix("queue/").startswith("DLQ."):
+            raise LocalError(f"{queue[:80]} is no queue of dead letters: their names begin with DLQ.")
+        factory = ConnectionFactory(f"unix:{self._settings.control}", reconnect=False)
+        selector = "JMSMessageID = '{}'".format(message.replace("'", "''"))
+        async with (
+            factory.create_context(SessionMode.SESSION_TRANSACTED) as ctx,
+            ctx.create_consumer(queue, selector, prefetch=0) as letters,
+        ):
+            letter = await letters.receive(timeout=_RETRY_S)
+            if letter is None:
+                raise NotFoundError(f"{message} is not in {queue} any more, or a program has it"[:300])
+            sent = await ctx.send(str(letter.jms_destination), letter, **_rest(letter))
+            await ctx.commit()
+        return {"message": sent.message_id, "to": str(letter.jms_destination)}
+
+    # --- the connection ------------------------------------------------------------------------------------
+
+    async def _open(self) -> Context:
+        self._used_s = time.monotonic()
+        async with self._opening:
+            if self._context is None:
+                factory = ConnectionFactory(f"unix:{self._settings.control}", reconnect=False)
+                self._context = await factory.create_context()
+                self._ending = asyncio.create_task(self._end_idle(self._context))
+        return self._context
+
+    async def _end_idle(self, context: Context) -> None:
+        """Close consumers whose pages are gone, and the connection when it is not used, or its node is gone."""
+        try:
+            while self._held or time.monotonic() - self._used_s < _LINGER_S:
+                await asyncio.sleep(1)
+                for name, held in list(self._held.items()):
+                    if held.consumer.closed:
+                        self._held.clear()
+                        return
+                    if time.monotonic() - held.asked_s > _LINGER_S:
+                        self._held.pop(name, None)
+                        await held.consumer.close()
+        finally:
+            if self._context is context:
+                self._context = None
+            with suppress(CarrypostError):
+                await context.close()
+
+    async def close(self) -> None:
+        """Close everything."""
+        if self._ending is not None:
+            self._ending.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ending
+
+    async def lost(self) -> None:
+        """Drop a connection whose node is gone."""
+        self._held.clear()
+        await self.close()
+
+    def _find(self, name: str) -> Held:
+        if name not in self._held:
+            raise NotFoundError(f"there is no consumer {name[:40]!r}: it was closed, and what it held comes again")
+        found = self._held[name]
+        found.asked_s = self._used_s = time.monotonic()
+        return found
+
+
+# --- messages as JSON ------------------------------------------------------------------------------------------------
+
+
+def shown(message: Message) -> dict[str, Any]:
+    """Return a message for a page: at most `BODY_MAX` bytes of its body, as text or in base64."""
+    try:
+        text = message.text if isinstance(message, TextMessage) else None
+        properties = {name: _plain(each) for name, each in message.properties.items()}
+    except MessageFormatException:
+        text, properties = None, {}
+    body = message.payload if text is None else text.encode()
+    short = body[:BODY_MAX]
+    descriptor = message.descriptor
+    return {
+        "message": message.jms_message_id,
+        "label": descriptor.label if descriptor else "",
+        "destination": str(message.jms_destination),
+        "text": None if text is None else short.decode(errors="ignore"),
+        "base64": base64.b64encode(short).decode() if text is None else None,
+        "size": len(body),
+        "properties": {name: each for name, each in properties.items() if not is_given(name)},
+        "given": {name: each for name, each in properties.items() if is_given(name)},
+        "correlation": _plain(message.jms_correlation_id),
+        "sent": message.jms_timestamp / 1_000,
+        "expires": message.jms_expiration / 1_000 if message.jms_expiration else None,
+        "priority": message.jms_priority,
+        "persistent": message.jms_delivery_mode is DeliveryMode.PERSISTENT,
+        "redelivered": message.jms_redelivered,
+    }
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON has it, whole numbers beyond what browsers hold and what is no number as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    whole = isinstance(value, int) and abs(value) >= 1 << 53
+    return str(value) if whole or (isinstance(value, float) and not abs(value) < float("inf")) else value
+
+
+def _text(asked: Mapping[str, Any], name: str) -> str:
+    found = asked.get(name)
+    if not isinstance(found, str) or not found:
+        raise LocalError(f"{name} must be a text, not {found!r}"[:200])
+    return found
+
+
+def _message(asked: Mapping[str, Any]) -> Message:
+    """Return the message that a page describes: a text, or bytes in base64, with properties."""
+    made: Message
+    if asked.get("base64") is not None:
+        made = BytesMessage()
+        try:
+            made.write_bytes(base64.b64decode(_text(asked, "base64"), validate=True))
+        except ValueError:
+            raise LocalError("base64 must be the bytes of a body in base64") from None
+    else:
+        body = asked.get("body", "")
+        if not isinstance(body, str):
+            raise LocalError(f"body must be a text, or use base64 for bytes, not {body!r}"[:200])
+        made = TextMessage(body)
+    properties = asked.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise LocalError('properties must be an object, such as {"level": 3}')
+    for name, value in properties.items():
+        if not isinstance(value, dict):
+            made.properties[name] = value
+            continue
+        kind = value.get("type")
+        if kind not in _TYPES:
+            raise LocalError(f"the property {name!r} has the type {kind!r}; there are {', '.join(_TYPES)}"[:300])
+        made.properties.set(name, _TYPES[kind], value.get("value"))
+    return made
+
+
+def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    known = {*_OPTIONS, "to", "body", "base64", "properties", "delivery_mode"}
+    if unknown := sorted(set(asked) - known):
+        raise LocalError(f"unknown {unknown[0][:40]!r}; there are {', '.join(sorted(known))}")
+    found: dict[str, Any] = {}
+    for name, kind in _OPTIONS.items():
+        if (value := asked.get(name)) is None:
+            continue
+        numbers = kind in {int, float} and not isinstance(value, bool)
+        if not isinstance(value, (int, float) if kind is float else kind) or (kind in {int, float} and not numbers):
+            raise LocalError(f"{name} must be of type {kind.__name__}, not {value!r}"[:200])
+        found[name] = value
+    mode = asked.get("delivery_mode")
+    if mode is not None:
+        if mode not in DeliveryMode.__members__:
+            raise LocalError(f"delivery_mode must be {' or '.join(DeliveryMode.__members__)}, not {mode!r}"[:200])
+        found["delivery_mode"] = DeliveryMode[mode]
+    return found
+
+
+def _rest(letter: Message) -> dict[str, Any]:
+    """Return the options of a dead letter that is sent again, with the rest of its lifetime."""
+    found: dict[str, Any] = {"priority": letter.jms_priority, "delivery_mode": letter.jms_delivery_mode}
+    descriptor = letter.descriptor
+    if descriptor is not None and descriptor.label:
+        found["label"] = descriptor.label
+    if letter.jms_expiration:
+        left_s = letter.jms_expiration / 1_000 - time.time()
+        if left_s * MICROSECONDS < 1:
+            raise IllegalStateException("the dead letter has expired meanwhile")
+        found["time_to_live"] = left_s
+    return found
