@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -40,7 +40,8 @@ def _schema(texts: pa.DataType) -> pa.Schema:
 
 ARROW_SCHEMA = _schema(pa.string())
 """The schema of the record, as readers see it."""
-_ENCODED = _schema(CODES)
+ENCODED_SCHEMA = _schema(CODES)
+"""The same, with numbers for texts."""
 _STATISTICS = ["run", "t", "kind"]
 """Columns with statistics, by which readers skip row groups, and know the run of a file; so does the footer."""
 
@@ -76,15 +77,29 @@ class Records:
 def read(path: str | Path) -> pa.Table:
     """Return the record that a file holds."""
     path = Path(path)
-    try:
+    with reading(path):
         table = _read_lines(path) if _is_lines(path) else _read_parquet(path)
+        if not table.num_rows:
+            raise FileError("it is empty")
+    return table
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise a sentence for a file that is damaged or cannot be read."""
+    try:
+        yield
     except FileNotFoundError:
         raise LocalError(f"{path} cannot be read as a record: there is no such file") from None
     except (OSError, pa.ArrowException, FileError) as error:
         raise refused(f"{path} cannot be read as a record", error) from None
-    if not table.num_rows:
-        raise FileError(f"{path} cannot be read as a record: it is empty")
-    return table
+
+
+def check_columns(path: Path, there: Sequence[str]) -> None:
+    """Raise an error unless a file has the columns of a record."""
+    if missing := [each.name for each in SCHEMA if each.name not in there]:
+        known = ", ".join(each.name for each in SCHEMA)
+        raise LocalError(f"{path} cannot be read as a record: it has no column {missing[0]!r}; a record has {known}")
 
 
 def _read_lines(path: Path) -> pa.Table:
@@ -98,10 +113,7 @@ def _read_lines(path: Path) -> pa.Table:
 
 def _read_parquet(path: Path) -> pa.Table:
     with path.open("rb"):  # A folder would be read as a record of many files.
-        there = pq.read_schema(path).names
-    if missing := [each.name for each in SCHEMA if each.name not in there]:
-        known = ", ".join(each.name for each in SCHEMA)
-        raise LocalError(f"{path} cannot be read as a record: it has no column {missing[0]!r}; a record has {known}")
+        check_columns(path, pq.read_schema(path).names)
     return pq.read_table(path, schema=ARROW_SCHEMA)
 
 
@@ -125,7 +137,12 @@ class _ParquetWriter:
 
     def __init__(self, path: Path) -> None:
         self._writer = pq.ParquetWriter(
-            path, _ENCODED, compression="zstd", compression_level=1, store_schema=False, write_statistics=_STATISTICS
+            path,
+            ENCODED_SCHEMA,
+            compression="zstd",
+            compression_level=1,
+            store_schema=False,
+            write_statistics=_STATISTICS,
         )
         self._runs: dict[str, None] = {}
 
@@ -279,22 +296,22 @@ def table_of(record: Record) -> pa.Table:
 
 
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches, _ENCODED).cast(ARROW_SCHEMA)
+    return pa.Table.from_batches(batches, ENCODED_SCHEMA).cast(ARROW_SCHEMA)
 
 
 def _batch(record: Record) -> pa.RecordBatch:
     count = len(record)
     run = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [record.run])
-    arrays = [run, pa.array(np.fromiter(record.t_us, np.int64, count) / MICROSECONDS)]
-    for field in list(_ENCODED)[2:]:
-        values = getattr(record, field.name)
-        if field.type == CODES:
-            arrays.append(pa.array(values, pa.string()).dictionary_encode())
-        elif field.type == ATTRS:
-            arrays.append(_attrs(values))
-        else:
-            arrays.append(pa.array(values, field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=_ENCODED)
+    t = pa.array(np.fromiter(record.t_us, np.int64, count) / MICROSECONDS)
+    rest = [encoded_column(field.type, getattr(record, field.name)) for field in list(ENCODED_SCHEMA)[2:]]
+    return pa.RecordBatch.from_arrays([run, t, *rest], schema=ENCODED_SCHEMA)
+
+
+def encoded_column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Return Python values as a column of `ENCODED_SCHEMA`, which is of this type."""
+    if kind == CODES:
+        return pa.array(values, pa.string()).dictionary_encode()
+    return _attrs(values) if kind == ATTRS else pa.array(values, kind)
 
 
 def encoded_batch(
@@ -309,11 +326,13 @@ def encoded_batch(
     runs = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [run])
     arrays = {"run": runs, "t": pa.array(t_us / MICROSECONDS), "attrs": _sparse_attrs(count, attrs)}
     arrays |= {name: _named(*found) for name, found in texts.items()}
-    arrays |= {name: pa.array(found, _ENCODED.field(name).type, mask=found < 0) for name, found in numbers.items()}
+    arrays |= {
+        name: pa.array(found, ENCODED_SCHEMA.field(name).type, mask=found < 0) for name, found in numbers.items()
+    }
     codes = np.full(count, -1, np.int64)
     codes[list(details)] = np.arange(len(details))
     arrays["detail"] = _named(codes, pa.array(details.values(), pa.string()))
-    return pa.RecordBatch.from_arrays([arrays[field.name] for field in _ENCODED], schema=_ENCODED)
+    return pa.RecordBatch.from_arrays([arrays[field.name] for field in ENCODED_SCHEMA], schema=ENCODED_SCHEMA)
 
 
 def _sparse_attrs(count: int, attrs: Mapping[int, Mapping[str, str]]) -> pa.Array:

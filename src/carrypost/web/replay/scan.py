@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from carrypost.emu.arrays import Codes, Flags, Floats, Ints
-from carrypost.emu.records.log import MISSING, Log, encoded
+from carrypost.emu.records.log import KIND, MISSING, Log, encoded
 from carrypost.record import Kind
 from carrypost.web.answers import NotFoundError
 from carrypost.web.replay.source import Source, rows_of
@@ -28,7 +29,7 @@ NAME_MAX = 200
 ONE_WAY = "one-way"
 SPANS = ("contact", "seen", "presence", "home", "reach")
 _SEEN = (Kind.UP, Kind.DOWN, Kind.ONEWAY)
-_TIED = frozenset((*_SEEN, Kind.JOIN, Kind.LEAVE, Kind.HOME, Kind.REACH, Kind.UNREACH))
+_TIED = (*_SEEN, Kind.JOIN, Kind.LEAVE, Kind.HOME, Kind.REACH, Kind.UNREACH)
 """Kinds of rows that begin or end a span, but for contacts, which have their end with them."""
 _HOME = ("channel", "role", "subscription")
 
@@ -124,7 +125,7 @@ class _Marks(NamedTuple):
     """Rows that begin or end spans."""
 
     t: Floats
-    kind: Ints
+    kind: NDArray[np.int16]
     node: Ints
     peer: Ints
     label: Ints
@@ -137,18 +138,18 @@ class Scan:
     def __init__(self, source: Source, progress: Callable[[float], None] = lambda _: None) -> None:
         self.source = source
         self.names, self.labels = Names(), Names()
-        self.kinds: list[str] = []
         self.rows = rows_of(source)
         there = [group for group in source.groups if group.rows]
         self.start = there[0].start + 0.0 if there else 0.0  # Not minus zero, which Parquet has as a minimum.
         self.end = there[-1].end if there else 0.0
-        self.by_group: list[dict[int, int]] = []
-        """Number of rows of each kind, by group."""
+        self._by_group: list[frozenset[str]] = []
+        """The kinds of rows, by group."""
         self.brokers: set[int] = set()
         """Nodes that told of their load."""
         self.has_paths = False
         """True if receptions tell the path that the message took."""
-        self._counts: dict[int, Ints] = {}
+        self._counts: dict[str, Ints] = {}
+        """By kind, the number of rows in each part of the run."""
         self._contacts: list[tuple[Ints, Ints, Floats, Floats, Flags]] = []
         self._marks: list[_Marks] = []
         before = -math.inf
@@ -163,56 +164,40 @@ class Scan:
         t = table["t"].to_numpy()
         if len(t) and not (t[0] >= before and (np.diff(t) >= 0).all()):  # Written so that nan fails, too.
             raise UnsortedError
-        kind, kinds = self._coded(table, "kind")
-        self._count(t, kind, kinds)
-        node, of_node = self._coded(table, "node")
-        peer, of_peer = self._coded(table, "peer")
-        sources = encoded(table["source"])[1]
-        # The peer of a refusal may be an address.
-        refused = pc.index(kinds, Kind.REFUSE.value).as_py()
-        there = np.ones(len(of_peer) + 1, np.bool_)
-        if refused >= 0:
-            there[:] = False
-            there[peer[kind != refused]] = True
-        known = np.flatnonzero(there[:-1])
-        of_nodes = self.names.codes(of_node)
-        self.names.codes(sources)
-        of_peers = np.full(len(of_peer) + 1, MISSING)
-        of_peers[known] = self.names.codes(of_peer.take(pa.array(known)))[:-1]
         log = Log(table)
-        load = pc.index(kinds, Kind.LOAD.value).as_py()
-        self.brokers |= set(of_nodes[np.unique(node[kind == load])].tolist()) if load >= 0 else set()
+        self._count(t, log)
+        of = self._places(log)
+        node, peer = of[log.node], of[log.peer]
+        self.brokers |= set(node[log.of(Kind.LOAD)].tolist())
         self.has_paths |= any(pc.index(chunk.keys, "path").as_py() >= 0 for chunk in table["attrs"].chunks)
-        contact = pc.index(kinds, Kind.CONTACT.value).as_py()
-        if contact >= 0 and len(rows := np.flatnonzero(kind == contact)):
-            places = of_nodes[node[rows]], of_peers[peer[rows]]
-            self._take_contacts(log, rows, t[rows], *places)
-        tied = np.array([name in _TIED for name in kinds.to_pylist()] or [False])
-        if tied.any() and len(rows := np.flatnonzero(tied[kind])):
-            mine = np.array([self.kinds.index(name) for name in kinds.to_pylist()])
-            places = of_nodes[node[rows]], of_peers[peer[rows]]
-            self._marks.append(_Marks(t[rows], mine[kind[rows]], *places, self._labels(number, log, kind, kinds, rows)))
+        if len(rows := log.of(Kind.CONTACT)):
+            self._take_contacts(log, rows, t[rows], node[rows], peer[rows])
+        if len(rows := log.of(*_TIED)):
+            labels = self._labels(number, log, rows)
+            self._marks.append(_Marks(t[rows], log.kind[rows], node[rows], peer[rows], labels))
         return float(t[-1]) if len(t) else before
 
-    @staticmethod
-    def _coded(table: pa.Table, column: str) -> tuple[Codes, pa.Array]:
-        (codes,), names = encoded(table[column])
-        return codes, names
-
-    def _count(self, t: Floats, kind: Codes, kinds: pa.Array) -> None:
+    def _count(self, t: Floats, log: Log) -> None:
         scale = BINS / (self.end - self.start) if self.end > self.start else 0.0
         at = np.minimum(((t - self.start) * scale).astype(np.int64), BINS - 1)
         first, last = (int(at[0]), int(at[-1])) if len(at) else (0, 0)
-        width = last - first + 1
-        counts = np.bincount(kind * width + (at - first), minlength=len(kinds) * width).reshape(len(kinds), width)
-        found = {}
-        for name, row in zip(kinds.to_pylist(), counts, strict=True):
-            if name not in self.kinds:
-                self.kinds.append(name)
-            number = self.kinds.index(name)
-            found[number] = int(row.sum())
-            self._counts.setdefault(number, np.zeros(BINS, np.int64))[first : last + 1] += row
-        self.by_group.append(found)
+        size = len(log.kinds), last - first + 1
+        counts = np.bincount(log.kind * np.int64(size[1]) + (at - first), minlength=size[0] * size[1]).reshape(size)
+        found = {name: row for name, row in zip(log.kinds, counts, strict=True) if row.any()}
+        for name, row in found.items():
+            self._counts.setdefault(name, np.zeros(BINS, np.int64))[first : last + 1] += row
+        self._by_group.append(frozenset(found))
+
+    def _places(self, log: Log) -> Ints:
+        """Return the numbers of nodes by their codes; -1 for none, and for other names."""
+        there = np.zeros(len(log.names("node")) + 1, np.bool_)
+        # The peer of a refusal may be an address.
+        for codes in (log.node, log.source, log.peer[log.kind != KIND[Kind.REFUSE]]):
+            there[codes] = True
+        known = np.flatnonzero(there[:-1])
+        of = np.full(len(there), MISSING)
+        of[known] = self.names.codes(log.names("node").take(pa.array(known)))[:-1]
+        return of
 
     def _take_contacts(self, log: Log, rows: Ints, t: Floats, a: Ints, b: Ints) -> None:
         heard = log.attribute("heard", rows)
@@ -224,14 +209,14 @@ class Scan:
         end = _numbers(log.attribute("end", rows))
         self._contacts.append((a[there], b[there], t[there], end[there], one_way[there]))
 
-    def _labels(self, number: int, log: Log, kind: Codes, kinds: pa.Array, rows: Ints) -> Ints:
+    def _labels(self, number: int, log: Log, rows: Ints) -> Ints:
         """Return labels of rows that begin spans: hops of hosts in reach; channel, role and subscription of homes."""
         found = np.full(len(rows), MISSING)
-        for name, texts in (
+        for kind, texts in (
             (Kind.REACH, lambda at: self.source.read(number, "hops")["hops"].take(pa.array(at)).to_pylist()),
             (Kind.HOME, lambda at: _joined(*(log.attribute(each, at).to_pylist() for each in _HOME))),
         ):
-            which = kind[rows] == pc.index(kinds, name.value).as_py()
+            which = log.kind[rows] == KIND[kind]
             if which.any():
                 found[which] = [self.labels.add(str(text)) for text in texts(rows[which])]
         return found
@@ -247,16 +232,20 @@ class Scan:
 
     def groups_with(self, *kinds: str) -> Iterator[int]:
         """Yield the groups that have rows of these kinds."""
-        wanted = {number for number, name in enumerate(self.kinds) if name in kinds}
-        return (number for number, found in enumerate(self.by_group) if wanted & found.keys())
+        return (number for number, found in enumerate(self._by_group) if not found.isdisjoint(kinds))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds that the run has rows of."""
+        return list(self._counts)
 
     def density(self, bins: int) -> dict[str, list[int]]:
         """Return the number of rows of each kind, in parts of the run of one length; their number divides `BINS`."""
-        return {self.kinds[number]: found.reshape(bins, -1).sum(1).tolist() for number, found in self._counts.items()}
+        return {kind: found.reshape(bins, -1).sum(1).tolist() for kind, found in self._counts.items()}
 
     def count(self, kind: str) -> int:
         """Return the number of rows of a kind."""
-        return int(self._counts[self.kinds.index(kind)].sum()) if kind in self.kinds else 0
+        return int(self._counts[kind].sum()) if kind in self._counts else 0
 
     # --- spans -------------------------------------------------------------------------------------------------------
 
@@ -265,7 +254,7 @@ class Scan:
         a, b, start, end, one_way = (np.concatenate(each) for each in zip(none, *self._contacts, strict=True))
         found = {"contact": Spans.of(a, b, (start, end), one_way.astype(np.int64) - 1, [ONE_WAY])}
         nothing = np.array([], np.int64)
-        empty = _Marks(np.array([], np.float64), nothing, nothing, nothing, nothing)
+        empty = _Marks(np.array([], np.float64), np.array([], np.int16), nothing, nothing, nothing)
         marks = _Marks._make(np.concatenate(each) for each in zip(empty, *self._marks, strict=True))
         found["presence"] = lives = self._lives(marks)
         clip = _Clip(lives)
@@ -275,17 +264,15 @@ class Scan:
         until = _until_next(homes.node * labels + homes.label, homes.t)[0]
         found["home"] = Spans.of(homes.node, homes.peer, (homes.t, until), homes.label, self.labels.texts)
         until = _until_next(self._pair(reach), reach.t)[0]
-        begins = reach.kind == self._kind(Kind.REACH)
+        begins = reach.kind == KIND[Kind.REACH]
         times = reach.t[begins], clip(reach.node, reach.t, until)[begins]
         found["reach"] = Spans.of(reach.node[begins], reach.peer[begins], times, reach.label[begins], self.labels.texts)
         self._contacts, self._marks = [], []
         return found
 
-    def _kind(self, kind: str) -> int:
-        return self.kinds.index(kind) if kind in self.kinds else MISSING
-
-    def _of(self, marks: _Marks, *kinds: str) -> _Marks:
-        which = np.isin(marks.kind, [self._kind(kind) for kind in kinds])
+    @staticmethod
+    def _of(marks: _Marks, *kinds: Kind) -> _Marks:
+        which = np.isin(marks.kind, [KIND[kind] for kind in kinds])
         return _Marks._make(column[which] for column in marks)
 
     def _pair(self, marks: _Marks) -> Ints:
@@ -294,8 +281,8 @@ class Scan:
     def _seen(self, marks: _Marks, clip: _Clip) -> Spans:
         """Return neighbours as their hosts see them; of one that is heard and does not hear, the one heard is `a`."""
         until = clip(marks.node, marks.t, _until_next(self._pair(marks), marks.t)[0])
-        begins = marks.kind != self._kind(Kind.DOWN)
-        one_way = marks.kind == self._kind(Kind.ONEWAY)
+        begins = marks.kind != KIND[Kind.DOWN]
+        one_way = marks.kind == KIND[Kind.ONEWAY]
         a, b = np.where(one_way, marks.peer, marks.node), np.where(one_way, marks.node, marks.peer)
         label = one_way.astype(np.int64) - 1
         return Spans.of(a[begins], b[begins], (marks.t[begins], until[begins]), label[begins], [ONE_WAY])
@@ -304,7 +291,7 @@ class Scan:
         """Return the presences of nodes; a node without a row about it is present throughout."""
         marks = self._of(marks, Kind.JOIN, Kind.LEAVE)
         until, following = _until_next(marks.node, marks.t)
-        joins = marks.kind == self._kind(Kind.JOIN)
+        joins = marks.kind == KIND[Kind.JOIN]
         killed = joins & (following >= 0) & joins[following]
         if killed.any():
             until[killed] = self._last_before(marks.node[killed], marks.t[following[killed]])
@@ -322,7 +309,7 @@ class Scan:
         found = np.full(len(node), self.start)
         for number in range(len(self.source.groups)):
             table = self.source.read(number, "t", "node")
-            codes, names = self._coded(table, "node")
+            (codes,), names = encoded(table["node"])
             of, at = self.names.codes(names)[codes], table["t"].to_numpy()
             for place, (who, joined) in enumerate(zip(node.tolist(), t.tolist(), strict=True)):
                 rows = at[(of == who) & (at < joined)]

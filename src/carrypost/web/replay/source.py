@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.arrays import Floats
-from carrypost.emu.records.files import ARROW_SCHEMA, ATTRS, CODES
-from carrypost.errors import FileError, LocalError
-from carrypost.files import refused, refusing
-from carrypost.record import SCHEMA
+from carrypost.emu.records.files import ENCODED_SCHEMA, check_columns, encoded_column, reading
+from carrypost.errors import FileError
+from carrypost.files import refusing
+from carrypost.record import SCHEMA, Line
 
 TEXTS = tuple(column.name for column in SCHEMA if column.type == "string")
 LINES = (".jsonl", ".ndjson")
@@ -33,7 +33,6 @@ PART = ".part"
 _T_MAX = 1e12
 """Seconds: as microseconds they must fit into 64 bits."""
 _GROUP_ROWS = 100_000
-_ENCODED = pa.schema([pa.field(each.name, CODES if each.name in TEXTS else each.type) for each in ARROW_SCHEMA])
 
 
 class Group(NamedTuple):
@@ -90,7 +89,7 @@ class ParquetSource:
 
     def read(self, group: int, *columns: str) -> pa.Table:
         """Return columns of a group; texts are dictionaries."""
-        with self._lock, _explained(self.path):
+        with self._lock, reading(self.path):
             return self._file.read_row_group(group, columns=list(columns), use_threads=False)
 
     def changed(self) -> bool:
@@ -144,14 +143,12 @@ def _cut(t: Floats) -> Iterator[Group]:
 
 def parquet(path: Path) -> list[Source]:
     """Return the runs of a Parquet file; raises `CarrypostError`."""
-    with _explained(path):
+    with reading(path):
         with path.open("rb"):
             file = pq.ParquetFile(path, memory_map=True, read_dictionary=list(TEXTS))
-        missing = [each.name for each in SCHEMA if each.name not in file.schema_arrow.names]
-    if missing:
-        raise LocalError(f"{path} cannot be read as a record: it has no column {missing[0]!r}")
-    if not file.metadata.num_rows:
-        raise FileError(f"{path} cannot be read as a record: it is empty")
+            check_columns(path, file.schema_arrow.names)
+        if not file.metadata.num_rows:
+            raise FileError("it is empty")
     groups = list(_groups(path, file))
     names = _runs(path, file)
     in_order = all(one.end <= two.start for one, two in pairwise(groups))
@@ -162,7 +159,7 @@ def parquet(path: Path) -> list[Source]:
 
 def in_memory(path: Path) -> list[Source]:
     """Return the runs of a Parquet file, sorted."""
-    with _explained(path):
+    with reading(path):
         table = pq.read_table(path, columns=[each.name for each in SCHEMA], read_dictionary=list(TEXTS))
         run = table["run"].cast(pa.string())
         names = run.unique().to_pylist()
@@ -177,7 +174,7 @@ def _runs(path: Path, file: pq.ParquetFile) -> list[str]:
         if known is not None and known.has_min_max and known.min == known.max:
             found[str(known.min)] = None
             continue
-        with _explained(path):
+        with reading(path):
             column = file.read_row_group(number, columns=["run"])["run"]
         found |= dict.fromkeys(str(each) for each in column.cast(pa.string()).unique().to_pylist())
     return list(found)
@@ -193,46 +190,22 @@ def _groups(path: Path, file: pq.ParquetFile) -> Iterator[Group]:
         elif known is not None and known.has_min_max:
             span = known.min, known.max
         else:
-            with _explained(path):
+            with reading(path):
                 t = file.read_row_group(number, columns=["t"])["t"].to_numpy()
             span = float(t.min()), float(t.max())
         yield Group(first, about.num_rows, *span)
         first += about.num_rows
 
 
-class _explained:  # noqa: N801 - used as a function
-    """Raises a sentence for a file that is damaged or cannot be read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise LocalError(f"{self._path} cannot be read as a record: there is no such file") from None
-        if isinstance(error, (OSError, pa.ArrowException)):
-            raise refused(f"{self._path} cannot be read as a record", error) from None
-
-
 # --- JSON lines ------------------------------------------------------------------------------------------------------
 
 
-class _Line(msgspec.Struct):
+class _Line(Line, kw_only=True):
     """A row; all that makes it one is its time."""
 
-    t: float
+    run: str = ""
     kind: str = ""
     node: str = ""
-    run: str = ""
-    peer: str | None = None
-    message: str | None = None
-    source: str | None = None
-    hops: int | None = None
-    size: int | None = None
-    detail: str | None = None
-    attrs: dict[str, str] | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)
@@ -248,7 +221,7 @@ class LinesSource(TableSource):
         """Bytes of each file that are read, by its final name."""
         self._tables: list[pa.Table] = []
         self._bad = 0
-        super().__init__(path, path.resolve().name, _ENCODED.empty_table())
+        super().__init__(path, path.resolve().name, ENCODED_SCHEMA.empty_table())
         self._named = path.is_dir()  # Every node calls its run in another way.
 
     def changed(self) -> bool:
@@ -301,22 +274,15 @@ def lines_in(folder: Path) -> list[Path]:
 
 
 def _table(lines: Iterable[_Line]) -> pa.Table:
-    arrays: list[Any] = []
-    for field in _ENCODED:
-        values = [getattr(line, field.name) for line in lines]
-        if field.type == CODES:
-            arrays.append(pa.array(values, pa.string()).dictionary_encode())
-        elif field.type == ATTRS:
-            arrays.append(pa.array([None if each is None else list(each.items()) for each in values], ATTRS))
-        else:
-            arrays.append(_numbers(values, field.type))
-    return pa.Table.from_arrays(arrays, schema=_ENCODED)
+    columns = ([getattr(line, field.name) for line in lines] for field in ENCODED_SCHEMA)
+    arrays = [_column(field.type, values) for field, values in zip(ENCODED_SCHEMA, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ENCODED_SCHEMA)
 
 
-def _numbers(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return a column of numbers; without those that it cannot hold."""
+def _column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Return a column, without numbers that it cannot hold."""
     try:
-        return pa.array(values, kind)
+        return encoded_column(kind, values)
     except (pa.ArrowException, OverflowError):
         most = 1 << (kind.bit_width - 1)
         return pa.array([None if each is None or not -most <= each < most else each for each in values], kind)
