@@ -22,7 +22,7 @@ from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.transfers.removals import Removals
 from carrypost.gossip.transfers.transfers import Transfers
-from carrypost.gossip.wire.frames import Digest, Frame, Missing, Offer, OfferEntry, Summary
+from carrypost.gossip.wire.frames import Digest, Encounters, Frame, Missing, Offer, OfferEntry, Summary, Tickets
 
 PAGE = 20
 
@@ -144,13 +144,25 @@ def test_a_flood_ends_when_everybody_has_everything() -> None:
 
 
 @pytest.mark.parametrize("paper_mode", [False, True])
-@pytest.mark.parametrize("frame", RECEIVED, ids=lambda frame: type(frame).__name__)
+@pytest.mark.parametrize(
+    "frame",
+    [each for each in RECEIVED if not isinstance(each, Tickets | Encounters)],
+    ids=lambda frame: type(frame).__name__,
+)
 def test_whatever_the_strategy_no_kind_of_frame_is_without_a_handler(frame: Frame, paper_mode: bool) -> None:
     with testing.network("a", "b", seed=1, paper_mode=paper_mode, island=True) as net:
         net.link("a", "b")
         net.advance(5)
         net.inject("a", [frame], "b")
         assert "kind" not in net.host("a").overview().refused
+
+
+def test_only_routing_strategies_know_tickets_and_tables() -> None:
+    with testing.network("a", "b", seed=1) as net:
+        net.link("a", "b")
+        net.advance(5)
+        net.inject("a", [Tickets(1, (1,)), Encounters(0, 1)], "b")
+        assert net.host("a").overview().refused == {"kind": 2}
 
 
 def test_a_strategy_says_what_its_hosts_carry_and_who_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:

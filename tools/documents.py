@@ -408,7 +408,7 @@ _CONSTANTS = (
     ("sessions.LISTED_MAX", "messages in one list; with more, sets are compared"),
     ("request_server.GIVEN_MAX", "messages that may wait to be sent to a neighbour that did not request them"),
     ("reconcile.FEW", "largest bucket whose members are listed"),
-    ("offers._OPEN_PAGES_MAX", "unanswered offers to one neighbour"),
+    ("offers.OPEN_PAGES_MAX", "unanswered offers to one neighbour"),
     ("offers._OPEN_JOBS_MAX", "messages that a neighbour requested and that are not sent yet"),
     ("offers._PARTIAL_US", "shortest time between two offers of a half-received message that grows"),
     ("offers._FEW_LINKS", "neighbours up to which new messages are offered at once"),

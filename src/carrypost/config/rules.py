@@ -187,6 +187,26 @@ def size(default: _T, low: int, high: int, *, none: str | None = None) -> _T:
     return _field(default, Annotated[int, Meta(ge=low, le=high)], what, _size, none)
 
 
+def whole_or_range(default: int, low: int, high: int) -> int | tuple[int, int]:
+    """Return a field that holds a whole number, or a range of them as a list of the lowest and the highest."""
+    one = Annotated[int, Meta(ge=low, le=high)]
+    what = f"a whole number from {low:,} to {high:,}, or a list of the lowest and the highest"
+    return _field(cast("int | tuple[int, int]", default), one | _pair(one), what, _toml)
+
+
+def number_or_range(low: float, high: float) -> float | tuple[float, float] | None:
+    """Return a field that holds a number, or a range as a list of the lowest and the highest; None by default."""
+    one = Annotated[float, Meta(ge=low, le=high)]
+    what = f"a number from {low:,} to {high:,}, or a list of the lowest and the highest"
+    return _field(cast("float | tuple[float, float] | None", None), one | _pair(one), what, _toml)
+
+
+def _pair(one: Any) -> Any:  # noqa: ANN401 - a type, as annotations have it
+    """Return the type of a list of two."""
+    # Not `tuple[one, one]`: in a union with `one`, msgspec 0.22 crashes the interpreter.
+    return Annotated[tuple[one, ...], Meta(min_length=2, max_length=2)]
+
+
 def lifetime(default: float) -> float | None:
     """Return a field that holds a lifetime in seconds, or none."""
     return number(default, 0.001, 100 * YEAR_S, none=NONE)

@@ -20,6 +20,8 @@ from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
 MTU_BYTES_MIN = 576
+ROUTING = frozenset({"direct", "first-contact", "spray-and-wait", "prophet"})
+"""Strategies for emulation, whose state is not stored."""
 DATAGRAM_BYTES = 1_200
 """The longest datagram that every path is taken to carry."""
 
@@ -94,6 +96,8 @@ class Limits:
     """Deliveries that the application has not confirmed, never more than half of the cache; their copies are pinned."""
     unconfirmed_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
     """Payload of unconfirmed deliveries, never more than half of the cache."""
+    encounters_max: int = whole(4_096, 1, 65_536)
+    """Nodes in the table of encounters of `prophet`, and in that of a neighbour."""
     acked_max: int = whole(1_000, 4, 65_536)
     """Records of acknowledgements that are kept and forwarded; for messages unknown here, a quarter of that."""
     island_nodes_max: int = whole(512, 2, 65_536)
@@ -327,11 +331,23 @@ class Settings:
     """Announce periodically; off if the driver reports every contact (ideal emulation)."""
     paper_mode: bool = False
     """Behave as in the papers: fixed period, full offers, stop-and-wait."""
-    strategy: Literal["exchange", "anti-entropy"] = "exchange"
+    strategy: Literal["exchange", "anti-entropy", "direct", "first-contact", "spray-and-wait", "prophet"] = "exchange"
     """Start of a contact: compare sets and offer what the other wants (`exchange`); or, as in EMMA, list all messages,
     after which each host sends what the other lacks (`anti-entropy`). With `anti-entropy` this node carries
-    everything.
+    everything. The others are routing strategies to compare with, for emulation only ([Strategies](strategies.md)).
     """
+    spray_copies: int = whole(6, 1, 65_536)
+    """`spray-and-wait`: number of hosts that may have a copy of a message at the same time, its recipients apart."""
+    spray_binary: bool = True
+    """`spray-and-wait`: give a neighbour half of the tickets of a message, and not one."""
+    prophet_p_init: float = number(0.75, 0.0, 1.0)
+    """`prophet`: part of what is missing to 1 by which an encounter raises the probability of another."""
+    prophet_beta: float = number(0.25, 0.0, 1.0)
+    """`prophet`: weight of what a neighbour says of third nodes."""
+    prophet_gamma: float = number(0.98, 0.001, 1.0)
+    """`prophet`: factor by which probabilities fall in `prophet_unit_s`."""
+    prophet_unit_s: float = number(30.0, 0.001, YEAR_S)
+    """`prophet`: unit of time of `prophet_gamma`."""
     cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
     """Messages in the cache."""
     cache_bytes_max: int = size(256 * MIB, 1, UNBOUNDED)
@@ -403,6 +419,11 @@ class Settings:
         if self.paper_mode and self.strategy != "exchange":
             raise ConfigError(
                 f'strategy must be "exchange" where paper_mode is true, not "{self.strategy}": leave one of them out'
+            )
+        if self.strategy in ROUTING and self.island:
+            raise ConfigError(
+                f'strategy = "{self.strategy}" requires island = false, which sends to connected hosts by itself: set '
+                "both, or use another strategy"
             )
         if self.overlay.enabled and not self.island:
             raise ConfigError("overlay.enabled requires island = true, which finds paths between brokers: set both")

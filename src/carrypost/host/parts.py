@@ -74,7 +74,7 @@ class Parts:
         self.acked = Acked(context)
         self.layers = Layers([self.acked, *upper] if kind.acknowledges else upper, links.handlers)
         departures = Removals(context, self.layers)
-        receptions = Arrivals(context, self.layers, departures)
+        receptions = Arrivals(context, self.layers, departures, every=kind.unicast)
         transfers = Transfers(context, receptions, rng)
         self.strategy = strategy = kind(context, transfers, departures)
         self.island = Island(context, strategy, self.acked, rng) if settings.island else None

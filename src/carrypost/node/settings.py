@@ -23,6 +23,7 @@ from carrypost.config import DAY_S, KIB, MIB, UNBOUNDED, YEAR_S, Settings
 from carrypost.config.document import Document
 from carrypost.config.rules import Fields, changed, number, size, table, text, texts, texts_or, whole
 from carrypost.config.rules import differences as tables_differ
+from carrypost.config.settings import ROUTING
 from carrypost.errors import ConfigError
 from carrypost.files import read_text
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
@@ -195,6 +196,13 @@ class NodeSettings:
     trace: TraceSettings = field(default_factory=TraceSettings)
     base: Path = field(default_factory=Path.cwd)
     """Folder that relative paths start from: that of the settings file, or the current one."""
+
+    def __post_init__(self) -> None:
+        if self.core.strategy in ROUTING:
+            raise ConfigError(
+                f'strategy = "{self.core.strategy}" is for emulation only, because its state is not stored: use '
+                '"exchange" or "anti-entropy"'
+            )
 
     @property
     def data(self) -> Path:

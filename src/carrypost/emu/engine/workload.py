@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, islice, repeat, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from carrypost.config import Limits
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
-from carrypost.emu.scenario.tables import WorkloadTable
+from carrypost.emu.scenario.tables import MESSAGES_MAX, WorkloadTable
 from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import ConfigError
 from carrypost.events import Delivered, Event
@@ -165,16 +166,20 @@ def _priority(row: CsvRow) -> int:
 
 # --- messages for some of the hosts, drawn at random ----------------------------------------------------------
 def addressed(
-    workload: WorkloadTable, name: str, presences: Mapping[str, Sequence[Presence]], limits: Limits, seed: int | str
+    workload: WorkloadTable,
+    name: str,
+    presences: Mapping[str, Sequence[Presence]],
+    limits: Limits,
+    seed: int | str,
+    *,
+    end_us: int,
 ) -> list[Publication]:
     """Draw the publications of a workload, called `name` in errors and in the seed of its chance, by time."""
     hosts = sorted(presences)
     many = _count(workload, name, len(hosts), limits)
-    first_us, within_us = (round(each_s * MICROSECONDS) for each_s in (workload.first_s, workload.within_s))
     lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
-    moments = stream(seed, "addressed", name)
     found: list[Publication] = []
-    for number, t_us in enumerate(sorted(first_us + moments.randrange(within_us) for _ in range(workload.messages))):
+    for number, t_us in enumerate(_moments(workload, name, seed, end_us)):
         chance = stream(seed, "addressed", name, number)
         author = _author(hosts, presences, t_us, chance.random(), name)
         persistent = chance.random() < workload.persistent
@@ -182,10 +187,29 @@ def addressed(
         others = [host for host in hosts if host != author]
         recipients = tuple(sorted(chance.sample(others, many)))
         found.append(Publication(
-            t_us, author, "", workload.size, lifetime_us,
+            t_us, author, "", _size(workload, name, number, seed), lifetime_us,
             recipients=recipients, persistent=persistent, priority=priority,
         ))  # fmt: skip
     return found
+
+
+def _moments(workload: WorkloadTable, name: str, seed: int | str, end_us: int) -> list[int]:
+    """Draw the times of publications, in order."""
+    chance = stream(seed, "addressed", name)
+    first_us, within_us = (round(each_s * MICROSECONDS) for each_s in (workload.first_s, workload.within_s))
+    if workload.intervals_s is None:
+        return sorted(first_us + chance.randrange(within_us) for _ in range(workload.messages))
+    low_us, high_us = (round(each_s * MICROSECONDS) for each_s in workload.intervals_s)
+    if (end_us - first_us) // low_us > MESSAGES_MAX:
+        raise ConfigError(f"{name}.every_s: there would be more than {MESSAGES_MAX:,} messages; choose a longer time")
+    moments = accumulate(repeat(None), lambda t_us, _: t_us + chance.randint(low_us, high_us), initial=first_us)
+    return list(takewhile(lambda t_us: t_us < end_us, islice(moments, 1, None)))
+
+
+def _size(workload: WorkloadTable, name: str, number: int, seed: int | str) -> int:
+    """Draw the size of a message, by a chance of its own, so that nothing else depends on the range."""
+    low, high = workload.sizes
+    return low if low == high else stream(seed, "addressed", name, number, "size").randint(low, high)
 
 
 def _count(workload: WorkloadTable, name: str, hosts: int, limits: Limits) -> int:

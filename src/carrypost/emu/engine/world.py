@@ -316,7 +316,7 @@ class Emulation:
         workload = self.scenario.workloads[index]
         lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
         self._publish(
-            self._drivers[stay.node], index, Publication(self.now, stay.place, "", workload.size, lifetime_us)
+            self._drivers[stay.node], index, Publication(self.now, stay.place, "", workload.sizes[0], lifetime_us)
         )
         self._broadcast_at(self.now + max(1, round(workload.period_s * MICROSECONDS)), stay, index)
 

@@ -169,7 +169,7 @@ def _broadcasts(scenario: Scenario, index: int, stays: Stays, nodes: Sequence[st
     columns = zip(stays.node.tolist(), stays.start_us.tolist(), stays.end_us.tolist(), strict=True)
     for node, start_us, end_us in columns:
         for t_us in range(start_us + first_us, end_us, period_us):
-            yield Publication(t_us, nodes[node], "", workload.size, lifetime_us)
+            yield Publication(t_us, nodes[node], "", workload.sizes[0], lifetime_us)
 
 
 def _is_there(each: Publication, there: Mapping[str, Sequence[tuple[int, int]]]) -> bool:

@@ -21,7 +21,7 @@ from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.scenario import MOBILITY, Group, Scenario
-from carrypost.emu.scenario.tables import FROM_CONTACTS
+from carrypost.emu.scenario.tables import DIRECT, FROM_CONTACTS
 from carrypost.emu.traces.contacts import Contact, Presence, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refusing
@@ -82,10 +82,11 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         due = [each for each in script if each.t_us < scenario.duration_us]
         check_script(path, due, there, scenario.settings.limits)
         _check_order(scenario, index, script)
+        _check_recipients(scenario, index, due)
     _check_names(scenario, there)
     limits = scenario.settings.limits
     drawn = {
-        index: addressed(each, f"workload.{index}", there, limits, seed)
+        index: addressed(each, f"workload.{index}", there, limits, seed, end_us=scenario.duration_us)
         for index, each in enumerate(scenario.workloads)
         if each.kind == "addressed"
     }
@@ -152,6 +153,17 @@ def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> N
         raise line.error(
             f"message {each.message!r} has recipients, and workload.{index} has the ordering "
             f"{workload.ordering!r}: leave out one of them"
+        )
+
+
+def _check_recipients(scenario: Scenario, index: int, script: list[Publication]) -> None:
+    """Refuse messages for all subscribers where a strategy takes messages to their recipients only."""
+    chosen = [scenario.settings.strategy, *(each.changes.get("strategy") for each in scenario.groups)]
+    if DIRECT in chosen and (each := next((each for each in script if not each.recipients), None)):
+        line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
+        raise line.error(
+            f"message {each.message!r} has no recipients, and strategy = {DIRECT!r} takes messages to their recipients "
+            "only: name them, or use another strategy"
         )
 
 

@@ -19,6 +19,7 @@ from carrypost.config import UNBOUNDED, Settings
 from carrypost.config.document import Document, toml
 from carrypost.config.rules import changed, rules_of, written
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
+from carrypost.config.settings import ROUTING
 from carrypost.emu.scenario import channels, tables
 from carrypost.files import read_text
 from carrypost.model.times import MICROSECONDS
@@ -220,6 +221,7 @@ class _ScenarioReader:
             text = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
             raise error("radio.routes", f"{text}: in other modes hosts find routes by themselves")
         self._check_workloads(made)
+        self._check_routing(made)
         self._check_links(made)
         if made.of_population:
             for key, why in _unmodelled(made, self._document.table("settings")):
@@ -253,9 +255,11 @@ class _ScenarioReader:
                 self._check_addressed(name, each)
             for key, why in channels.mistakes(each, [group.table.name for group in made.groups], made.settings.limits):
                 raise error(f"{name}.{key}", f"{name}.{key}: {why}")
-            if each.size > (largest := made.settings.limits.message_bytes_max):
+            if each.sizes[1] > (largest := made.settings.limits.message_bytes_max):
                 text = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
-                raise error(f"{name}.size", f"{text}, not {each.size:,}")
+                raise error(f"{name}.size", f"{text}, not {each.sizes[1]:,}")
+            if each.kind != "addressed" and not isinstance(each.size, int):
+                raise error(f"{name}.size", f'{name}.size must be a number: only kind = "addressed" takes a range')
             if (first := topics.setdefault(each.topic, index)) != index:
                 raise error(name, f"{name} has the topic {each.topic!r} of workload.{first}")
 
@@ -264,9 +268,36 @@ class _ScenarioReader:
         if workload.ordering != "none":
             text = "messages with recipients cannot be ordered, since all other hosts would wait for them in vain"
             raise error(f"{name}.ordering", f"{name}.ordering: {text}; leave it out")
+        for key, span in (("size", workload.sizes), ("every_s", workload.intervals_s or (0, 0))):
+            if span[0] > span[1]:
+                raise error(f"{name}.{key}", f"{name}.{key} must have the lowest number first, not {list(span)}")
+        if workload.every_s is not None:
+            other = next((key for key in ("messages", "within_s") if key in self._given(name)), None)
+            if other is not None:
+                text = "exclude each other, because every_s publishes until the end of the run: leave out one of them"
+                raise error(f"{name}.{other}", f"{name}.every_s and {name}.{other} {text}")
         if many > 1 and many != int(many):
             text = "must be a whole number of hosts or, below 1, a share of them"
             raise error(f"{name}.recipients", f"{name}.recipients {text}, not {many:g}")
+
+    def _given(self, name: str) -> Mapping[str, object]:
+        """Return the keys of a workload that the file has."""
+        given: Mapping[str, object] = self._document.content["workload"][int(name.rsplit(".", 1)[-1])]
+        return given
+
+    def _check_routing(self, made: Scenario) -> None:
+        """Refuse what routing strategies cannot do."""
+        error = self._document.error
+        chosen = [made.settings.strategy, *(str(each.changes.get("strategy", "")) for each in made.groups)]
+        strategy = next((each for each in chosen if each in ROUTING), None)
+        for index, each in enumerate(made.workloads if strategy is not None else ()):
+            name = f"workload.{index}"
+            if each.ordering != "none":
+                text = f'"{strategy}" does not bring the predecessors that ordered messages wait for'
+                raise error(f"{name}.ordering", f'{name}.ordering: {text}; leave it out, or use strategy = "exchange"')
+            if each.kind == "broadcast" and tables.DIRECT in chosen:
+                text = f'"{tables.DIRECT}" takes messages to their recipients, and those of {name} have none'
+                raise error(f"{name}.kind", f'{name}.kind: {text}; use kind = "addressed", or another strategy')
 
     def _check_links(self, made: Scenario) -> None:
         error, pairs = self._document.error, dict[frozenset[str], int]()

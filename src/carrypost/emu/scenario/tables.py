@@ -12,15 +12,30 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED, YEAR_S
-from carrypost.config.rules import number, rows, size, table, text, texts, values, whole
+from carrypost.config.rules import (
+    number,
+    number_or_range,
+    rows,
+    size,
+    table,
+    text,
+    texts,
+    values,
+    whole,
+    whole_or_range,
+)
 
 FAITHFUL: Final = "faithful"
 IDEAL: Final = "ideal"
 POPULATION: Final = "population"
+DIRECT: Final = "direct"
+"""Strategy that takes messages to their recipients only."""
 ZERO = "zero"
 """Value that means no delays, instead of a file."""
 FROM_CONTACTS: Final = "contacts"
 FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
+MESSAGES_MAX = 1_000_000
+"""Of one workload of the kind `addressed`."""
 _NODES_MAX = 1_000_000
 _RATE_PER_H_MAX = 3_600.0
 
@@ -51,15 +66,19 @@ class WorkloadTable:
     """Broadcast, channel: time from one publication of a node to its next."""
     spread: bool = False
     """Channel: true if producers emit at moments spread evenly over `period_s`, not at the same moment."""
-    size: int = whole(1_000, 0, UNBOUNDED)
-    """Broadcast, addressed, channel: payload bytes. They are counted, not generated."""
+    size: int | tuple[int, int] = whole_or_range(1_000, 0, UNBOUNDED)
+    """Broadcast, addressed, channel: payload bytes. They are counted, not generated. Addressed: `[LOW, HIGH]` draws
+    each size evenly."""
     lifetime_s: float | None = number(None, 1e-6, 100 * YEAR_S)
     """Broadcast, addressed, channel: lifetime of a message; if left out, unlimited for messages, and
     `settings.overlay.event_lifetime_s` for events."""
-    messages: int = whole(100, 1, 1_000_000)
+    messages: int = whole(100, 1, MESSAGES_MAX)
     """Addressed: total number of messages."""
     within_s: float = number(20.0, 1e-6, YEAR_S)
     """Addressed: time within which messages are published, as a Poisson process with a known number of events."""
+    every_s: float | tuple[float, float] | None = number_or_range(0.001, YEAR_S)
+    """Addressed: instead of `messages` and `within_s`, the time from one message to the next, until the end of the run;
+    `[LOW, HIGH]` draws each time evenly."""
     recipients: float = number(1.0, 1e-6, 1_024.0)
     """Addressed: number of recipients of a message; below 1: share of all hosts that are recipients."""
     persistent: float = number(0.5, 0.0, 1.0)
@@ -69,6 +88,16 @@ class WorkloadTable:
     file: str = text("", "a CSV file")
     """Script: CSV `t,node,message,size` and optionally `lifetime` (empty: unlimited), `recipients` (names separated by
     spaces), `persistent` (`true`, `false`) and `priority` (0 to 9)."""
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The least and the largest payload."""
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
+    @property
+    def intervals_s(self) -> tuple[float, float] | None:
+        """The shortest and the longest time from one message to the next; None: `messages` and `within_s` count."""
+        return (self.every_s, self.every_s) if isinstance(self.every_s, float) else self.every_s
 
 
 @table()

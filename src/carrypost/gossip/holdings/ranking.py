@@ -98,5 +98,7 @@ def precedence(privilege: int, descriptor: Descriptor) -> int:
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
 """Carried messages are evicted before those that are wanted here (JOMS-15 §2.4)."""
+OLDEST_FIRST = Ranking(lambda privilege, _: privilege)
+"""By privilege and date, whatever the interests here and the author: the buffers that studies of routing assume."""
 PRIVILEGE_ONLY = TotalRanking(lambda privilege, _: privilege)
 """By privilege, date and id, whatever the interests here and the author (EMMA §3.2)."""

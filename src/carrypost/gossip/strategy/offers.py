@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.transfers import Transfers
 
-_OPEN_PAGES_MAX = 16
+OPEN_PAGES_MAX = 16
 """Number of offer frames to one neighbour that may be without an answer; further ones wait."""
 _OPEN_JOBS_MAX = 2048
 """Number of requested messages that may wait to be sent; further ones are offered later."""
@@ -97,7 +97,10 @@ class Offers:
                 offering.stall()
                 continue
             contact.timers.cancel(OFFER)
-            if mask := self.new_for(contact):
+            mask = self.new_for(contact)
+            if mask and self._choosing.unicast:  # What the next one may be offered depends on this offer.
+                self._offer([contact], mask, now)
+            elif mask:
                 groups.setdefault(mask, []).append(contact)
             if (
                 partial
@@ -149,6 +152,14 @@ class Offers:
             mask ^= mask & (link.unconfirmed.slots | contact.offers.offered | self._holdings.withheld)
         return self._choosing.choose(contact, mask, self._holdings.now_us) if mask else 0
 
+    def wanted(self, contact: ExchangeContact, mask: int) -> int:
+        """Return those of these slots whose messages are for the neighbour itself."""
+        view, listed = contact.view, mask & self._index.listed
+        found = self._naming(contact, listed) if listed else 0
+        if view is not None and (others := mask & ~listed):
+            found |= view.wanted(others, self._cache.copies, contact.link.node)
+        return found
+
     def _naming(self, contact: ExchangeContact, mask: int) -> int:
         """Return the slots whose recipient lists name the neighbour, which wants them whatever its profile says."""
         offering, copies, left_of = contact.offers, self._cache.copies, self._holdings.recipients.left
@@ -172,7 +183,10 @@ class Offers:
         entry_of = self._holdings.entry_of
         link = contacts[0].link
         for page in self._pages(self._ranked(contacts[0], mask, most), link.body_bytes_max)[:pages]:
-            frames.append(self._page([copy.entry or entry_of(copy) for copy in page]))
+            offer = self._page([copy.entry or entry_of(copy) for copy in page])
+            frames.append(offer)
+            if len(contacts) == 1:
+                frames += self._beside(contacts[0], offer)
             page_mask = mask_of([copy.slot for copy in page])
             for contact in contacts:
                 self._note_offer(contact, page_mask, now)
@@ -181,9 +195,13 @@ class Offers:
         elif frames:
             self._outputs.broadcast(frames)
 
+    def _beside(self, contact: ExchangeContact, offer: Offer) -> Sequence[Frame]:  # noqa: ARG002 - for others
+        """Return the frames that follow an offer to one neighbour, whenever it is sent."""
+        return ()
+
     def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002 - however many there are
         """Return the number of pages, and of messages, that may be offered now."""
-        pages = _OPEN_PAGES_MAX - max(len(each.offers.open) for each in contacts)
+        pages = OPEN_PAGES_MAX - max(len(each.offers.open) for each in contacts)
         page_entries = contacts[0].link.body_bytes_max // _ENTRY_BYTES  # At most; ids take their part of it.
         most = min(_OPEN_JOBS_MAX - max(len(each.link.outbox.jobs) for each in contacts), pages * page_entries)
         return pages, most
@@ -282,7 +300,8 @@ class Offers:
             if entries:
                 offer.tries += 1
                 self._wait_for_answer(contact, offer, now)
-                frames.append(Offer(serial, tuple(entries)))
+                frames.append(again := Offer(serial, tuple(entries)))
+                frames += self._beside(contact, again)
                 continue
             del offering.open[serial]
             offering.offered &= ~offer.mask

@@ -6,6 +6,7 @@ where room had to be made, earlier arrivals are reported first, then the evictio
 
 from __future__ import annotations
 
+import sys
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,11 +56,13 @@ class News(NamedTuple):
 class Arrivals:
     """The messages that one host received."""
 
-    def __init__(self, context: HostContext, layers: Layers, departures: Removals) -> None:
+    def __init__(self, context: HostContext, layers: Layers, departures: Removals, *, every: bool = False) -> None:
+        """`every`: all messages of a step are reported one by one, and not only a few."""
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs = context.outputs
         self._layers = layers
         self._removals = departures
+        self._fresh_max = sys.maxsize if every else _FRESH_MAX
         self._count = 0
         """Number of messages that became whole."""
         self._fresh: list[Arrival] = []
@@ -68,7 +71,7 @@ class Arrivals:
 
     def pop_news(self) -> News:
         """Return what arrived since the last call."""
-        few = self._count <= _FRESH_MAX
+        few = self._count <= self._fresh_max
         news = News(self._count > 0, self._grown, self._fresh if few else (), self._unasked)
         self._count, self._fresh = 0, []
         self._grown = self._unasked = self.news = False
@@ -98,7 +101,7 @@ class Arrivals:
         self._count += len(copies)
         if serials is not None:
             self._unasked = True
-        if self._count <= _FRESH_MAX:
+        if self._count <= self._fresh_max:
             self._fresh += map(Arrival, copies, repeat(link), serials or repeat(None))
         # Layers may hold a message back (causal order), or release others that waited for it. So
         # the messages delivered are not always those that arrived.

@@ -24,6 +24,7 @@ from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, HEAD_BYTES, cut, hops, unpacked
 from carrypost.gossip.wire.fields import TOKEN_BYTES
 from carrypost.gossip.wire.pieces import HASH_BYTES
+from carrypost.gossip.wire.routing_frames import CERTAIN, ENTRY_BYTES, unpacked_entries
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
 
@@ -196,6 +197,20 @@ def _check_link_record(frame: f.LinkRecord, limits: Limits) -> None:
         _check_prefixes(prefixes, limits.heard_max)
 
 
+def _check_tickets(frame: f.Tickets, limits: Limits) -> None:
+    allow(len(frame.copies), limits.offer_entries_max)
+    require(sound=bool(frame.copies))
+
+
+def _check_encounters(frame: f.Encounters, limits: Limits) -> None:
+    listed, rest = divmod(len(frame.entries), ENTRY_BYTES)
+    require(sound=rest == 0 and frame.part < frame.parts and (frame.parts == 1 or listed > 0))
+    allow(max(listed, frame.parts), limits.encounters_max)
+    entries = unpacked_entries(frame.entries)
+    keys = [key for key, _ in entries]
+    require(sound=all(0 < units <= CERTAIN for _, units in entries) and all(map(lt, keys, keys[1:])))
+
+
 Check = Callable[[Any, Limits], None]
 CHECKS: dict[type, Check] = {
     f.Announce: _check_announce,
@@ -215,5 +230,7 @@ CHECKS: dict[type, Check] = {
     f.Relay: _check_relay,
     f.LinkState: _check_link_state,
     f.LinkRecord: _check_link_record,
+    f.Tickets: _check_tickets,
+    f.Encounters: _check_encounters,
 }
 """Checks by kind; a kind without a check is sound as soon as it is decoded."""

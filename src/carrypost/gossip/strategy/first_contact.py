@@ -1,0 +1,31 @@
+"""First contact: there is one copy of each message, which goes to whichever host comes first (Jain et al., 2004).
+
+A host drops its copy once the neighbour has confirmed that it received the message. If the confirmation is lost, both
+have one: a message may double, and never vanishes. A host that handed a message over does not take it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.events import Reason
+from carrypost.gossip.slots import mask_of
+from carrypost.gossip.strategy.routed import Routed
+
+if TYPE_CHECKING:
+    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
+
+
+class FirstContact(Routed):
+    """The strategy that hands messages over."""
+
+    def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:  # noqa: ARG002 - as others have it
+        """Choose everything that is not offered, or on its way, to another neighbour."""
+        for other in self.contacts.all if len(self.contacts.all) > 1 else ():
+            if other is not contact:
+                mask &= ~(other.offers.offered | mask_of(other.link.outbox.jobs))
+        return mask
+
+    def gave(self, contact: ExchangeContact, mask: int, now: int) -> None:  # noqa: ARG002
+        """Drop what the neighbour has now."""
+        self._cache.throw_out(self._holdings.at(mask), Reason.FORWARDED)
