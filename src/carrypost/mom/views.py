@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model import address, ids
 from carrypost.model.ids import NodeId
@@ -30,24 +30,37 @@ from carrypost.mom.queues.entries import EntryState
 from carrypost.mom.state import ClaimState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
+    from carrypost.gossip.holdings.holdings import Holdings
     from carrypost.model.ids import MessageId
+    from carrypost.mom.claims import Claims
     from carrypost.mom.held_topics import HeldTopic
-    from carrypost.mom.messaging import Messaging
     from carrypost.mom.queues.entries import QueueEntry
     from carrypost.mom.queues.queue import Queue
-    from carrypost.mom.receipts import Send
+    from carrypost.mom.queues.queues import Queues
+    from carrypost.mom.receipts import Receipts, Send
+    from carrypost.mom.session import Sessions
     from carrypost.mom.state import Subscription
+    from carrypost.mom.topic import Topics
+
+
+class Viewed(NamedTuple):
+    """The parts of messaging that views show."""
+
+    queues: Queues
+    topics: Topics
+    receipts: Receipts
+    sessions: Sessions
+    claims: Claims
 
 
 class Views:
     """The views of messaging on one host at one moment."""
 
-    def __init__(self, messaging: Messaging, node: NodeId) -> None:
-        self._on, self._node = messaging, node
-        self._date_of: Callable[[int], int] = messaging.holdings.date_of
-        self._now = messaging.holdings.now_us
+    def __init__(self, parts: Viewed, holdings: Holdings, node: NodeId) -> None:
+        self._on, self._node = parts, node
+        self._date_of, self._now = holdings.date_of, holdings.now_us
 
     def everything(self) -> MessagingView:
         """Return everything, at most `SHOWN_MAX` of each kind."""
