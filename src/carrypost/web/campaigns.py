@@ -127,10 +127,10 @@ class Campaign:
     def csv(self, family: str, run: str) -> Iterator[bytes]:
         """Yield a whole family as CSV."""
         names = self._table(family).names
-        for place, (_, found) in enumerate(self.tables(family, run)):
+        yield (",".join(names) + "\n").encode()
+        for _, found in self.tables(family, run):
             sink = pa.BufferOutputStream()
-            chosen = found.select([name for name in names if name in found.column_names])
-            pa_csv.write_csv(chosen, sink, pa_csv.WriteOptions(include_header=place == 0))
+            pa_csv.write_csv(found.select(names), sink, pa_csv.WriteOptions(include_header=False))
             yield sink.getvalue().to_pybytes()
 
     def _table(self, family: str) -> Any:  # noqa: ANN401 - a `Table`

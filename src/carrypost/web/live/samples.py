@@ -48,6 +48,11 @@ class Samples:
         self._asked_s = 0.0
         self._looked = asyncio.Event()
 
+    @property
+    def is_awake(self) -> bool:
+        """True while it asks the node."""
+        return self._task is not None
+
     async def sample(self, after: int) -> dict[str, Any]:
         """Return the last sample; of what a page has, by the number of its last one, only the state is repeated."""
         await self._awake()

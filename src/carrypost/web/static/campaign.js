@@ -118,7 +118,7 @@ class Campaign {
           <option value="">all runs</option>${info.runs.slice(0, DRAWN).map((each) => html`<option value=${each.run}>${plain(clipped(each.run, 60))}</option>`)}</select>
         ${page && html`<a href=${`/api/campaigns/${id}/${family}?as=csv&run=${encodeURIComponent(this.of)}`} download=${`${family}.csv`}>CSV</a>`}</div>`}
       ${page && html`<p>${plain(page.meaning)}</p><div class="table"><table id="rows"><thead>
-        <tr>${page.columns.map((each) => html`<th title=${plain(each.meaning)}>${each.name}</th>`)}</tr></thead>
+        <tr>${page.columns.map((each) => html`<th class=${/int|float|double/.test(each.type) ? "number" : ""} title=${plain(each.meaning)}>${each.name}</th>`)}</tr></thead>
         <tbody>${page.rows.map((row) => html`<tr>${row.map((each) => html`<td class=${typeof each === "number" ? "number" : ""}>${value(each)}</td>`)}</tr>`)}</tbody></table>
           </div>
         ${page.next !== null && html`<p><button id="more" onClick=${() => this.choose(family, page.next)}>more rows</button></p>`}
