@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psutil
 import pyarrow as pa
+import pyspark
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
@@ -25,7 +27,8 @@ import carrypost
 from carrypost.cli._options import Spark
 from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.spark.jobs import explained, watched
+from carrypost.lab.spark.java import java_home
+from carrypost.lab.spark.jobs import cause_of, explained, watched
 from carrypost.lab.spark.session import SparkOptions, conf_folder, package_zip, session
 
 if TYPE_CHECKING:
@@ -66,6 +69,67 @@ def test_only_a_cluster_elsewhere_has_to_reach_the_driver(master: str, in_proces
 def test_wrong_options_are_told(master: str, memory: str, conf: list[str], said: str) -> None:
     with pytest.raises(LocalError, match=re.escape(said)):
         Spark(master, memory, conf).options("")
+
+
+@pytest.mark.parametrize(
+    ("master", "ui"), [("local[2]", "false"), ("spark://localhost:7077", "true"), ("yarn", "true")]
+)
+def test_the_pages_of_spark_are_there_where_a_cluster_is_named(master: str, ui: str) -> None:
+    assert SparkOptions(master=master).settings["spark.ui.enabled"] == ui
+
+
+@pytest.mark.soak
+def test_the_master_of_spark_submit_is_used_and_the_end_is_quiet(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from carrypost.lab.spark.session import SparkOptions, session\n"
+        "with session(SparkOptions(name='ours')) as spark:\n"
+        "    context, zone = spark.sparkContext, spark.conf.get('spark.sql.session.timeZone')\n"
+        "    print(context.master, context.appName, zone, spark.range(5).count())\n"
+        "try:\n"
+        "    with session(SparkOptions(master='yarn')):\n"
+        "        pass\n"
+        "except Exception as error:\n"
+        "    print(error)\n"
+    )
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    with session_environment(tmp_path) as environment:
+        done = subprocess.run(  # noqa: S603 - Spark's own command
+            [str(submit), "--master", "local[1]", str(program)],
+            env=environment, capture_output=True, text=True, timeout=PATIENCE_S * 3, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "local[1] ours UTC 5",
+        "spark-submit was given --master local[1]: leave out --master yarn behind it",
+    ]
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+@contextlib.contextmanager
+def session_environment(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the variables with which `spark-submit` finds Java, and stays on loopback."""
+    given = {
+        "JAVA_HOME": str(java_home(folder)), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(conf_folder()), "SPARK_LOCAL_DIRS": str(folder / "local"),
+    }  # fmt: skip
+    yield {**os.environ, **given}
+
+
+def test_the_cause_of_a_failure_is_its_innermost_exception() -> None:
+    class Java(Exception):  # noqa: N818 - as Py4J's stand-in for an exception of the JVM
+        def __init__(self, message: str | None, cause: Java | None = None) -> None:
+            super().__init__(message)
+            self.getMessage, self.getCause = lambda: message, lambda: cause
+
+    inner = Java("Connection refused: node7/10.0.0.7:7077")
+    failure = RuntimeError("An error occurred while calling None.JavaSparkContext.")
+    failure.java_exception = Java("failed to connect", Java(None, inner))  # type: ignore[attr-defined]
+    assert cause_of(failure) == "Connection refused: node7/10.0.0.7:7077"
+    trace = "Job aborted\nTraceback (most recent call last):\n  File x\n    y()\nValueError: no such column\n\n\tat org"
+    assert cause_of(RuntimeError(trace)) == "ValueError: no such column"
+    assert cause_of(RuntimeError("first\nsecond")) == "first"
 
 
 def test_what_is_asked_of_spark_itself_wins() -> None:

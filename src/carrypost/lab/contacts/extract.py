@@ -8,8 +8,9 @@ further apart than what a line bridges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,13 +56,18 @@ def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[
             raise LocalError(f"{out / CONTACTS.name} holds the scenario {other!r}; choose another --out")
     if isinstance(engine, SparkEngine):
         from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded only where Spark is
+        from carrypost.lab.spark.jobs import described  # noqa: PLC0415 - likewise
 
-        frame = folders.read(engine.start(), positions, POSITIONS)
-        folders.write(found(frame, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
+        spark = engine.start()
+        with described(spark, "samples of each node"):
+            contacts = found(folders.read(spark, positions, POSITIONS), wanted.rules, slab_us=wanted.slab_us)
+        with described(spark, "contacts"):
+            folders.write(contacts, out, CONTACTS)
     else:
         rows = folders.read_arrow(positions, POSITIONS)
         folders.write_arrow(found_here(rows, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
-    facts = list(summaries(out, scenarios))
+    files = tuple(str(file.absolute()) for file in folders.parquet_files(out, CONTACTS))
+    facts = engine.each("summary of contacts", partial(summary, files), sorted(scenarios))
     folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, facts))
     if wanted.statistics:
         _write_statistics(engine, positions, out, sorted(scenarios), wanted)
@@ -93,13 +99,11 @@ def _scenarios(path: Path, table: Table) -> set[str]:
     return {name for file in folders.parquet_files(path, table) for name in folders.texts_in(file, "scenario")}
 
 
-def summaries(folder: Path, scenarios: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the number of contacts of each of these scenarios, their nodes and lengths."""
-    files = list(map(str, folders.parquet_files(folder, CONTACTS)))
-    for scenario in sorted(scenarios):
-        found = statistics.contact_summary(_met(files, scenario))
-        row = {name: each[0] for name, each in found.items() if each}
-        yield {"scenario": scenario, **(row or {"contacts": 0, "pairs": 0, "nodes": 0})}
+def summary(files: Sequence[str], scenario: str) -> dict[str, Any]:
+    """Return the number of contacts of a scenario, their nodes and lengths. Runs as a task."""
+    found = statistics.contact_summary(_met(files, scenario))
+    row = {name: each[0] for name, each in found.items() if each}
+    return {"scenario": scenario, **(row or {"contacts": 0, "pairs": 0, "nodes": 0})}
 
 
 # --- statistics -----------------------------------------------------------------------------------------------

@@ -36,7 +36,9 @@ from carrypost.lab.spark.jobs import watched
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ROWS_A_PARTITION = 2_000_000
+ROWS_A_PARTITION = 250_000
+"""Fewer are not worth a task and a file of their own."""
+_ROWS_A_PARTITION_MAX = 2_000_000
 _Batches = Iterable[pa.RecordBatch]
 _T = TypeVar("_T")
 
@@ -183,8 +185,9 @@ def _assembled(read: DataFrame, rows: int, name: str, options: Options) -> DataF
             found = FORMATS[name].assemble(table, options)
             yield from _batches(found.rows, schema, json.dumps(facts_of(found)))
 
+    # A cluster's number of partitions is for large tables: a small one would become as many files.
     shuffles = int(read.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    parts = max(shuffles, -(-rows // _ROWS_A_PARTITION))
+    parts = max(1, -(-rows // _ROWS_A_PARTITION_MAX), min(shuffles, -(-rows // ROWS_A_PARTITION)))
     together = _rows(read).repartitionByRange(parts, "a") if placed else _rows(read).repartition(parts, "a", "b")
     return together.mapInArrow(assemble, from_arrow_schema(schema))
 

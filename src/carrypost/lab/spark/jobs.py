@@ -58,6 +58,19 @@ def watched(spark: SparkSession, name: str, action: Callable[[], Answer], watch:
     return found[0]
 
 
+@contextmanager
+def described(spark: SparkSession, name: str) -> Iterator[None]:
+    """Give the jobs of a block this name, where Spark shows them."""
+    context, key = spark.sparkContext, "spark.job.description"
+    before = context.getLocalProperty(key)
+    context.setJobDescription(f"carrypost: {name}")
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # Spark may be gone.
+            context.setLocalProperty(key, before or "")
+
+
 def _done(context: SparkContext, group: str) -> tuple[int, int]:
     """Return how many tasks of the group's jobs are over, and how many there are so far."""
     tracker = context.statusTracker()
@@ -78,6 +91,7 @@ _SENTENCES = (
     (re.compile(r"java\.lang\.OutOfMemoryError"), "Spark ran out of memory; give it more with --memory"),
 )
 _FIRST_MAX = 500
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 @contextmanager
@@ -94,7 +108,7 @@ def explained() -> Iterator[None]:
         _raise_interrupt(error)
         raise LabError(f"Spark's driver is gone: {_first(str(error))}") from error
     except (Py4JError, PySparkException) as error:
-        raise _known_cause(str(error)) from error
+        raise _known_cause(str(error), cause_of(error)) from error
 
 
 def _raise_interrupt(error: BaseException) -> None:
@@ -105,14 +119,35 @@ def _raise_interrupt(error: BaseException) -> None:
         error = earlier
 
 
-def _known_cause(text: str) -> CarrypostError:
+def cause_of(error: BaseException) -> str:
+    """Return the sentence at the bottom of a failure: of the innermost exception, in the JVM or here."""
+    found = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with suppress(Exception):  # The JVM may be gone, or have nothing to say.
+        while found is not None and (inner := found.getCause()) is not None:
+            found = inner
+        if found is not None and (text := found.getMessage()):
+            return _last_of_python(str(text))
+    with suppress(Exception):
+        return _last_of_python(str(error))
+    return type(error).__name__
+
+
+def _last_of_python(text: str) -> str:
+    """Return the exception in a traceback of Python, without the traceback; else the first line."""
+    if _TRACEBACK not in text:
+        return _first(text)
+    lines = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
+    return next((line.strip() for line in lines if line and not line.startswith(" ")), _first(text))[:_FIRST_MAX]
+
+
+def _known_cause(text: str, cause: str) -> CarrypostError:
     if ours := _OURS.search(text):
         return LocalError(ours[1].strip())
     for pattern, sentence in _SENTENCES:
         if pattern.search(text):
             file = _FILE.search(text)
             return LabError(f"{file[1]}: {sentence}" if file else f"Spark failed: {sentence}")
-    return LabError(f"Spark failed: {_first(text)}")
+    return LabError(f"Spark failed: {cause}")
 
 
 def _first(text: str) -> str:

@@ -3,7 +3,8 @@
 By default it runs on all processors of this machine and listens on loopback only; `master` moves the same work to a
 cluster. Times are UTC. The output of the JVM goes to a file in the session's scratch folder, and to people only if
 Spark cannot be started; the folder is removed with the session. Executors run the interpreter of this process, and on
-anything but `local` they get this very package. An existing session is used as it is, and stays.
+anything but `local` they get this very package. An existing session is used as it is, and stays. Under `spark-submit`
+its master and settings hold, and the JVM is the one that it started.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ import psutil
 import carrypost
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.spark.java import connected, java_home
-from carrypost.lab.spark.jobs import explained
+from carrypost.lab.spark.jobs import cause_of, explained
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Variable by which `spark-submit` names its JVM to the program."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _KEPT = {".py", ".properties", ".toml", ".css"}
 """Endings of files of the package that executors need."""
@@ -109,7 +112,7 @@ class SparkOptions:
         usual = {
             "spark.app.name": self.name,
             "spark.driver.memory": f"{min(8, max(1, quarter))}g",
-            "spark.ui.enabled": "false",
+            "spark.ui.enabled": str(not self.master.startswith("local")).lower(),
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.catalogImplementation": "in-memory",
@@ -160,6 +163,10 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
             yield SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
         return
     options = options or SparkOptions()
+    if _GATEWAY in os.environ:
+        with _quiet(), _submitted(options) as spark, explained():
+            yield spark
+        return
     if sys.stderr.isatty():
         sys.stderr.write(f"carrypost: starting Spark, {options.master}\n")
     scratch = Path(tempfile.mkdtemp(prefix="carrypost-spark-"))
@@ -170,6 +177,39 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
         spark = ending.enter_context(_started(options, scratch))
         with explained():
             yield spark
+
+
+@contextlib.contextmanager
+def _submitted(options: SparkOptions) -> Iterator[SparkSession]:
+    """Yield a session in the JVM that `spark-submit` started before this program, on the master given there."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - loaded only where Spark is started
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    SparkContext._ensure_initialized()  # noqa: SLF001 - otherwise the settings of the JVM are not read
+    given = SparkConf()
+    master = given.get("spark.master", options.master) or options.master
+    if options.master not in {LOCAL, master}:
+        raise LocalError(f"spark-submit was given --master {master}: leave out --master {options.master} behind it")
+    wanted = {key: value for key, value in options.settings.items() if key.startswith("spark.sql.")} | dict(
+        options.conf
+    )
+    builder = SparkSession.builder.appName(options.name)
+    for key, value in wanted.items():
+        if key in options.conf or not given.contains(key):
+            builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except (Py4JError, PySparkException, OSError) as error:
+        raise LabError(f"Spark cannot be started with --master {master}: {cause_of(error)}") from None
+    with tempfile.TemporaryDirectory(prefix="carrypost-spark-") as scratch:
+        if not SparkOptions(master=master).in_process:
+            spark.sparkContext.addPyFile(str(package_zip(Path(scratch))))
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+        with contextlib.suppress(Exception):  # The JVM may be gone.
+            spark.stop()
 
 
 @contextlib.contextmanager
@@ -300,10 +340,7 @@ def _cause(error: Exception, log: IO[bytes]) -> str:
     """Return the first line that says why, and the end of what the JVM said."""
     log.seek(0)
     text = log.read().decode("utf-8", "replace").strip()[-_LOG_TAIL:]
-    try:
-        first = str(error).splitlines()[0]
-    except Exception:  # noqa: BLE001 - it has nothing to say, or asks a JVM that is gone for it
-        first = type(error).__name__
+    first = cause_of(error)
     return f"{first}\n{text}" if text else first
 
 
