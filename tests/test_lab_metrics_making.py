@@ -94,6 +94,37 @@ def test_a_record_that_changed_another_family_and_another_window_are_computed(tm
     assert {t % 7 for t in told} == {0.0}
 
 
+def test_files_of_earlier_runs_stay_as_they_are(tmp_path: Path, asked: Asked) -> None:
+    wanted = Wanted(tables=[families.PROCESSING, families.PATH_LENGTHS], batch_runs=2)
+    for seed in range(1, 6):
+        put(tmp_path, f"{seed}", story(f"s/d/{seed}"))
+    make(LocalEngine(), Source.find(tmp_path), wanted)
+    folder = tmp_path / "metrics" / "processing"
+
+    def there() -> dict[str, tuple[int, list[str]]]:
+        return {
+            path.name: (path.stat().st_mtime_ns, [row["run"][-1] for row in pq.ParquetFile(path).read().to_pylist()])
+            for path in sorted(folder.iterdir())
+        }
+
+    before = there()
+    assert [runs for _, runs in before.values()] == [["1", "2"], ["3", "4"], ["5"]]
+    put(tmp_path, "6", story("s/d/6"))
+    asked.clear()
+    make(LocalEngine(), Source.find(tmp_path), wanted)
+    assert asked == [("s/d/6", ["processing", "path_lengths"])]
+    after = there()
+    assert {name: after[name] for name in before} == before, "not written again"
+    assert [runs for _, runs in after.values()] == [["1", "2"], ["3", "4"], ["5"], ["6"]]
+    (tmp_path / "records" / "3.parquet").unlink()
+    put(tmp_path, "1", story("s/d/1", hops=2))
+    asked.clear()
+    make(LocalEngine(), Source.find(tmp_path), wanted)
+    assert [run for run, _ in asked] == ["s/d/1"]
+    assert [runs for _, runs in there().values()] == [["2"], ["4"], ["5"], ["6"], ["1"]]
+    assert folders.manifest(tmp_path / "metrics")["processing"]["rows"] == 5
+
+
 def test_runs_that_are_gone_are_gone_from_the_tables(tmp_path: Path) -> None:
     put(tmp_path, "one", story("s/d/1"))
     put(tmp_path, "two", story("s/d/2"))
@@ -112,9 +143,9 @@ def test_whoever_was_interrupted_goes_on_where_it_was(tmp_path: Path, asked: Ask
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make(LocalEngine(), Source.find(tmp_path), Wanted(), on_progress=interrupt)
+        make(LocalEngine(), Source.find(tmp_path), Wanted(batch_runs=1), on_progress=interrupt)
     assert not (tmp_path / "metrics" / "hops").exists()
-    make(LocalEngine(), Source.find(tmp_path), Wanted())
+    make(LocalEngine(), Source.find(tmp_path), Wanted(batch_runs=1))
     assert [run for run, _ in asked] == ["s/d/1", "s/d/2"]
     assert set(folders.read_arrow(tmp_path / "metrics", families.HOPS)["run"].to_pylist()) == {"s/d/1", "s/d/2"}
     assert not list((tmp_path / "metrics").glob(".*"))
@@ -184,6 +215,8 @@ def test_a_record_without_rows_has_no_run_and_one_with_the_first_alone_has_no_me
     rows = {table.name: folders.read_arrow(tmp_path / "metrics", table).to_pylist() for table in FAMILIES}
     (counts,) = rows.pop("processing")
     assert (counts["run"], counts["bcast"], counts["codlvratio"]) == ("s/d/1", 0, None)
+    (outcomes,) = rows.pop("outcomes")
+    assert {value for name, value in outcomes.items() if name != "run"} == {0}
     (only,) = rows.pop("timeline")
     assert (only["kind"], only["count"]) == ("run", 1)
     assert not any(rows.values())

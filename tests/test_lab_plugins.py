@@ -111,13 +111,13 @@ def test_a_plugin_that_changed_is_computed_again_and_its_own_part_of_the_page_is
     plugin.write_text(SHORT, encoding="utf-8")
     assert command(order) == 0
     assert "The last row" in page.read_text(encoding="utf-8")
-    before = (runs / "metrics" / "delays" / "part-0.parquet").stat().st_mtime_ns
+    before = (runs / "metrics" / "delays" / "part-00000.parquet").stat().st_mtime_ns
     shown = "\ndef report(study, all_series): return [f'my part of {all_series[0].scenario}']\n"
     plugin.write_text(SHORT.replace("[part.most_s]", "[7.0]") + shown, encoding="utf-8")
     assert command(order) == 0
     assert rows(runs / "metrics", "last")[0]["last_s"] == 7.0
     assert "my part of three" in page.read_text(encoding="utf-8")
-    assert (runs / "metrics" / "delays" / "part-0.parquet").stat().st_mtime_ns == before
+    assert (runs / "metrics" / "delays" / "part-00000.parquet").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

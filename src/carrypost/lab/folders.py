@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,11 @@ MANIFEST = "manifest.json"
 _OLD = ".old"
 
 
-def parquet_files(path: Path, table: Table) -> list[Path]:
-    """Return the files of a table, given its folder, the folder above it, or one file; checked, but for their rows."""
+def parquet_files(path: Path, table: Table, known: Collection[str] = ()) -> list[Path]:
+    """Return the files of a table, given its folder, the folder above it, or one file; checked, but for their rows.
+
+    `known`: names of files that need no check.
+    """
     folder = path / table.name if (path / table.name).is_dir() else path
     if not folder.exists():
         raise LocalError(f"{path}: there is no such file or folder")
@@ -40,7 +43,8 @@ def parquet_files(path: Path, table: Table) -> list[Path]:
     if not files:
         raise LocalError(f"{path} must contain a table of {table.name}, and has no Parquet file")
     for file in files:
-        _check(file, table)
+        if file.name not in known:
+            _check(file, table)
     return files
 
 
@@ -150,7 +154,13 @@ def leave(made: Iterable[Path]) -> None:
 
 def note(folder: Path, table: Table, facts: Mapping[str, Any]) -> None:
     """Enter in the manifest where a table came from."""
-    content = manifest(folder) | {table.name: {**facts, "version": carrypost.__version__}}
+    note_all(folder, {table: facts})
+
+
+def note_all(folder: Path, facts: Mapping[Table, Mapping[str, Any]]) -> None:
+    """Enter in the manifest where tables came from."""
+    made = {table.name: {**each, "version": carrypost.__version__} for table, each in facts.items()}
+    content = manifest(folder) | made
     with staged(folder / MANIFEST) as partial:
         partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -139,9 +139,8 @@ def _write_statistics(engine: Engine, positions: Path, out: Path, scenarios: Seq
     max_gap_us, width_us = wanted.rules.max_gap_us, window_us(wanted.window_s)
     orders = [Order(scenario, files[0], files[1], max_gap_us, width_us) for scenario in scenarios]
     found = engine.each("statistics of contacts", tables_of, orders)
-    with kept.appending(out / STATISTICS, TABLES) as append:
-        for scenario, tables in zip(scenarios, found, strict=True):
-            append(scenario, "", tables)
+    for table in TABLES:
+        kept.put_once(out / STATISTICS, table, [tables[table.name] for tables in found])
 
 
 def tables_of(order: Order) -> dict[str, pa.Table]:

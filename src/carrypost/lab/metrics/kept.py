@@ -1,27 +1,32 @@
-"""Tables of single runs, and their combination to tables of many.
+"""Tables of many runs on disk: files of a few hundred runs each, which stay as they are when runs are added.
 
-A task leaves the tables of its run in a file, and the driver appends them, run by run, to the tables of all: each run
-is a row group there, so that readers skip those of others by their statistics. Beside the rows is, run by run, the
-digest of their inputs: a run whose digest is unchanged is not read again.
+A task leaves the tables of some runs in a folder, a file for each family, and the driver puts these files beside those
+that are there: it reads no rows. In a file is, run by run, the digest of the inputs and the origin of the run: a run
+whose digest is unchanged is not read again. A file with runs that are gone or changed is written again without them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.files import refusing, staged
 from carrypost.lab import folders
+from carrypost.lab.metrics.origin import Origin
 from carrypost.lab.schemas import Table
 
-FILE = "part-0.parquet"
 _NAME = b"table"
-_DIGESTS = b"carrypost.runs"
+_RUNS = b"carrypost.runs"
+_PART = "part-{:05d}.parquet"
 
 
 def write(path: Path, tables: Mapping[str, pa.Table]) -> None:
@@ -47,51 +52,111 @@ def read(path: Path) -> dict[str, pa.Table]:
     return found
 
 
+class Known(NamedTuple):
+    """What is noted of a run beside its rows."""
+
+    digest: str
+    """Of its record, and of what else the tables depend on."""
+    origin: Origin
+
+
+Append = Callable[[str, Known, Mapping[str, pa.Table]], None]
+"""Takes a run, what is known of it, and its rows by table."""
+
+
 class KeptTable:
-    """A table of many runs on disk."""
+    """A table of many runs on disk, as far as it can be used again."""
 
     def __init__(self, folder: Path, table: Table) -> None:
         self._table = table
-        self._file: pq.ParquetFile | None = None
-        self.digests: dict[str, str] = {}
-        """By run; of runs without rows, too."""
-        with suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):  # Then all of it is made anew.
-            self._file = pq.ParquetFile(folder / table.name / FILE)
-            self.digests = dict(json.loads(self._file.metadata.metadata[_DIGESTS]))
-            groups = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
-            self._groups = {str(each.column(0).statistics.min): group for group, each in enumerate(groups)}
+        self.files: dict[Path, dict[str, Known]] = {}
+        """The runs in each file; those without rows, too."""
+        for path in sorted((folder / table.name).glob(_PART.replace("{:05d}", "*"))):
+            with suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):  # Then it is made anew.
+                noted = json.loads(pq.read_metadata(path).metadata[_RUNS])
+                self.files[path] = {run: Known(digest, Origin(*made_by)) for run, (digest, made_by) in noted.items()}
 
-    def rows(self, run: str) -> pa.Table:
-        """Return the rows of one run."""
-        if self._file is None or run not in self._groups:
-            return self._table.arrow.empty_table()
-        return self._file.read_row_group(self._groups[run]).cast(self._table.arrow)
+    @property
+    def runs(self) -> dict[str, Known]:
+        """All runs that are known."""
+        return {run: known for each in self.files.values() for run, known in each.items()}
+
+    def put(self, folder: Path, digests: Mapping[str, str], new: Sequence[Path]) -> int:
+        """Replace the table by those of its rows whose digests are these, and by new files; return how many rows."""
+        with folders.staged(folder / self._table.name) as partial:
+            partial.mkdir()
+            rows = 0
+            for number, path in enumerate(self._usable(digests, partial, new)):
+                target = partial / _PART.format(number)
+                _link(path, target)
+                rows += pq.read_metadata(target).num_rows
+            for left in partial.glob("old-*"):
+                left.unlink()
+            return rows
+
+    def _usable(self, digests: Mapping[str, str], partial: Path, new: Sequence[Path]) -> Iterator[Path]:
+        """Yield files that have only runs with these digests; what is written for that is in a folder."""
+        count = 0
+        for path, known in self.files.items():
+            good = {run for run, each in known.items() if digests.get(run) == each.digest}
+            if len(good) == len(known):
+                count += 1
+                yield path
+            elif good:
+                count += 1
+                yield self._without(path, {run: known[run] for run in good}, partial / f"old-{count}")
+        yield from new
+        if not count and not new:
+            yield _written(partial / "old-0", self._table, [], {})
+
+    def _without(self, path: Path, kept: Mapping[str, Known], target: Path) -> Path:
+        rows = pq.ParquetFile(path).read()
+        these = pc.is_in(rows["run"], pa.array(list(kept), pa.string()))
+        return _written(target, self._table, [rows.filter(these)], kept)
+
+
+def _link(path: Path, target: Path) -> None:
+    try:
+        os.link(path, target)
+    except OSError:  # A file system without links.
+        shutil.copy2(path, target)
+
+
+def _written(path: Path, table: Table, rows: Sequence[pa.Table], known: Mapping[str, Known]) -> Path:
+    noted = {run: [each.digest, list(each.origin)] for run, each in known.items()}
+    schema = table.arrow.with_metadata({_RUNS: json.dumps(noted).encode()})
+    found = pa.concat_tables(
+        [*(each.select(table.names).cast(table.arrow) for each in rows), table.arrow.empty_table()]
+    )
+    pq.write_table(found.replace_schema_metadata(schema.metadata), path, compression="zstd")
+    return path
 
 
 @contextmanager
-def appending(folder: Path, tables: Sequence[Table]) -> Iterator[Callable[[str, str, Mapping[str, pa.Table]], None]]:
-    """Return a function that appends the rows of a run, given its name, its digest and its rows by table.
+def appending(folder: Path, tables: Collection[Table]) -> Iterator[Append]:
+    """Yield a function that collects the rows of runs; after the block, a file of each table is in a folder."""
+    known: dict[str, Known] = {}
+    rows: dict[str, list[pa.Table]] = {table.name: [] for table in tables}
 
-    Each table takes its place when the block ends well.
-    """
-    writers: dict[str, pq.ParquetWriter] = {}
-    digests: dict[str, str] = {}
+    def append(run: str, about: Known, found: Mapping[str, pa.Table]) -> None:
+        known[run] = about
+        for name, each in rows.items():
+            each.append(found[name])
 
-    def append(run: str, digest: str, found: Mapping[str, pa.Table]) -> None:
-        digests[run] = digest
-        for table in tables:
-            rows = found[table.name]
-            if rows.num_rows:
-                writers[table.name].write_table(rows.cast(table.arrow), row_group_size=rows.num_rows)
-
-    def close(writer: pq.ParquetWriter) -> None:
-        writer.add_key_value_metadata({_DIGESTS: json.dumps(digests).encode()})
-        writer.close()
-
-    with ExitStack() as ending:
-        for table in tables:
-            staged = ending.enter_context(folders.staged(folder / table.name))
-            staged.mkdir()
-            writers[table.name] = pq.ParquetWriter(staged / FILE, table.arrow, compression="zstd")
-            ending.callback(close, writers[table.name])
+    with folders.staged(folder) as partial:
+        partial.mkdir()
         yield append
+        for table in tables:
+            _written(partial / file_of(table), table, rows[table.name], known)
+
+
+def file_of(table: Table) -> str:
+    """Return the name of the file of a table in the folder of a task."""
+    return f"{table.name}.parquet"
+
+
+def put_once(folder: Path, table: Table, rows: Sequence[pa.Table]) -> None:
+    """Write a table that is always made anew."""
+    with folders.staged(folder / table.name) as partial:
+        partial.mkdir()
+        _written(partial / _PART.format(0), table, rows, {})

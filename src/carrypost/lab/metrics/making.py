@@ -1,17 +1,19 @@
 """From a folder of records to a folder of metrics: each run separately, by either engine.
 
-The driver knows which files hold which runs, and nothing of their rows. A task reads the rows of one run, makes its
-tables and leaves them in a file (`kept`); the driver appends them. Families go to ``metrics`` beside the records, each
-complete or absent, and the manifest there describes their origin. Runs whose family is there, made of the same record
-in the same way, are not read again; nor are those that were done when the command was killed.
+The driver knows which files hold which runs, and nothing of their rows. A task reads the records of some runs, makes
+their tables and leaves a file of each family (`kept`); the driver puts these beside those of other runs. Families go
+to ``metrics`` beside the records, each complete or absent, and the manifest there describes their origin. Runs whose
+family is there, made of the same record in the same way, are not read again; nor are those that were done when the
+command was killed.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +21,10 @@ import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.lab import folders
+from carrypost.lab.campaign.states import CampaignFolder, State
 from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, finished, kept, merge, records, slices, tables
-from carrypost.lab.metrics.origin import first_row, origin, remarks
+from carrypost.lab.metrics.kept import Known
+from carrypost.lab.metrics.origin import Origin, first_row, origin, remarks
 from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.metrics.slices import Order
@@ -33,6 +37,8 @@ METRICS = "metrics"
 SMALL_BYTES = 64 << 20
 """Size of records up to which one process is done before Spark has started."""
 _PARTS = ".parts"
+_BATCH_BYTES = 8 << 20
+"""Bytes of records that one task measures, unless a single run has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,35 @@ class Conversion:
     target: str
 
 
-def measured(order: Order) -> None:
-    """Compute the tables of a run, and write them to their file, as a task."""
-    target = Path(order.target)
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Runs that one task measures, and one file of each family has."""
+
+    runs: tuple[RunFiles, ...]
+    digests: tuple[str, ...]
+    families: tuple[str, ...]
+    window_s: float
+    target: str
+    """Folder of the files."""
+    plugins: tuple[Plugin, ...] = ()
+
+
+def measured(batch: Batch) -> None:
+    """Compute the tables of some runs, and write them to their folder, as a task."""
+    target = Path(batch.target)
     if target.exists():
         return  # A killed process had come that far.
-    among = families_with(order.plugins)
-    wanted = families_of(order.families, among)
-    kept.write(target, tables(order.of.run, order.of.rows(), wanted, window_s=order.window_s, among=among))
+    among = families_with(batch.plugins)
+    wanted = families_of(batch.families, among)
+    with kept.appending(target, wanted) as append:
+        for of, digest in zip(batch.runs, batch.digests, strict=True):
+            found = tables(of.run, of.rows(), wanted, window_s=batch.window_s, among=among)
+            append(of.run, Known(digest, origin_of(of)), found)
+
+
+def origin_of(of: RunFiles) -> Origin:
+    """Return what made a run; a file of several runs has the first row of only one of them at its beginning."""
+    return origin({} if of.shared else first_row(Path(of.files[0])))
 
 
 def converted(order: Conversion) -> tuple[list[str], int]:
@@ -70,6 +97,8 @@ class Wanted:
     """In place of `metrics` beside the records."""
     window_s: float = WINDOW_S
     merge_runs: bool = False
+    batch_runs: int = 256
+    """Runs in a file of a table, at most; it changes the cost, never the result."""
     slice_rows: int = slices.SLICE_ROWS
     """Runs with more are cut into slices; it changes the cost, never the result."""
     plugins: tuple[Plugin, ...] = ()
@@ -90,18 +119,22 @@ def make(
     `on_progress`: called with the number of runs done, and of all; `unreadable`: with the number of lines that are no
     rows of a record; `remark`: with remarks about runs of population mode.
     """
-    home = wanted.out or (source.path.parent if source.path.is_file() else source.path) / METRICS
+    sources = _Sources(source)
+    home = sources.home(wanted)
     parts = home.absolute() / _PARTS
     with folders.errors_naming(parts):
         parts.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, int] = {}
+    origins: dict[str, Origin] = {}
     try:
-        runs = _runs(engine, source, wanted, parts, unreadable)
+        runs = _runs(engine, sources, wanted, parts, unreadable)
         # A change of a plugin concerns its own tables only.
         for plugins in ((), wanted.plugins) if wanted.plugins else ((),):
             if chosen := [table for table in wanted.tables if (table in FAMILIES) is not bool(plugins)]:
-                _make(engine, runs, replace(wanted, tables=chosen, plugins=plugins), home, on_progress)
-        # A file of several runs has the first row of only one of them at its beginning.
-        origins = {of.run: origin(first_row(Path(of.files[0]))) for of in runs if not of.shared}
+                these = replace(wanted, tables=chosen, plugins=plugins)
+                found, made_by = _make(engine, runs, these, sources, on_progress)
+                rows |= found
+                origins |= made_by
     except KeyboardInterrupt:
         raise  # The next call continues from the finished files.
     except BaseException:
@@ -116,19 +149,57 @@ def make(
         remark(sentence)
     if populations := {run: each.calibration for run, each in origins.items() if each.of_population}:
         facts["population"] = populations
-    for table in wanted.tables:
-        rows = pq.read_metadata(home / table.name / kept.FILE).num_rows
-        folders.note(home, table, facts | {"rows": rows})
+    folders.note_all(home, {table: facts | {"rows": rows[table.name]} for table in wanted.tables})
     return home
 
 
+class _Sources:
+    """Records, and what the states of a campaign say of them, so that they need not be opened."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._states: dict[str, State] = {}
+        if source.path.is_dir() and (source.path / ".runs").is_dir():
+            place = CampaignFolder(source.path)
+            for state in place.states_there().values():
+                if state.record and state.sha256:
+                    self._states[str((place.records / state.record).absolute())] = state
+
+    def home(self, wanted: Wanted) -> Path:
+        """Return the folder of the tables."""
+        path = self.source.path
+        return wanted.out or (path.parent if path.is_file() else path) / METRICS
+
+    def names(self, path: str) -> list[str]:
+        """Return the runs in a file of records."""
+        state = self._sure(path)
+        return records.names_in(Path(path)) if state is None else [state.run]
+
+    def digest(self, path: str) -> bytes:
+        """Return the hash of a file of records."""
+        state = self._sure(path)
+        return records.file_digest(path) if state is None else bytes.fromhex(state.sha256 or "")
+
+    def rows(self, of: RunFiles) -> int:
+        """Return the number of rows of a run's files."""
+        states = [self._sure(path) for path in of.files]
+        if all(state is not None and state.rows is not None for state in states):
+            return sum(state.rows or 0 for state in states if state is not None)
+        return sum(group.rows for group in of.groups())
+
+    def _sure(self, path: str) -> State | None:
+        """Return the state of a file, if the file has the size that the state says."""
+        state = self._states.get(path)
+        return state if state is not None and Path(path).stat().st_size == state.size else None
+
+
 def _runs(
-    engine: Engine, source: Source, wanted: Wanted, parts: Path, unreadable: Callable[[int], None]
+    engine: Engine, sources: _Sources, wanted: Wanted, parts: Path, unreadable: Callable[[int], None]
 ) -> list[RunFiles]:
     """Return the runs of a source; lines of JSON are made Parquet first."""
-    paths = [str(file.absolute()) for file in source.files]
-    if not source.lines:
-        return records.runs({path: records.names_in(Path(path)) for path in paths}, merge=wanted.merge_runs)
+    paths = [str(file.absolute()) for file in sources.source.files]
+    if not sources.source.lines:
+        return records.runs({path: sources.names(path) for path in paths}, merge=wanted.merge_runs)
     orders = [Conversion(path, str(parts / f"lines-{number}.parquet")) for number, path in enumerate(paths)]
     found = engine.each("reading lines", converted, orders)
     if bad := sum(count for _, count in found):
@@ -138,34 +209,99 @@ def _runs(
 
 
 def _make(
-    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, home: Path, on_progress: Callable[[int, int], None]
-) -> None:
+    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, sources: _Sources, on_progress: Callable[[int, int], None]
+) -> tuple[dict[str, int], dict[str, Origin]]:
+    """Make families of these runs; return how many rows each has, and the origins of runs."""
+    home = sources.home(wanted)
     how = [f"{carrypost.__version__} {wanted.window_s!r}", *(each.source for each in wanted.plugins)]
-    digests = {of.run: records.digest([*how, of.run, *of.names], of.files) for of in runs}
+    digests = {of.run: records.joined([*how, of.run, *of.names], map(sources.digest, of.files)) for of in runs}
     before = {table.name: kept.KeptTable(home, table) for table in wanted.tables}
-    orders: dict[str, Order] = {}
+    batches = _Batches(wanted, home)
+    large: list[Order] = []
+    for of, lacking in _lacking(runs, {name: there.runs for name, there in before.items()}, digests):
+        count = -(-sources.rows(of) // wanted.slice_rows)
+        if count > 1:
+            target = _target(home, [digests[of.run]], lacking)
+            large.append(Order(of, lacking, wanted.window_s, target, count, wanted.plugins))
+        else:
+            batches.add(of, digests[of.run], lacking)
+    small = batches.made()
+    ends = [0, *accumulate(len(each.runs) for each in small)]
+    engine.each("metrics", measured, small, lambda done, _: on_progress(ends[done], ends[-1]))
+    _sliced(engine, large, digests)
+    made: list[Batch | Order] = sorted([*small, *large], key=lambda each: _runs_of(each)[0].run)
+    rows = {}
+    for table in wanted.tables:
+        new = [Path(each.target) / kept.file_of(table) for each in made if table.name in each.families]
+        rows[table.name] = before[table.name].put(home, digests, new)
+    first = wanted.tables[0]
+    return rows, {run: each.origin for run, each in kept.KeptTable(home, first).runs.items()}
+
+
+def _runs_of(each: Batch | Order) -> Sequence[RunFiles]:
+    return each.runs if isinstance(each, Batch) else [each.of]
+
+
+def _target(home: Path, digests: Sequence[str], families: Sequence[str]) -> str:
+    return str(home.absolute() / _PARTS / records.joined([*digests, *families], ()))
+
+
+def _lacking(
+    runs: Sequence[RunFiles], noted: Mapping[str, Mapping[str, Known]], digests: Mapping[str, str]
+) -> Iterator[tuple[RunFiles, tuple[str, ...]]]:
+    """Yield runs of which any family is not there, or is made of something else, with these families."""
     for of in runs:
-        lacking = tuple(name for name, there in before.items() if there.digests.get(of.run) != digests[of.run])
+        lacking = tuple(
+            name for name, there in noted.items() if of.run not in there or there[of.run].digest != digests[of.run]
+        )
         if lacking:
-            target = home.absolute() / _PARTS / f"{records.digest([digests[of.run], *lacking], ())}.arrow"
-            count = -(-sum(group.rows for group in of.groups()) // wanted.slice_rows)
-            orders[of.run] = Order(of, lacking, wanted.window_s, str(target), max(1, count), wanted.plugins)
-    large = [order for order in orders.values() if order.slices > 1 and not Path(order.target).exists()]
-    engine.each("metrics", measured, [order for order in orders.values() if order.slices == 1], on_progress)
-    for order in large:
-        _sliced(engine, order)
-    with kept.appending(home, wanted.tables) as append:
-        for of in runs:
-            new = kept.read(Path(orders[of.run].target)) if of.run in orders else {}
-            old = {name: there.rows(of.run) for name, there in before.items() if name not in new}
-            append(of.run, digests[of.run], old | new)
+            yield of, lacking
 
 
-def _sliced(engine: Engine, order: Order) -> None:
-    """Compute a large run, slice by slice."""
-    (pieces,) = engine.each("cutting a run", slices.cut, [order])
-    found = engine.each(f"metrics of {order.of.run}", slices.measured, pieces)
-    among = families_with(order.plugins)
-    chosen = families_of(order.families, among)
-    kept.write(Path(order.target), finished(order.of.run, reduce(merge, found), chosen, among=among))
-    shutil.rmtree(order.folder, ignore_errors=True)
+class _Batches:
+    """Runs by batch: of the same families each, and of not too many bytes."""
+
+    def __init__(self, wanted: Wanted, home: Path) -> None:
+        self._wanted = wanted
+        self._home = home
+        self._full: list[Batch] = []
+        self._open: dict[tuple[str, ...], list[tuple[RunFiles, str]]] = {}
+        self._bytes: dict[tuple[str, ...], int] = {}
+
+    def add(self, of: RunFiles, digest: str, families: tuple[str, ...]) -> None:
+        """Add a run to the batch of these families that has room, or to a new one."""
+        size = sum(Path(file).stat().st_size for file in of.files)
+        runs = self._open.setdefault(families, [])
+        if runs and (len(runs) >= self._wanted.batch_runs or self._bytes[families] + size > _BATCH_BYTES):
+            self._close(families)
+            runs = self._open.setdefault(families, [])
+        runs.append((of, digest))
+        self._bytes[families] = self._bytes.get(families, 0) + size
+
+    def _close(self, families: tuple[str, ...]) -> None:
+        runs, digests = zip(*self._open.pop(families), strict=True)
+        del self._bytes[families]
+        target = _target(self._home, digests, families)
+        self._full.append(Batch(runs, digests, families, self._wanted.window_s, target, self._wanted.plugins))
+
+    def made(self) -> list[Batch]:
+        """Return all batches."""
+        for families in list(self._open):
+            self._close(families)
+        return self._full
+
+
+def _sliced(engine: Engine, orders: Sequence[Order], digests: Mapping[str, str]) -> None:
+    """Compute large runs, slice by slice, those of all runs at the same time."""
+    orders = [order for order in orders if not Path(order.target).exists()]
+    cut = engine.each("cutting large runs", slices.cut, orders)
+    pieces = [piece for each in cut for piece in each]
+    found = iter(engine.each("metrics of large runs", slices.measured, pieces))
+    for order, mine in zip(orders, cut, strict=True):
+        parts = reduce(merge, islice(found, len(mine)))
+        among = families_with(order.plugins)
+        chosen = families_of(order.families, among)
+        with kept.appending(Path(order.target), chosen) as append:
+            made = finished(order.of.run, parts, chosen, among=among)
+            append(order.of.run, Known(digests[order.of.run], origin_of(order.of)), made)
+        shutil.rmtree(order.folder, ignore_errors=True)

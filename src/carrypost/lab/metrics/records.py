@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -25,7 +26,7 @@ from carrypost.emu.records.files import ARROW_SCHEMA
 from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.files import refusing
 from carrypost.lab import folders
-from carrypost.lab.schemas import RECORDS
+from carrypost.lab.schemas import RECORDS, RUNS
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Kind, Line
 
@@ -61,7 +62,7 @@ class Source:
     def find(cls, path: Path) -> Self:
         """Return the records in a folder, or one file; what is no record is refused."""
         lines = _files_of_lines(path)
-        return cls(path, tuple(lines or folders.parquet_files(path, RECORDS)), bool(lines))
+        return cls(path, tuple(lines or folders.parquet_files(path, RECORDS, _of_campaign(path))), bool(lines))
 
     def read(self) -> tuple[pa.Table, int]:
         """Return the rows of all files, of whatever runs, and how many lines are none."""
@@ -74,6 +75,16 @@ class Source:
     def nbytes(self) -> int:
         """Size of all files."""
         return sum(file.stat().st_size for file in self.files)
+
+
+def _of_campaign(path: Path) -> frozenset[str]:
+    """Return the names of the records that a campaign wrote to a folder: there may be very many."""
+    files = (path / RUNS.name).glob("*.parquet")
+    with suppress(OSError, pa.ArrowException):
+        return frozenset(
+            chain.from_iterable(pq.read_table(file, columns=["record"])["record"].to_pylist() for file in files)
+        )
+    return frozenset()
 
 
 def _files_of_lines(path: Path) -> list[Path]:
@@ -195,12 +206,17 @@ def names_in(path: Path) -> list[str]:
         return folders.texts_in(path, "run")
 
 
-def digest(parts: Sequence[str | bytes], files: Iterable[str]) -> str:
-    """Return the hash of some files, and of what else counts."""
+def file_digest(file: str) -> bytes:
+    """Return the hash of a file."""
+    with refusing(f"{file} cannot be read"), Path(file).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").digest()
+
+
+def joined(parts: Sequence[str | bytes], digests: Iterable[bytes]) -> str:
+    """Return the hash of some files, given their own ones, and of what else counts."""
     made = hashlib.sha256()
-    for file in files:
-        with refusing(f"{file} cannot be read"), Path(file).open("rb") as content:
-            made.update(hashlib.file_digest(content, "sha256").digest())
+    for each in digests:
+        made.update(each)
     for part in parts:
         made.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
     return made.hexdigest()
