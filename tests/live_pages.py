@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 from tests.pages import PORT, Answer, asked
 from tests.served import Served
 
+from carrypost.node.settings import NodeSettings
 from carrypost.web.access import Access
 from carrypost.web.app import App
 from carrypost.web.live.routes import LiveRoutes
@@ -20,10 +21,12 @@ ORIGIN = f"http://127.0.0.1:{PORT}"
 class Pages:
     """The pages of some nodes, and a page that asks."""
 
-    def __init__(self, live: LiveRoutes) -> None:
-        self.live = live
-        self.access = Access(App(live).asgi, PORT)
-        self.id = next(iter(live.nodes.all))
+    def __init__(self, live: LiveRoutes, access: Access, node: str) -> None:
+        self.live, self.access, self.id = live, access, node
+
+    def about(self, node: str) -> Pages:
+        """Return a page of the same server about another node."""
+        return Pages(self.live, self.access, node)
 
     async def ask(
         self,
@@ -55,10 +58,17 @@ class Pages:
 
 
 @asynccontextmanager
-async def pages(*nodes: Served, read_only: bool = False) -> AsyncIterator[Pages]:
-    """Serve the pages of some nodes."""
-    live = LiveRoutes({str(each.settings.data): each.settings for each in nodes}, read_only=read_only)
+async def served(nodes: Sequence[NodeSettings], *, read_only: bool = False) -> AsyncIterator[Pages]:
+    """Serve the pages of the nodes with these settings; yield the page of the first one."""
+    live = LiveRoutes({str(each.data): each for each in nodes}, read_only=read_only)
     try:
-        yield Pages(live)
+        yield Pages(live, Access(App(live).asgi, PORT), next(iter(live.nodes.all)))
     finally:
         await live.close()
+
+
+@asynccontextmanager
+async def pages(*nodes: Served, read_only: bool = False) -> AsyncIterator[Pages]:
+    """Serve the pages of some nodes."""
+    async with served([each.settings for each in nodes], read_only=read_only) as shown:
+        yield shown
