@@ -3,7 +3,8 @@
 *Server*: CPU seconds of a question, beside those of reading the columns that it needs by pyarrow, in one thread, as
 plain texts. *Lines*: a million JSON lines, beside decoding them by msgspec and making Arrow columns. *Page*: Chromium
 without a window or a graphics processor; scripts are compared with filling and showing an empty picture of the same
-size, on the same page. All ratios are of one run, since machines differ and are busy.
+size, on the same page. All ratios are of one run, since machines differ and are busy. `benchmarks._web_live` has the
+parts *live*, *growth* and *campaign*.
 
 Run: carrypost bench web [--only PART] [--quick] [--json]
 """
@@ -26,7 +27,7 @@ import msgspec
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks import _report
+from benchmarks import _report, _web_live
 from tools import chromium
 
 from carrypost import emu
@@ -63,7 +64,7 @@ period_s = 100000
 lifetime_s = {lifetime_s}
 size = 1000
 """
-PARTS = ("server", "lines", "page")
+PARTS = ("server", "lines", "page", "live", "growth", "campaign")
 SIDE_M = 62.6
 """Side of the square for one node: each has two links on average, so there are as many links as nodes."""
 SIZE = {"width": 1280, "height": 900}
@@ -242,6 +243,9 @@ def _figure(what: str, value: float, *, at_most: float | None = None, at_least: 
     return {"what": what, "value": value, "goal": goal, "met": met}
 
 
+_LIVE = {"live": _web_live.live_rows, "growth": _web_live.growth_rows, "campaign": _web_live.campaign_rows}
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark."""
     parser = _report.parser("web", __doc__.partition("\n")[0], "--only server")
@@ -258,6 +262,8 @@ def main(argv: Sequence[str]) -> int:
         for part in parts:
             if part == "lines":
                 rows = line_rows(Path(name), 20_000 if given.quick else 1_000_000)
+            elif part in _LIVE:
+                rows = _LIVE[part](Path(name), quick=given.quick)
             else:
                 assert record is not None
                 rows = server_rows(record) if part == "server" else page_rows(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import web
+from benchmarks import _web_live, web
 
 
 def test_questions_are_compared_with_reading(tmp_path: Path) -> None:
@@ -18,3 +18,9 @@ def test_questions_are_compared_with_reading(tmp_path: Path) -> None:
 def test_lines_are_compared_with_decoding(tmp_path: Path) -> None:
     (row,) = web.line_rows(tmp_path, 2_000)
     assert row["lines"] == 2_000
+
+
+def test_campaigns_are_compared_with_reading(tmp_path: Path) -> None:
+    rows = list(_web_live.campaign_rows(tmp_path, quick=True))
+    assert [str(row["unit"]) for row in rows] == ["times", "times"]
+    assert all(float(str(row["value"])) > 0 for row in rows)

@@ -105,10 +105,15 @@ class Samples:
             self.state = "gone"
             self.reason = str(error) or f"the node at {self.settings.control} does not answer"
             await self._leave()
+            self.serial += 1
         else:
-            self.state, self.reason = "up", ""
-            self.history.append((self.serial + 1, _point(self.last["status"])))
+            self.note()
+
+    def note(self) -> None:
+        """Note the last answers as one more sample."""
+        self.state, self.reason = "up", ""
         self.serial += 1
+        self.history.append((self.serial, _point(self.last["status"])))
 
     async def _leave(self) -> None:
         client, self._client = self._client, None

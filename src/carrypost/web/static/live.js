@@ -18,6 +18,8 @@ export const bytes = (value) => {
 export const lasting = (s) => (s >= 172800 ? `${Math.round(s / 86400)} d` : s >= 7200 ? `${Math.round(s / 3600)} h` : s >= 120 ? `${Math.round(s / 60)} min` : `${Math.round(s)} s`);
 export const date = (us) => (us === null || us === undefined ? "–" : new Date(us / 1000).toLocaleString("sv"));
 
+const many = (value, name) => `${count(value)} ${value === 1 ? name.replace(/s$/, "") : name}`;
+
 class Live {
   constructor() {
     Object.assign(this, { serial: -1, found: null, history: [], error: "", message: "", verdict: null, trace: null, ready: false, reasons: {} });
@@ -143,7 +145,7 @@ class Live {
       ["addresses", status.addresses.join(", ") || "none"],
       ["security", status.security],
       ["datagrams", `${count(udp.counters.sent)} sent (${bytes(udp.counters.sent_bytes)}), ${count(udp.counters.received)} received (${bytes(udp.counters.received_bytes)})`],
-      ["messaging", status.messaging === null ? "off (messaging.enabled)" : ["subscriptions", "consumers", "queues", "lost"].map((each) => `${count(status.messaging[each])} ${each}`).join(", ")],
+      ["messaging", status.messaging === null ? "off (messaging.enabled)" : ["subscriptions", "consumers", "queues", "lost"].map((each) => many(status.messaging[each], each)).join(", ")],
     ];
     const reasons = (title, counts) => {
       const all = Object.entries(counts).filter(([, value]) => value).sort((a, b) => b[1] - a[1]);

@@ -13,7 +13,7 @@ export function near(live) {
   const relayed = peers.filter((each) => each.state === "relayed").slice(0, DRAWN);
   const places = new Map([[status.node, [WIDTH / 2, HEIGHT / 2]]]);
   direct.forEach((each, at) => {
-    const angle = (2 * Math.PI * at) / Math.max(1, direct.length) - Math.PI / 2;
+    const angle = (2 * Math.PI * at) / Math.max(1, direct.length) + Math.PI;
     places.set(each.node, [WIDTH / 2 + 110 * Math.cos(angle), HEIGHT / 2 + 80 * Math.sin(angle)]);
   });
   const behind = new Map();
