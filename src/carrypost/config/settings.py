@@ -348,6 +348,8 @@ class Settings:
     """`prophet`: factor by which probabilities fall in `prophet_unit_s`."""
     prophet_unit_s: float = number(30.0, 0.001, YEAR_S)
     """`prophet`: unit of time of `prophet_gamma`."""
+    keep_partials: bool = True
+    """Keep the pieces of a half-received message when the contact ends; other neighbours may bring the rest."""
     cache_messages_max: int = whole(20_000, 1, UNBOUNDED)
     """Messages in the cache."""
     cache_bytes_max: int = size(256 * MIB, 1, UNBOUNDED)

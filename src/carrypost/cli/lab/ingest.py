@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,15 +11,18 @@ import msgspec
 
 from carrypost.cli import _paths
 from carrypost.cli._options import Engine, Json, OptionGroup, option, suggest_local
-from carrypost.cli._output import line, pairs, say
+from carrypost.cli._output import figures, line, pairs, say
 from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import orderly
+from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
     from carrypost.lab.ingest.run import Report
 
+_MESSAGES = "one-messages"
 _FORMATS = (
-    "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv."
+    "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv; "
+    "one-messages: a list of messages, as a script for scenarios."
 )
 _INTERVAL = (
     "How long a row is valid: for pairs, before its time (default 20); for imote, after the last sighting (default 0)."
@@ -68,6 +71,9 @@ class Reading(OptionGroup, frozen=True):
             "contact lasts until there is a down for each up.",
         ),
     ] = False
+    contacts: Annotated[
+        Path | None, _paths.option("--contacts", "one-messages: the file of contacts that names the hosts.", "FILE")
+    ] = None
     both_ways: Annotated[bool, option("--both-ways", "ion, ccp: each line counts for both directions.")] = False
 
 
@@ -111,14 +117,22 @@ def ingest(
 
     * `carrypost lab ingest new_*.txt -f csv --node-from-name --columns lat,lon,fare,t --unsorted --scenario sf -o sf`
 
+    * `carrypost lab ingest messages.txt --format one-messages --contacts contacts.txt --scenario city --out city`
+
     * `carrypost lab ingest feed.zip --format gtfs --day 2014-06-03 --route-type bus --scenario cairns --out cairns`
     """
+    if format_ == _MESSAGES:
+        _script(files, reading, out, json=json)
+        return
+    if reading.contacts is not None:
+        raise LocalError(f"--contacts cannot be used with {format_}; it is for {_MESSAGES}")
     spark = engine.needed("lab ingest")
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import request, run  # noqa: PLC0415
 
-    given = {"columns": _words(reading.columns), "nodes": _names(reading.nodes)}
-    options = Options(**{**msgspec.structs.asdict(reading), **given})
+    given = {**msgspec.structs.asdict(reading), "columns": _words(reading.columns), "nodes": _names(reading.nodes)}
+    del given["contacts"]
+    options = Options(**given)
     asked = request.IngestRequest(
         paths=files, format=format_, scenario=scenario, out=out, options=options, day=timetable.day,
         shapes=timetable.shapes, route_types=_words(timetable.route_type), lenient=lenient, engine=engine.engine,
@@ -128,6 +142,20 @@ def ingest(
     with orderly(), bar(scenario, DESCRIPTION, "Bar", "TaskProgress", "TimeElapsed", total=1.0) as update:
         report = run.ingest(asked, None if update is None else partial(_moved, update, scenario))
     _show(report, json=json)
+
+
+def _script(files: Sequence[Path], reading: Reading, out: Path, *, json: bool) -> None:
+    """Write the script of a list of messages."""
+    from carrypost.lab.ingest import messages  # noqa: PLC0415 - needed by this format only
+
+    if reading.contacts is None:
+        raise LocalError(f"--format {_MESSAGES} needs the contacts that belong to the messages: --contacts FILE")
+    others = msgspec.structs.replace(reading, contacts=None)
+    if others != Reading() or len(files) != 1:
+        raise LocalError(f"--format {_MESSAGES} takes one file, and no option for reading it but --contacts")
+    with orderly():
+        found = messages.ingest(files[0], reading.contacts, out)
+    figures({"script": str(found.path), "messages": found.messages, "hosts": found.hosts}, json=json)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -347,7 +347,8 @@ class Emulation:
             # The cache is full of what may not give way, or there are too many order groups: it was not published, and
             # the application knows.
             reason = "groups" if isinstance(error, OrderError) else Reason.NO_ROOM.value
-            self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=reason)
+            attrs = {"recipients": " ".join(what.recipients)} if what.recipients else None
+            self.record.add(Kind.REFUSE, self.now, driver.name, message=label or None, detail=reason, attrs=attrs)
         else:
             driver.report_published()
             # Also in ideal mode, where the host answers later: each of several publications of one instant is a batch

@@ -42,6 +42,7 @@ _HANDLE_BASE_MAX = 2**24
 _REMINDERS_MAX = 64
 """Number of reminders that are processed in one step."""
 _BLANK = PayloadCodec.BLANK
+_FORGOTTEN = (Reason.PAYLOAD_GONE, Reason.INCOMPLETE)
 _NORMAL = Durability.NORMAL
 
 
@@ -464,7 +465,7 @@ class Holdings(HostTime):
 
         A copy that its `owner` has no room for (`PENDING`) may come again when that owner allows it (`Cache.reopen`).
         """
-        forgotten = reason is Reason.PAYLOAD_GONE
+        forgotten = reason in _FORGOTTEN
         self.cache.remove(copy, Reason.EXPIRED if forgotten else reason, done=done, owner=owner)
         self.cache.note_removed(copy, reason)
 

@@ -76,6 +76,7 @@ class Inbound:
         )
         self._wants, self._memories = wants, context.holdings.cache.memories
         self._arrivals = arrivals
+        self._keep_partials = context.settings.keep_partials
         self._reminded = context.settings.island
         """True if authors are reminded that a message they send was acknowledged."""
         self.inspection = Inspection(context)
@@ -83,8 +84,13 @@ class Inbound:
 
     def drop_link(self, link: Link) -> None:
         """Drop the wants and the half-received descriptors of a contact that is over."""
+        begun = [] if self._keep_partials else [want.entry.message for want in link.inbox.wants.values()]
         self._wants.drop_link(link)
         self._parts.leave(link.peer)
+        for message in begun:
+            copy = self._holdings.here(message)
+            if copy is not None and not copy.whole and not self._wants.is_coming(message):
+                self._holdings.discard(copy, Reason.INCOMPLETE)
 
     def closed(self, link: Link, handle: int) -> bool:
         """Return True if a frame without a want is to be acknowledged, so that the neighbour stops sending the message.

@@ -126,6 +126,10 @@ class Wants:
         want = link.inbox.wants.get(handle) if handle is not None else None
         return want is not None and not want.entry.pieces
 
+    def is_coming(self, message: MessageId) -> bool:
+        """Return True if any neighbour was asked for pieces of this message, and may still send them."""
+        return any(link.inbox.wants[handle].requested for link, handle in self.sources(message))
+
     def sources(self, message: MessageId) -> list[tuple[Link, int]]:
         """Return the links that offer this message, and their handles for it."""
         return list(self._sources.get(message, {}).items())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, statistics
+from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, routing, statistics
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.delivered import Delivered
@@ -21,6 +21,7 @@ from carrypost.lab.metrics.dissemination import Spread
 from carrypost.lab.metrics.overlays import Latencies
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, table_of
 from carrypost.lab.metrics.presence import Presence
+from carrypost.lab.metrics.routing import OneFigures
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.CLASSES: Family(Delivered.of, delivered.classes),
         f.MODE_DELAYS: Family(Delivered.of, delivered.mode_delays),
         f.FLOOD: Family(Delivered.of, delivered.flood),
+        f.ONE: Family(OneFigures.of, routing.one),
         f.HOPS: Family(dissemination.hops_part, dissemination.hops),
         f.HOP_COUNTS: Family(dissemination.hop_counts_part, Tally.columns),
         f.SPREAD: Family(Spread.of, dissemination.spread),

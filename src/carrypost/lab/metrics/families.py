@@ -164,6 +164,23 @@ FLOOD = _family(
     "in `delay_cdf`; empty if contacts are not known",
     *_CUMULATIVE,
 )
+ONE = _family(
+    "one",
+    "figures of The ONE's `MessageStatsReport`, for messages with recipients; a message for several counts for each",
+    Column("created", "int64", "messages published, or refused because a buffer was full"),
+    Column("relayed", "int64", "receptions of whole messages"),
+    Column("dropped", "int64", "copies that expired or were evicted"),
+    Column("removed", "int64", "copies that were handed over, or dropped because the recipient has the message"),
+    Column("delivered", "int64", "messages delivered to their recipient"),
+    Column("delivery_prob", "float64", "delivered / created", nullable=True),
+    Column("overhead_ratio", "float64", "(relayed - delivered) / delivered", nullable=True),
+    Column("latency_avg", "float64", "mean time to delivery, in seconds", nullable=True),
+    Column("latency_med", "float64", "median of it", nullable=True),
+    Column("hopcount_avg", "float64", "mean number of hops of delivered messages", nullable=True),
+    Column("hopcount_med", "int64", "median of it", nullable=True),
+    Column("buffertime_avg", "float64", "mean time for which dropped and removed copies were held", nullable=True),
+    Column("buffertime_med", "float64", "median of it", nullable=True),
+)
 HOPS = _family(
     "hops",
     "hops of messages to each node (JOMS)",
