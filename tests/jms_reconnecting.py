@@ -103,7 +103,7 @@ class ReconnectingNetwork(AttachedNetwork):
         super().restart(node)
         self._down -= {node}
 
-    async def leave(self, node: str) -> None:
+    async def close_program(self, node: str) -> None:
         """Leave a node, as after the last context."""
         await (self._lasting or {})[node].close()
 

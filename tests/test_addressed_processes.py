@@ -114,7 +114,7 @@ class Line:
     async def _is_empty(self, name: str) -> bool:
         if name in self._lives and self._lives[name].done():
             await self._lives[name]  # It found a fault.
-        return bool((await self._nodes[name].client.status())["cache"]["messages"] == 0)
+        return bool((await self._nodes[name].client.status())["cache"]["bytes"] == 0)  # Keys of nodes have none.
 
     async def end(self) -> None:
         for each in self._lives.values():

@@ -42,6 +42,11 @@ MESSAGES = {
 """Commands that start a node if none runs, and their arguments; none makes a new one in a folder that is named."""
 ASKING = ("stop", "status", "peers", "trace", "cache inspect", "cache purge")
 """Commands that need a node."""
+CIRCLE = {
+    "found": ["x"], "invite": ["x"], "join": ["CODE"], "show": [], "remove": ["x", "a" * 26], "rotate": ["x"],
+    "leave": ["x"], "export": ["x"],
+}  # fmt: skip
+"""Commands about circles, and their arguments."""
 ASKED = {NOWHERE: 4, THROUGH: 4, UNWRITABLE: 4}
 OUTCOMES: dict[str, dict[str, int]] = {
     "node config": SETTINGS, "node data": HOME, "node record": HOME,
@@ -53,6 +58,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "keys restore file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "keys restore config": SETTINGS, "keys restore data": HOME,
     "keys name config": SETTINGS, "keys name data": ASKED,
+    **{f"circle {name} config": SETTINGS for name in CIRCLE}, **{f"circle {name} data": ASKED for name in CIRCLE},
     "keys card config": SETTINGS, "keys card data": ASKED, "keys add config": SETTINGS, "keys add data": ASKED,
     "modulators check file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "modulators check event": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "modulators check config": SETTINGS,
@@ -81,7 +87,8 @@ OUTCOMES: dict[str, dict[str, int]] = {
 """By command and parameter, what a path given there ends with."""
 REST = {
     "keys backup": ["copy"], "keys restore": ["key"], "modulators check": ["file"], "keys name": ["a" * 26, "anna"],
-    "keys add": ["CARD"], "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
+    **{f"circle {name}": given for name, given in CIRCLE.items()}, "keys add": ["CARD"],
+    "emu run": ["scene.toml"], "emu show": ["record.jsonl"], "emu soak": ["--seeds", "1"],
     "emu calibrate": ["scene.toml", "--out", "delays.json"], "emu compare": ["scene.toml", "--delays", "file"],
     "lab ingest": ["contacts.csv", "--format", "contacts-csv", "--scenario", "s", "--out", "made", "--engine", "local"],
     "lab contacts": ["made", "--range-m", "5", "--out", "near", "--engine", "local"],

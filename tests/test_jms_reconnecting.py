@@ -628,7 +628,7 @@ async def test_programs_that_close_meanwhile_wait_for_nothing(net: testing.Netwo
     await other.drain()
     assert asyncio.get_running_loop().time() == began_s
     tried = len(lasting.attempts)
-    await lasting.leave("a")
+    await lasting.close_program("a")
     await asyncio.sleep(60)
     assert len(lasting.attempts) == tried
     with pytest.raises(IllegalStateException):

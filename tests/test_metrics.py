@@ -131,7 +131,7 @@ async def test_a_real_node_serves_what_its_status_shows_to_the_parser_of_prometh
     metrics = Metrics.parse(text)
     labels = {name: status[name] for name in ("node", "version", "security", "strategy")}
     assert metrics.value("carrypost_node_info", **labels) == 1
-    assert metrics.value("carrypost_cache_messages") == 1
+    assert metrics.value("carrypost_cache_messages") == 2  # One has the sealing key.
     assert metrics.value("carrypost_cache_bytes") == len("The bridge is closed.")
     assert metrics.value("carrypost_subscriptions_durable") == 1
     assert metrics.value("carrypost_messages_to_deliver") == 1

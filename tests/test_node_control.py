@@ -236,7 +236,7 @@ async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
             "queues": 0, "entries": 0, "receiving": 0, "unattended": [], "lapsing": [],
         }  # fmt: skip
         assert found["strategy"] == "exchange"
-        assert found["cache"] == {"messages": 1, "bytes": 100}
+        assert found["cache"] == {"messages": 2, "bytes": 100}  # One has the sealing key.
         assert found["recipients"] == {"acknowledgements": 0, "messages": 0, "left": 0}
         assert found["island"] == {"hosts": 0, "records": 1, "routes": 0, "relayed_bytes": 0, "withheld": 0}
         assert 0 <= found["uptime_s"] < WITHIN_S

@@ -119,8 +119,15 @@ def filled(template: str, number: int) -> str:
     return _FIELD.sub(lambda field: str(number) if field[1] == "n" else now, template)
 
 
-def topic(name: str, *, channel: bool = False) -> str:
-    """Return the destination that ``-t`` names: by its name, or in full, as commands print it."""
+def topic(name: str, *, channel: bool = False, circle: str | None = None) -> str:
+    """Return the destination that ``-t`` names: by its name, or in full, as commands print it.
+
+    `circle`: the topic is one of that circle.
+    """
+    if circle is not None:
+        if channel:
+            raise LocalError("--circle and --channel exclude each other: brokers read the events of a channel")
+        return _checked(f"circle/{circle}/{name}")
     if name.startswith(QUEUE):
         raise LocalError(
             f"-t requires a topic, and {name} is a queue: use -q, or write topic/{name} for a topic of that name"

@@ -18,6 +18,7 @@ Queue = Annotated[
     str | None, option("--queue -q", "The queue, as NAME or NAME@NODE.", "QUEUE", autocompletion=_completion.queues)
 ]
 Channel = Annotated[bool, option("--channel", "The topic is an event channel of the overlay.")]
+Circle = Annotated[str | None, option("--circle", "The topic is of this circle; only members read it.", "CIRCLE")]
 NoTopic = Annotated[str | None, option("-t", "", hidden=True)]
 NoQueue = Annotated[str | None, option("-q", "", hidden=True)]
 Count = Annotated[int | None, option("--count", "Stop after this many messages.", "N", min=1)]

@@ -12,6 +12,7 @@ from carrypost import CarrypostError, __version__
 from carrypost.cli import (
     bench,
     cache,
+    circles,
     doctor,
     emu,
     examples,
@@ -83,6 +84,7 @@ app.command()(trace.trace)
 app.add_typer(cache.cache)
 app.command()(doctor.doctor)
 app.add_typer(keys.keys)
+app.add_typer(circles.circle)
 app.add_typer(modulators.modulators)
 app.add_typer(emu.emu)
 app.add_typer(lab.lab)

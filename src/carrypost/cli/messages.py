@@ -23,9 +23,9 @@ def _topic(name: str | None, queue: str | None, instead: str) -> str:
     return name
 
 
-def _place(name: str | None, queue: str | None, instead: str, *, channel: bool) -> str:
-    """Return the destination of a topic that was named by -t, which may be a channel."""
-    return _given.topic(_topic(name, queue, instead), channel=channel)
+def _place(name: str | None, queue: str | None, instead: str, *, channel: bool, circle: str | None) -> str:
+    """Return the destination of a topic that was named by -t, which may be a channel, or of a circle."""
+    return _given.topic(_topic(name, queue, instead), channel=channel, circle=circle)
 
 
 def _queue(name: str | None, topic: str | None, instead: str) -> str:
@@ -42,6 +42,7 @@ def pub(
     topic: options.Topic = None,
     queue: options.NoQueue = None,
     channel: options.Channel = False,
+    circle: options.Circle = None,
     message: options.Message,
     at: NewNode,
     json: StreamJson = False,
@@ -62,10 +63,12 @@ def pub(
     * `carrypost pub -t village.load --count 3 --every 0.1 "n {n} {time}"`
 
     * `carrypost pub -t flood --channel "The river rises." --prop level=3`
+
+    * `carrypost pub -t plans --circle rescue "North bridge at six"`
     """
     from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
 
-    order = _sending.Order(_place(topic, queue, "send", channel=channel), message)
+    order = _sending.Order(_place(topic, queue, "send", channel=channel, circle=circle), message)
     options.run(at, order.send, order.embedding, json=json)
 
 
@@ -101,6 +104,7 @@ def sub(
     durable: Annotated[str | None, option("--durable", "Name of a durable subscription.", "NAME")] = None,
     end: Annotated[bool, option("--end", "Delete the --durable subscription and its messages.")] = False,
     channel: options.Channel = False,
+    circle: options.Circle = None,
     modulation: options.Modulation,
     wanted: options.Wanted,
     count: options.Count = None,
@@ -127,6 +131,8 @@ def sub(
 
     * `carrypost sub -t flood --channel --select "level > 2"`
 
+    * `carrypost sub -t plans --circle rescue`
+
     * `carrypost sub -t flood --channel --modulator box --param "area=[10, 10, 42, 42]"`
 
     * `carrypost sub -t flood --channel --modulator every_nth.wasm --param hex=02`
@@ -139,7 +145,7 @@ def sub(
         here = Node(at.config, at.data, at.changes)
         options.run(here, functools.partial(_receiving.unsubscribe, name=durable), json=json)
         return
-    destination = _place(topic, queue, "receive", channel=channel)
+    destination = _place(topic, queue, "receive", channel=channel, circle=circle)
     if not destination.startswith(_given.CHANNEL) and (modulation.modulator is not None or modulation.param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
     if wanted.limit_s == 0:

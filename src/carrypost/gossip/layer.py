@@ -77,6 +77,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     must be in `lifetime_us`."""
     sealed: bool | None = None
     """Seal it for its readers; None: as the settings say."""
+    topic: str = ""
+    """Name of the topic of a circle, if the destination is that which carriers see."""
 
 
 class Steps(Protocol):

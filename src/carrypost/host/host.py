@@ -31,6 +31,7 @@ from carrypost.gossip.wire import frames as fr
 from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
 from carrypost.host.parts import Parts
+from carrypost.local.circles import CircleCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
@@ -95,8 +96,10 @@ class Host:
         self._neighbours, self._units, self._recovery = parts.neighbours, parts.units, parts.recovery
         self._steps, self._begin, self._finish = parts.steps, parts.steps.begin, parts.steps.finish
         self._announced_receipts = parts.strategy.announced_receipts
-        self.messaging = MessagingCommands(self._steps, host_context, self._deliveries, parts.keyring, parts.channels)
+        self.messaging = MessagingCommands(self._steps, host_context, self._deliveries, parts.circles, parts.channels)
         """Topics and queues for programs; dormant until it is opened."""
+        self.circles = CircleCommands(parts.circles, self._steps)
+        """Commands about circles, which require that messaging is open."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
         self._prefix = host_context.prefix

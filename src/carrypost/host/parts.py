@@ -22,6 +22,7 @@ from carrypost.host.steps import Steps
 from carrypost.host.units_of_work import UnitsOfWork
 from carrypost.island.island import Island
 from carrypost.journal import MOM
+from carrypost.local.circles import Circles
 from carrypost.local.deliveries import Deliveries
 from carrypost.local.keyring import Keyring
 from carrypost.local.letters import Letters
@@ -68,8 +69,9 @@ class Parts:
         self.context = context = HostContext(identity, settings, holdings, outputs, own, links)
         self.deliveries = Deliveries(context)
         self.order = Order(context, self.deliveries)
-        self.keyring = keyring = Keyring(context, entropy)
-        opening = [Opening(context, keyring)] if identity.signed else []
+        keyring = Keyring(context, entropy)
+        self.circles = circles = Circles(context, self.deliveries, keyring)
+        opening = [Opening(context, keyring, circles)] if identity.signed else []
         upper = [*opening, self.order, *[make(context) for make in layers], self.deliveries]
         self.acked = Acked(context)
         self.layers = Layers([self.acked, *upper] if kind.acknowledges else upper, links.handlers)
@@ -87,7 +89,7 @@ class Parts:
         self.channels = None if self.overlay is None else ChannelTopics(self.overlay, MOM)
         """Channels of the overlay, for messaging."""
         self.neighbours = Neighbours(context, strategy, self.layers, rng)
-        publisher = Publisher(context, Letters(context, keyring))
+        publisher = Publisher(context, Letters(context, keyring, circles))
         self.units = UnitsOfWork(context, publisher, self.order, self.layers, strategy)
         self.recovery = Recovery(context, self.deliveries)
         self.steps = Steps(

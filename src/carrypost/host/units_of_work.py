@@ -62,6 +62,7 @@ class UnitsOfWork:
 
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp and admit a message; pass it to the layers, and journal it once."""
+        draft = self.publisher.addressed(draft)
         self.publisher.check_lifetime(draft)
         admitted = self._admitted(draft, now, limited=self._holdings.cache.room.limited)
         self._enter(admitted, now, alone=True)
@@ -143,7 +144,7 @@ class UnitsOfWork:
         """Return a message that joins predecessors of another one. It is kept and passed on like that one."""
         joining = Draft(
             draft.destination, b"", priority=draft.priority, persistent=draft.persistent, ordering=draft.ordering,
-            headers=Headers(joins=True),
+            headers=Headers(joins=True), topic=draft.topic,
         )  # fmt: skip
         publisher = self.publisher
         packed = publisher.pack(joining)
@@ -178,6 +179,7 @@ class UnitsOfWork:
         """
         for layer in self.layers.having[Layer.check_session]:
             layer.check_session(session)
+        draft = self.publisher.addressed(draft)
         if is_channel(draft.destination):
             self._check_unit((draft,), ())
         self.publisher.check_lifetime(draft)
@@ -206,6 +208,7 @@ class UnitsOfWork:
     def _drafted(self, send: Draft | int, session: int) -> Drafted:
         if not isinstance(send, int):
             self.publisher.check_lifetime(send)
+            send = self.publisher.addressed(send)
             return Drafted(0, send, self.publisher.pack(send), None)
         found = self._drafts.get(send)
         if found is None or (session and found.session != session):
@@ -277,4 +280,4 @@ class UnitsOfWork:
 def _plain(drafted: Drafted, descriptor: Descriptor) -> Descriptor:
     """Return the descriptor of a message that a program sent, with its plain fields if it is sealed."""
     seal = drafted.packed.seal
-    return descriptor if seal is None else opened(descriptor, seal.content.key)[0]
+    return descriptor if seal is None else opened(descriptor, seal.content.key, circle=seal.circle)[0]

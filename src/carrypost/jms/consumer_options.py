@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from carrypost.errors import CarrypostError, IllegalArgumentException, InvalidDestinationException, JMSException
-from carrypost.jms.destinations import ChannelTopic, Queue, Topic, as_destination
+from carrypost.jms.destinations import ChannelTopic, Queue, SealedTopic, Topic, as_destination
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.modulator_options import check_relocation, check_unmodulated, encoded
 from carrypost.jms.translation import translated
@@ -91,6 +91,8 @@ def _subscribed(wanted: ConsumerOptions) -> Subscribe:
         _check_channel(wanted)
     else:
         check_unmodulated(wanted.modulator, wanted.relocation, topic)
+    if isinstance(topic, SealedTopic) and patterns:
+        raise IllegalArgumentException("a topic of a circle takes no patterns, which others would see: use a selector")
     if DESTINATION in patterns:
         raise IllegalArgumentException("patterns must not name the destination: the topic selects it")
     if selector is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from carrypost.errors import TransactionInProgressException
 from carrypost.jms import queue_declaration, requestor
+from carrypost.jms.circles import ContextCircles
 from carrypost.jms.consumer_creation import ConsumerCreation
 from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
 from carrypost.jms.destinations import Destination, Queue, as_destination, as_queue, named, resolved
@@ -27,6 +28,7 @@ from carrypost.jms.send_options import send_options
 from carrypost.mom.program_commands import AddCard, EndQueue, MakeCard, Unsubscribe
 
 if TYPE_CHECKING:
+    from carrypost.jms.provider import Provider
     from carrypost.jms.reports import ExceptionListener
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
@@ -258,6 +260,14 @@ class Context(ConsumerCreation):
         provider = (await self._ready()).units.provider
         found = await resolved(provider, named_queue)
         await provider.execute(EndQueue(found.address))
+
+    @property
+    def circles(self) -> ContextCircles:
+        """The circles of the node: found, join, invite, remove."""
+        return ContextCircles(self._provider)
+
+    async def _provider(self) -> Provider:
+        return (await self._ready()).units.provider
 
     async def card(self) -> str:
         """Return the card of this node: text, or a QR code, by which those who meet its owner can seal messages for it.

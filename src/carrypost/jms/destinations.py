@@ -162,6 +162,37 @@ class ChannelTopic(Topic):
         return f"ChannelTopic({self.topic_name!r})"
 
 
+class SealedTopic(Topic):
+    """A topic of a circle: its messages are sealed for all members."""
+
+    __slots__ = ()
+    __match_args__ = ("topic_name",)
+
+    def __init__(self, circle: str, name: str, ordering: Ordering | str = Ordering.NONE) -> None:
+        super().__init__(name, ordering)
+        self._text = address.circle_topic(named(circle, "the name of a circle"), name)
+        if "/" in circle:
+            raise InvalidDestinationException(f"the name of a circle has no slash, unlike {circle!r}")
+
+    @property
+    def circle(self) -> str:
+        """The name of the circle on this node."""
+        return address.parted_circle(self._text)[0]
+
+    @property
+    def topic_name(self) -> str:
+        """The name, with dots between levels."""
+        return address.parted_circle(self._text)[1]
+
+    @property
+    def pattern(self) -> str:
+        """The pattern of the destinations that it stands for; raises `InvalidDestinationException`."""
+        return address.topic_pattern(self.topic_name, address.circle_topic(self.circle, "x")[:-1])
+
+    def __repr__(self) -> str:
+        return f"SealedTopic({self.circle!r}, {self.topic_name!r})"
+
+
 def check_one(topic: Topic) -> None:
     """Raise `InvalidDestinationException` for a topic that stands for many: a message goes to one."""
     if not isinstance(topic, HeldTopic | ChannelTopic):
@@ -172,8 +203,8 @@ def check_one(topic: Topic) -> None:
             )
 
 
-def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
-    """Return the topic of this name.
+def topic_of(name: str, ordering: Ordering | str, model: object, circle: str | None = None) -> Topic:
+    """Return the topic of this name; `circle`: of the circle that this node calls so.
 
     `model`: no node holds it ("epidemic"), the node in its name does ("holder"), or it is a channel ("channel").
     """
@@ -182,11 +213,16 @@ def topic_of(name: str, ordering: Ordering | str, model: object) -> Topic:
     # Only topics that gossip spreads have an order. An option without effect would mislead, so that
     # it is refused instead of ignored.
     if model != EPIDEMIC:
+        if circle is not None:
+            raise IllegalArgumentException(
+                f"a topic with model={model!r} is read by the nodes that pass it on, and cannot be sealed for a "
+                "circle: leave model or circle out"
+            )
         if Topic("x", ordering).ordering:
             what = "topic that a node holds has no order" if model == HOLDER else "channel has no order among producers"
             raise IllegalArgumentException(f"a {what}: leave ordering={ordering!r} out, or model={model!r}")
         return HeldTopic(name) if model == HOLDER else ChannelTopic(name)
-    made = Topic(name, ordering)
+    made = Topic(name, ordering) if circle is None else SealedTopic(circle, name, ordering)
     address.check_levels(name)
     return made
 
@@ -264,6 +300,12 @@ def as_destination(given: object) -> object:
     if kind is address.Kind.TOPIC:
         address.check_levels(name)
         return Topic(name, ordering)
+    if kind is address.Kind.CIRCLE:
+        circle, _, topic = name.partition("/")
+        if not topic:
+            raise InvalidDestinationException(f"a topic of a circle is written 'circle/CIRCLE/NAME', not {given!r}")
+        address.check_levels(topic)
+        return SealedTopic(circle, topic, ordering)
     if ordering:
         raise InvalidDestinationException(f"{given!r}: only a topic without a holder has an order: leave ?order= out")
     return _WITHOUT_ORDER[kind](name)
@@ -297,13 +339,13 @@ def destination_at(text: str, ordering: Ordering = Ordering.NONE) -> Destination
     made = kind.__new__(kind)
     made._text = text  # noqa: SLF001 - made here, without the check of its name
     if isinstance(made, Topic):
-        made._ordering = ordering if kind is Topic else Ordering.NONE  # noqa: SLF001 - likewise
+        made._ordering = ordering if kind in (Topic, SealedTopic) else Ordering.NONE  # noqa: SLF001 - likewise
     return made
 
 
 _KINDS: Mapping[address.Kind, type[Destination]] = {
     address.Kind.TOPIC: Topic, address.Kind.HOLDER: HeldTopic, address.Kind.CHANNEL: ChannelTopic,
-    address.Kind.QUEUE: Queue,
+    address.Kind.QUEUE: Queue, address.Kind.CIRCLE: SealedTopic,
 }  # fmt: skip
 
 

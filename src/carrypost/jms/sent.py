@@ -92,7 +92,7 @@ class Sent(JavaNamed):
 
     @property
     def sealed(self) -> str | None:
-        """``letter`` if the message is sealed for its readers; else None. Unknown, and None, before a commit."""
+        """The circle that it is sealed for, or ``letter`` if for nodes; else None, as before a commit."""
         return None if self.descriptor is None else self.descriptor.sealed
 
     @property

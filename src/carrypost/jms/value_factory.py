@@ -22,6 +22,7 @@ class ValueFactory(ContextSessions):
         *,
         ordering: Ordering | str = Ordering.NONE,
         model: Literal["epidemic", "holder", "channel"] = "epidemic",
+        circle: str | None = None,
     ) -> Topic:
         """Return the topic of this name, which need not be declared. ``a.b.*`` and ``a.>`` are patterns for consumers.
 
@@ -32,9 +33,12 @@ class ValueFactory(ContextSessions):
         `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``; "channel"
         for an event channel of the overlay, whose events brokers forward. Both raise `IllegalArgumentException` with an
         ordering.
+
+        `circle`: a topic of the circle that this node calls so. Its messages are sealed for all members; carriers do
+        not even see the name. Raises `IllegalArgumentException` with a `model`.
         """
         self._check_not_closed()
-        return topic_of(name, ordering, model)
+        return topic_of(name, ordering, model, circle)
 
     def create_queue(self, name: str) -> Queue:
         """Return the queue of this name: in full, ``Alan@NODE``, or short, to be looked up here at its first use.

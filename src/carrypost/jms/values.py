@@ -42,15 +42,19 @@ class _Form(NamedTuple):
 def pack_descriptor(descriptor: Descriptor) -> bytes:
     """Return a descriptor as it goes over the socket; an opened one takes the key of its content along."""
     unsealed = descriptor.unsealed
-    return descriptor.wire if unsealed is None else _OPENED + unsealed.key + descriptor.wire
+    if unsealed is None:
+        return descriptor.wire
+    circle = unsealed.circle.encode()
+    return b"".join((_OPENED, bytes([len(circle)]), circle, unsealed.key, descriptor.wire))
 
 
 def unpack_descriptor(data: bytes) -> Descriptor:
     """Return the descriptor that `pack_descriptor` was given; raises `RemoteError`."""
     if data[:1] != _OPENED:
         return descriptors.decode(data)
-    key, wire = data[1 : 1 + KEY_BYTES], data[1 + KEY_BYTES :]
-    return opened(descriptors.decode(wire), key)[0]
+    end = 2 + data[1]
+    circle, key, wire = data[2:end].decode(), data[end : end + KEY_BYTES], data[end + KEY_BYTES :]
+    return opened(descriptors.decode(wire), key, circle=circle)[0]
 
 
 def _same(value: Any) -> Any:  # noqa: ANN401 - any value

@@ -201,7 +201,7 @@ class Deliveries(Layer):
                 if not again:
                     continue
             joins = bool(descriptor.ordering) and descriptor.joins
-            numbers = () if joins else asking(copy.readable)
+            numbers = () if joins else asking(copy.matched)
             if numbers:
                 first = claimed.pop(copy.slot, None) is not None or copy.id in burst
                 known = not first and holdings.is_claimed(copy)

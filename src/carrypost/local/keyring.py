@@ -68,10 +68,11 @@ class Keyring:
         self.signed = context.identity.signed
         self._holdings, self._limits = context.holdings, context.limits
         lifetime_s = context.settings.lifetime_s_max
-        self._lifetime_us = NEVER if lifetime_s is None else round(lifetime_s * MICROSECONDS)
-        self.advertised_us = min(_ADVERTISED_US, self._lifetime_us)
+        self.lifetime_us = NEVER if lifetime_s is None else round(lifetime_s * MICROSECONDS)
+        self.advertised_us = min(_ADVERTISED_US, self.lifetime_us)
         """Lifetime of an advertisement of the own key."""
-        ledger = Ledger(context.outputs.journal, SEALING)
+        self.ledger = ledger = Ledger(context.outputs.journal, SEALING)
+        """The rows of keys, and of circles."""
         self._own_rows, self._rows = Table(ledger, b"K", OwnKey), Table(ledger, b"N", KnownKey)
         self._own: dict[bytes, OwnKey] = {}
         """Own keys by their ids, the newest last."""
@@ -97,6 +98,11 @@ class Keyring:
         return SealingKey(self.current(now), self._holdings.date_of(now) + self.advertised_us)
 
     @property
+    def privates(self) -> dict[bytes, bytes]:
+        """The own private keys by their ids."""
+        return {name: key.private for name, key in self._own.items()}
+
+    @property
     def public(self) -> bytes:
         """The current public key; empty where security is off."""
         return self.current(self._holdings.now_us) if self.signed else b""
@@ -115,7 +121,7 @@ class Keyring:
 
     def _end(self, key: OwnKey) -> int:
         """Return the time at which a key is of no use: it was advertised, then used, then the last message died."""
-        return min(key.made_us + KEY_US + self.advertised_us + self._lifetime_us, NEVER)
+        return min(key.made_us + KEY_US + self.advertised_us + self.lifetime_us, NEVER)
 
     def end_keys(self, now: int) -> None:
         """Delete own keys that no living message needs."""

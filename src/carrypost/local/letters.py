@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from carrypost.errors import IllegalArgumentException, JMSSecurityException, MessageFormatException
 from carrypost.gossip.wire.pieces import Packed, cut
-from carrypost.model.address import Kind, address
+from carrypost.model.address import CIRCLE, Kind, address
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
@@ -21,6 +23,7 @@ from carrypost.security.sealing import Sealing
 if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.local.circles import Circles
     from carrypost.local.keyring import Keyring
 
 _HOUR_US = 3_600 * MICROSECONDS
@@ -29,10 +32,16 @@ _HOUR_US = 3_600 * MICROSECONDS
 class Letters:
     """Seals the letters of one host."""
 
-    def __init__(self, context: HostContext, keyring: Keyring) -> None:
+    def __init__(self, context: HostContext, keyring: Keyring, circles: Circles) -> None:
         self._node, self._holdings, self._limits = context.node, context.holdings, context.limits
         self._author, self._signed = context.identity.author, context.identity.signed
         self._asked, self._keyring = context.settings.sealing.letters, keyring
+        self._circles = circles
+
+    def addressed(self, draft: Draft) -> Draft:
+        """Return a draft with the destination that carriers see."""
+        named = str(draft.destination).startswith(CIRCLE)  # Callers are not checked: it may be anything.
+        return self._circles.sealed_draft(draft) if named else draft
 
     def seal_for(self, draft: Draft) -> Sealing | None:
         """Return the seal of a letter that is about to be packed; None if the message goes in plain text.
@@ -43,6 +52,8 @@ class Letters:
             if draft.sealed:
                 raise JMSSecurityException('a sealed message requires security = "signed" on this node')
             return None
+        if draft.topic or (draft.sealed and draft.destination.startswith(f"{Kind.CONTROL}/")):
+            return self._for_circle(draft)
         readers = _readers(draft)
         if not readers:
             if draft.sealed:
@@ -103,11 +114,24 @@ class Letters:
             self._keyring.used(node, now)
         return self._seal(draft, salt, secret, sealing.stanzas_for_readers(stanzas), now)
 
-    def _seal(self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int) -> Sealing:
+    def _for_circle(self, draft: Draft) -> Sealing:
+        """Seal for all members of a circle, under its present epoch."""
+        circle = self._circles.at(draft.destination)
+        assert circle is not None  # The destination was made of it.
+        epoch, salt = self._circles.sending(circle), self._keyring.entropy(sealing.SALT_BYTES)
+        made = self._seal(
+            draft, salt, epoch.secret, sealing.stanza_for_epoch(epoch.number, epoch.id), self._holdings.now_us,
+            asks=not draft.topic,
+        )  # fmt: skip
+        return msgspec.structs.replace(made, topic=draft.topic, circle=circle.name)
+
+    def _seal(
+        self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int, *, asks: bool = False
+    ) -> Sealing:
         assert isinstance(self._author, bytes)  # This node signs.
         content = sealing.content(secret, salt, self._author, draft.destination)
         # A request brings the key for its reply, which may go to a queue that nobody advertises.
-        asks = draft.headers is not None and draft.headers.reply_to is not None
+        asks = asks or (draft.headers is not None and draft.headers.reply_to is not None)
         return Sealing(salt, content, stanzas, reply_key=self._keyring.advertised(now) if asks else None)
 
     def pack(self, packed: Packed, seal: Sealing) -> Packed:

@@ -83,6 +83,10 @@ class Publisher:
             f"{length_of_time(asked_us / MICROSECONDS)}: use a shorter time to live"
         )
 
+    def addressed(self, draft: Draft) -> Draft:
+        """Return a draft with the destination that carriers see, which differs for topics of circles."""
+        return self._letters.addressed(draft)
+
     def pack(self, draft: Draft) -> Packed:
         """Return the payload in its wire form; raises `PayloadError` for a draft that cannot be published."""
         for name, (what, kind, allowed) in _FIELDS.items():

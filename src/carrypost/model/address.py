@@ -15,6 +15,8 @@
     overlay on node N                        overlay/N
     overlay on all nodes                     overlay/all
     results of subscription S of N           results/N/S
+    topic `x` of the circle `c`              circle/c/x
+    the same, as carriers see it             sealed/CIRCLE/TAG
 
 A topic or a queue may have any name but the empty one, and it stands last, so it needs no escaping; `check_name` holds
 for names that programs give. A node stands before others, and with security off its name may hold any character: ``/``,
@@ -28,6 +30,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from carrypost.config.rules import nearest
@@ -47,6 +50,8 @@ class Kind(enum.StrEnum):
     CHANNEL = "channel"
     OVERLAY = "overlay"
     RESULTS = "results"
+    CIRCLE = "circle"
+    SEALED = "sealed"
 
 
 class Address(NamedTuple):
@@ -59,7 +64,7 @@ class Address(NamedTuple):
     """Name of the topic, queue, channel, subscription or directory entry; empty for control messages."""
 
 
-WRITTEN_KINDS = frozenset({Kind.TOPIC, Kind.HOLDER, Kind.CHANNEL, Kind.QUEUE})
+WRITTEN_KINDS = frozenset({Kind.TOPIC, Kind.HOLDER, Kind.CHANNEL, Kind.QUEUE, Kind.CIRCLE})
 """Kinds of destinations that programs write as text."""
 UNORDERED = "none"
 """Order of a topic whose messages are delivered as they arrive."""
@@ -68,7 +73,9 @@ EVERYBODY = "control/all"
 """Destination of control messages to all nodes."""
 OVERLAYS = "overlay/all"
 """Destination of items to the overlays of all nodes."""
-_TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RESULTS = (f"{kind}/" for kind in Kind)
+_TOPIC, _QUEUE, _CONTROL, _DIRECTORY, _HOLDER, _NOTICE, _CHANNEL, _OVERLAY, _RESULTS, CIRCLE, SEALED = (
+    f"{kind}/" for kind in Kind
+)
 _MODULE = "module/"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _REMEMBERED = 1_024
@@ -144,6 +151,22 @@ def results(node: NodeId, subscription: str) -> str:
     return f"{_RESULTS}{_escaped(node)}/{_named(subscription, 'subscription')}"
 
 
+def circle_topic(circle: str, name: str) -> str:
+    """Return the address of a topic of a circle, as programs of this node name it."""
+    return f"{CIRCLE}{_named(circle, 'circle')}/{_named(name, 'topic')}"
+
+
+def parted_circle(destination: str) -> tuple[str, str]:
+    """Return the names of the circle and of the topic in an address of a topic of a circle, or in a pattern of some."""
+    circle, _, name = destination.removeprefix(CIRCLE).partition("/")
+    return circle, name
+
+
+def sealed_topic(circle: NodeId, tags: str) -> str:
+    """Return the destination of a topic of a circle, as carriers see it."""
+    return f"{SEALED}{circle}/{tags}"
+
+
 def directory(node: NodeId, name: str) -> str:
     """Return the destination of a node's advertisement of a name."""
     return f"{_DIRECTORY}{_escaped(node)}/{_named(name, 'entry of the directory')}"
@@ -198,6 +221,9 @@ def address(destination: str) -> Address | None:
         return None
     if kind in (Kind.TOPIC, Kind.CHANNEL):
         return Address(Kind(kind), None, rest)
+    if kind == Kind.CIRCLE:
+        circle, _, name = rest.partition("/")
+        return Address(Kind.CIRCLE, None, rest) if circle and name else None
     if destination in (EVERYBODY, OVERLAYS):
         return Address(Kind(kind), None, "")
     owner, slash, name = rest.partition("/")
@@ -240,7 +266,7 @@ def _owned(text: str, what: str) -> tuple[str, NodeId]:
 def name_of(destination: str) -> str | None:
     """Return the full name of a topic or a queue; None for other destinations."""
     found = address(destination)
-    if found is None or found.kind not in (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER):
+    if found is None or found.kind not in (Kind.TOPIC, Kind.QUEUE, Kind.HOLDER, Kind.CIRCLE):
         return None
     return found.name if found.node is None else queue_name(found.name, found.node)
 
@@ -275,8 +301,8 @@ def parted(text: str) -> tuple[Kind, str, str]:
     if kind not in WRITTEN_KINDS or not rest or (mark and not name):
         raise InvalidDestinationException(
             (
-                "a destination as text must be 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'queue/NAME' or "
-                f"'queue/NAME@NODE', not {text!r}"
+                "a destination as text must be 'topic/NAME', 'holder/NAME@NODE', 'channel/NAME', 'circle/CIRCLE/NAME', "
+                f"'queue/NAME' or 'queue/NAME@NODE', not {text!r}"
             )[:200]
         )
     if not mark:
@@ -378,7 +404,7 @@ _OURS = {"#": _REST, "+": _ONE}
 """Our spelling of other systems' wildcards."""
 
 
-def topic_pattern(name: str) -> str:
+def topic_pattern(name: str, prefix: str = _TOPIC) -> str:
     """Return the pattern of the destinations of a topic, or of all topics that a name with wildcards matches.
 
     Dots divide a name into levels. A level ``*`` matches any one level, a last level ``>`` matches one or more;
@@ -388,7 +414,18 @@ def topic_pattern(name: str) -> str:
     check_levels(name)
     if _REST in levels[:-1]:
         raise InvalidDestinationException(f"'>' must be the last level of a name, not as in {name!r}")
-    return _TOPIC + r"\.".join(_FORMS.get(level) or exactly(level) for level in levels)
+    return exactly(prefix) + r"\.".join(_FORMS.get(level) or exactly(level) for level in levels)
+
+
+def levels_of(pattern: str) -> list[str]:
+    """Return the levels of the name that `topic_pattern` made a pattern of; wildcards are ``*`` and ``>``."""
+    words = {form: word for word, form in _FORMS.items()}
+    return _WRITTEN.sub(lambda found: found[1] or words[found[0]], pattern).split(".")
+
+
+def sealed_pattern(circle: NodeId, levels: Iterable[str], tag: Callable[[str], str]) -> str:
+    """Return the pattern of the destinations of topics of a circle with these levels."""
+    return SEALED + circle + "/" + r"\.".join([_FORMS.get(level) or tag(level) for level in levels])
 
 
 def topic_written(pattern: str) -> str | None:

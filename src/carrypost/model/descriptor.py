@@ -20,6 +20,7 @@ import msgspec
 from carrypost.config.rules import nearest
 from carrypost.errors import DecodeError, LocalError
 from carrypost.model import headers, ids, recipient_lists
+from carrypost.model.address import SEALED
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.properties import AttributeValue as AttributeValue  # noqa: PLC0414 - part of this interface
@@ -128,6 +129,8 @@ class Unsealed(NamedTuple):
     """Length of the payload before it was padded and encrypted."""
     secret: bytes = b""
     """The secret that the content key was derived from, where it is known: a queue's manager wraps it for receivers."""
+    circle: str = ""
+    """Name on this node of the circle that the message is for; empty for letters."""
 
     def __repr__(self) -> str:
         return "<Unsealed>"
@@ -206,8 +209,15 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @property
     def sealed(self) -> str | None:
-        """``letter`` if it was sealed for nodes, whether or not it is opened; None for plain text."""
-        return "letter" if self.unsealed is not None or self.is_sealed else None
+        """The circle that it was sealed for, or ``letter`` if for nodes; None for plain text.
+
+        Of a circle whose message is not opened the id is returned.
+        """
+        if self.unsealed is not None:
+            return self.unsealed.circle or "letter"
+        if not self.is_sealed:
+            return None
+        return self.destination.split("/")[1] if self.destination.startswith(SEALED) else "letter"
 
     @lazy
     def id(self) -> MessageId:

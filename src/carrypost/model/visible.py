@@ -17,7 +17,7 @@ from carrypost.model.properties import Property, typed
 from carrypost.model.times import MICROSECONDS
 
 Field = Callable[[Descriptor], AttributeValue | None]
-_TYPES = {Kind.TOPIC: "topic", Kind.QUEUE: "queue", Kind.HOLDER: "topic", Kind.CHANNEL: "topic"}
+_TYPES = {Kind.TOPIC: "topic", Kind.QUEUE: "queue", Kind.HOLDER: "topic", Kind.CHANNEL: "topic", Kind.CIRCLE: "topic"}
 _MILLISECOND_US = 1_000
 
 

@@ -12,8 +12,8 @@ from carrypost.mom.control import CONTROL
 
 if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.local.circles import Circles
     from carrypost.local.deliveries import Deliveries
-    from carrypost.local.keyring import Keyring
     from carrypost.mom.channels import Overlay
 
 
@@ -24,12 +24,12 @@ class MessagingContext:
         self,
         host_context: HostContext,
         deliveries: Deliveries,
-        keyring: Keyring,
+        circles: Circles,
         incarnation: int,
         overlay: Overlay | None,
     ) -> None:
         self.host_context, self.deliveries, self.incarnation = host_context, deliveries, incarnation
-        self.keyring = keyring
+        self.circles, self.keyring = circles, circles.keyring
         self.node, self.settings, self.limits = host_context.node, host_context.settings, host_context.limits
         self.holdings, self.outputs, self.interests = (
             host_context.holdings,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Draft, Steps
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.local.circles import Circles
     from carrypost.local.deliveries import Deliveries
     from carrypost.local.keyring import Keyring
     from carrypost.model.descriptor import Descriptor
@@ -60,34 +61,37 @@ class Messaging(Composite):
         self,
         host_context: HostContext,
         deliveries: Deliveries,
-        keyring: Keyring,
+        circles: Circles,
         steps: Steps,
         overlay: Overlay | None = None,
     ) -> None:
-        self.forget_drafts, self.keyring = steps.forget_drafts, keyring
+        self.forget_drafts = steps.forget_drafts
+        self.circles: Circles = circles
+        self.keyring: Keyring = circles.keyring
         self._cache, self._emit = host_context.holdings.cache, host_context.outputs.emit
         self._deliveries, self._node = deliveries, host_context.node
-        context = MessagingContext(host_context, deliveries, keyring, steps.incarnation, overlay)
+        context = MessagingContext(host_context, deliveries, circles, steps.incarnation, overlay)
         self._channels = context.channels
         self.receipts = Receipts(context)
         owed = OwedReceipts(context)
         self._topics = Topics(context)
         self.claims = Claims(context, owed, self._topics)
-        self.queues = Queues(context, self.claims, self.receipts, self._topics)
-        self.handing = Dispatcher(context, self.claims, self.queues)
-        self.sessions = Sessions()
-        self.directory = Directory(context, self._topics, self.queues)
+        self.queues: Queues = Queues(context, self.claims, self.receipts, self._topics)
+        self.handing: Dispatcher = Dispatcher(context, self.claims, self.queues)
+        self.sessions: Sessions = Sessions()
+        self.directory: Directory = Directory(context, self._topics, self.queues)
         self._keys = SealingKeys(context)
-        self.placements = Placements(context, self.queues, self.directory)
+        self.placements: Placements = Placements(context, self.queues, self.directory)
         self.discoveries = Discoveries(context, self.queues, self.directory)
-        self.consuming = Consumers(
+        self.consuming: Consumers = Consumers(
             context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
         )
         self.compose(
             host_context.holdings,
             (
                 context.outbox, self.receipts, self.consuming, self._topics, self._channels, self.claims,
-                *self.queues.parts, owed, self.directory, self._keys, self.placements, self.discoveries,
+                *self.queues.parts, owed, self.directory, self._keys, circles, self.placements,
+                self.discoveries,
             ),
         )  # fmt: skip
 
@@ -133,7 +137,7 @@ class Messaging(Composite):
                 addressed = True
                 if not self.queues.receive(copy, now):
                     continue
-            subscriptions = interested(copy.readable)
+            subscriptions = interested(copy)
             if subscriptions and claims.claimable(copy) and claims.make(copy, subscriptions, now, lost_before(copy.id)):
                 self._deliveries.claimed(copy)
                 self.directory.used(copy.original.destination, now)

@@ -12,6 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 import msgspec
 
 from carrypost.gossip.layer import Draft
+from carrypost.local.circle_state import CircleView
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
@@ -192,6 +193,60 @@ class ReadPayload(Command[bytes | None], frozen=True, tag="payload"):
 
 class MakeCard(Durable[str], frozen=True, tag="card"):
     """Return the card of this node, with its sealing key."""
+
+
+class FoundCircle(Durable[NodeId], frozen=True, tag="found_circle"):
+    """Found a circle; return its id."""
+
+    name: str
+
+
+class InviteToCircle(Durable[str], frozen=True, tag="invite_to_circle"):
+    """Return the code of an invitation to a circle of this node."""
+
+    circle: str
+    card: str | None = None
+    """Card of the one node that it is for; None: any."""
+    days: float = 30.0
+    fresh: bool = False
+    """Begin an epoch first, so that the newcomer reads nothing older."""
+
+
+class JoinCircle(Durable[str], frozen=True, tag="join_circle"):
+    """Join the circle of a code; return its name here."""
+
+    code: str
+    root: str = ""
+    """Root of the circle, which makes this node an owner; empty: a member."""
+
+
+class RemoveFromCircle(Durable[None], frozen=True, tag="remove_from_circle"):
+    """Remove a node from a circle."""
+
+    circle: str
+    node: NodeId
+
+
+class RotateCircle(Durable[None], frozen=True, tag="rotate_circle"):
+    """Begin a new epoch of a circle."""
+
+    circle: str
+
+
+class LeaveCircle(Durable[None], frozen=True, tag="leave_circle"):
+    """Leave a circle, and delete its secrets here."""
+
+    circle: str
+
+
+class ExportCircle(Question[str], frozen=True, tag="export_circle"):
+    """Return the seed of the root of a circle."""
+
+    circle: str
+
+
+class ShowCircles(Question[tuple[CircleView, ...]], frozen=True, tag="show_circles"):
+    """Return the circles of this node."""
 
 
 class AddCard(Durable[NodeId], frozen=True, tag="add_card"):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.local.circles import Circles
     from carrypost.local.deliveries import Deliveries
-    from carrypost.local.keyring import Keyring
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.mom.channels import Overlay
     from carrypost.mom.views import Views
@@ -42,11 +42,11 @@ class MessagingCommands:
         steps: Steps,
         host_context: HostContext,
         deliveries: Deliveries,
-        keyring: Keyring,
+        circles: Circles,
         overlay: Overlay | None = None,
     ) -> None:
         self._steps, self._step, self._host_context, self._deliveries = steps, steps.step, host_context, deliveries
-        self._keyring = keyring
+        self._circles = circles
         self._overlay = overlay
         self._messaging: Messaging | None = None
 
@@ -76,7 +76,7 @@ class MessagingCommands:
                 "start or restore the host first: otherwise state from before the restart would not be found"
             )
         with self._step(now):
-            self._messaging = Messaging(self._host_context, self._deliveries, self._keyring, self._steps, self._overlay)
+            self._messaging = Messaging(self._host_context, self._deliveries, self._circles, self._steps, self._overlay)
             self._steps.join(self._messaging)
 
     @property
@@ -188,6 +188,14 @@ _DO: Mapping[type[Command[Any]], _Does] = {
     do.OpenRequests: _open_requests,
     do.MakeCard: lambda on, _, now, __: on.keyring.card(now),
     do.AddCard: lambda on, it, now, _: on.keyring.add_card(it.card, now),
+    do.FoundCircle: lambda on, it, now, _: on.circles.found(it.name, now),
+    do.InviteToCircle: lambda on, it, now, _: on.circles.invite(it.circle, it.card, it.days, now, fresh=it.fresh),
+    do.JoinCircle: lambda on, it, now, _: on.circles.join(it.code, now, it.root),
+    do.RemoveFromCircle: lambda on, it, now, _: on.circles.remove(it.circle, it.node, now),
+    do.RotateCircle: lambda on, it, now, _: on.circles.rotate(it.circle, now),
+    do.LeaveCircle: lambda on, it, *_: on.circles.leave(it.circle),
+    do.ExportCircle: lambda on, it, *_: on.circles.export(it.circle),
+    do.ShowCircles: lambda on, *_: on.circles.views(),
     do.BindName: lambda on, it, now, _: on.directory.bind(on.queues.described(it.asked), now),
     do.Unbind: lambda on, it, now, _: (on.directory.destroy if it.context else on.unbind)(it.name, now),
     do.Lookup: _lookup,

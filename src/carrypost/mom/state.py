@@ -15,7 +15,17 @@ import msgspec
 
 from carrypost.errors import InvalidDestinationException, StateError
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.model.address import address, channel_of, is_channel, is_held, name_of, topic, topic_written, written
+from carrypost.model.address import (
+    CIRCLE,
+    address,
+    channel_of,
+    is_channel,
+    is_held,
+    name_of,
+    topic,
+    topic_written,
+    written,
+)
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
@@ -362,7 +372,7 @@ class Claimant:
 class Subscription(Claimant):
     """A subscription to topics."""
 
-    __slots__ = ("_narrower", "asked", "channel", "connection", "held", "interest", "lease_us", "results")
+    __slots__ = ("_narrower", "asked", "channel", "circle", "connection", "held", "interest", "lease_us", "results")
 
     def __init__(self, number: int, asked: Subscribe, connection: int, client: str, limits: Limits) -> None:
         pattern = destination_of(asked.entry)
@@ -379,7 +389,9 @@ class Subscription(Claimant):
         """Name of the channel that the topic is; empty if it is none."""
         self.results = ""
         """Destination of the results of a channel that are for this subscription."""
-        whole = asked.ordering or self.held
+        self.circle = is_of_circle(asked.entry)
+        """True if the topic is of a circle: then carriers are told its sealed destination alone."""
+        whole = asked.ordering or self.held or self.circle
         self._narrower = Matcher((asked.entry,), limits, own=True) if whole else None
 
     @property
@@ -442,6 +454,11 @@ def _one(pattern: str) -> str:
     """Return the only destination that a pattern matches; empty if there are several."""
     values, prefixes = plain_forms(pattern) or ((), ())
     return "" if len(values) != 1 or prefixes else next(iter(values))
+
+
+def is_of_circle(entry: Entry) -> bool:
+    """Return True if an entry asks for topics of a circle."""
+    return destination_of(entry).startswith(CIRCLE)
 
 
 def destination_of(entry: Entry) -> str:

@@ -23,12 +23,13 @@ from carrypost.model.pattern import check_entry, encode_entries, profile_digest,
 from carrypost.model.pattern import entry as make_entry
 from carrypost.model.times import NEVER
 from carrypost.mom.commands import Subscribe
-from carrypost.mom.state import Interest, LocalNode, Subscription, destination_of, held_of
+from carrypost.mom.state import Interest, LocalNode, Subscription, destination_of, held_of, is_of_circle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from carrypost.model.descriptor import Descriptor, Ordering
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.model.descriptor import Ordering
     from carrypost.model.pattern import Entry
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.state import Consumer, Key
@@ -66,7 +67,7 @@ class Topics(Part):
         self._open: dict[str, dict[Subscription, None]] = {}
         """Subscriptions by the pattern of their destinations."""
         self._number = 0
-        self._channels = context.channels
+        self._channels, self._circles = context.channels, context.circles
         self._in_reach, self._island = context.host_context.links.in_reach, context.settings.island
         self.changed: dict[str, None] = {}
         """Held topics whose subscriptions here were added, removed or renewed."""
@@ -138,6 +139,8 @@ class Topics(Part):
         return known
 
     def _check_ordering(self, asked: Subscribe) -> None:
+        if is_of_circle(asked.entry):
+            self._circles.pattern(destination_of(asked.entry))  # Raises where this node is not in the circle.
         if asked.ordering:
             whole_destination(asked.entry)  # Raises where no destination is named.
         self.check_open(destination_of(asked.entry), asked.ordering)
@@ -191,6 +194,8 @@ class Topics(Part):
             entry = make_entry(exactly(held if local else notice_of(held)))
         elif subscription.channel:
             entry = make_entry(exactly(subscription.results or channel(subscription.channel)))
+        elif subscription.circle:
+            entry = make_entry(self._circles.pattern(subscription.pattern))
         interest = self._interests.get(entry)
         if interest is None:
             interest = Interest(entry, self._deliveries.want(entry, advertised=not (held or subscription.channel)))
@@ -227,17 +232,17 @@ class Topics(Part):
 
     # --- asking --------------------------------------------------------------------------------------------
 
-    def interested(self, descriptor: Descriptor) -> list[Subscription]:
+    def interested(self, copy: Copy) -> list[Subscription]:
         """Return the subscriptions that want a message."""
         by_number = self._by_number
         if not by_number:
             return []
         return [
             subscription
-            for number in self._own_interests.which(descriptor)
+            for number in self._own_interests.which(copy.matched)
             if (interest := by_number.get(number)) is not None
             for subscription in interest.subscriptions
-            if subscription.takes(descriptor.original, self.here)
+            if subscription.takes(copy.original, self.here)
         ]
 
     def pop_changed(self) -> list[tuple[str, list[Subscription]]]:

@@ -12,6 +12,7 @@ import base64
 import enum
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from carrypost.errors import ForgeryError, IllegalArgumentException
@@ -33,9 +34,14 @@ class CodeKind(enum.IntEnum):
     """The kinds of codes; numbers are part of the format."""
 
     CARD = 0x11
+    CIRCLE = 0x12
+    SEALED_CIRCLE = 0x13
 
 
-_NAMES = {CodeKind.CARD: "a card, made by `carrypost keys card`"}
+_CIRCLE = "a code of a circle, made by `carrypost circle invite`"
+_NAMES = {
+    CodeKind.CARD: "a card, made by `carrypost keys card`", CodeKind.CIRCLE: _CIRCLE, CodeKind.SEALED_CIRCLE: _CIRCLE,
+}  # fmt: skip
 
 
 def _text(whole: bytes) -> str:
@@ -54,6 +60,11 @@ def code_of(kind: CodeKind, data: bytes) -> str:
 
 def data_of(kind: CodeKind, code: str) -> bytes:
     """Return the bytes of a code of this kind; raises `IllegalArgumentException` for another text."""
+    return data_of_any(code, (kind,))[1]
+
+
+def data_of_any(code: str, kinds: Sequence[CodeKind]) -> tuple[CodeKind, bytes]:
+    """Return the kind and the bytes of a code of one of these kinds; raises `IllegalArgumentException`."""
     text = _IGNORED.sub("", code).upper()
     try:
         whole = base64.b32decode(text + "=" * (-len(text) % 8))
@@ -63,9 +74,10 @@ def data_of(kind: CodeKind, code: str) -> bytes:
     # The last letter has bits to spare: two texts of the same bytes would be two codes.
     if not data or _checksum(data) != whole[-_CHECKSUM_BYTES:] or _text(whole) != text:
         raise IllegalArgumentException("the code was typed wrong, or is not complete: compare it with the original")
-    if data[0] != kind:
-        raise IllegalArgumentException(f"the code is not {_NAMES[kind]}")
-    return data[1:]
+    found = next((kind for kind in kinds if kind == data[0]), None)
+    if found is None:
+        raise IllegalArgumentException(f"the code is not {_NAMES[kinds[0]]}")
+    return found, data[1:]
 
 
 class Card(NamedTuple):

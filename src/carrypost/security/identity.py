@@ -34,6 +34,7 @@ class Domain(enum.Enum):
     ACK_RECORD = b"carrypost ack record 1\0"
     LINK_RECORD = b"carrypost link record 1\0"
     CARD = b"carrypost card 1\0"
+    CHARTER = b"carrypost charter 1\0"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from carrypost.errors import ForgeryError
 from carrypost.model import headers as header_fields
+from carrypost.model.address import circle_topic
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec, Unsealed
 from carrypost.model.headers import Headers
 from carrypost.model.times import TIME_US_MAX
@@ -126,6 +127,10 @@ class Sealing(msgspec.Struct, frozen=True):
     plain: tuple[int, int, PayloadCodec] = (0, 0, PayloadCodec.PLAIN)
     """Size, packed length and codec of the payload before it was sealed."""
     reply_key: SealingKey | None = None
+    topic: str = ""
+    """Name of the topic of a circle."""
+    circle: str = ""
+    """Name of the circle on this node."""
 
     def with_payload(self, plain: tuple[int, int, PayloadCodec]) -> Sealing:
         """Return the seal of a message whose payload has this size, packed length and codec."""
@@ -233,7 +238,7 @@ def sealed_length(length: int) -> int:
 
 
 def seal_headers(
-    sealing: Sealing, headers: Headers | None, attributes: dict[str, AttributeValue], label: str, topic: str = ""
+    sealing: Sealing, headers: Headers | None, attributes: dict[str, AttributeValue], label: str
 ) -> Headers:
     """Return the headers of the sealed message, which has no other attributes and no label."""
     inner = {} if headers is None else header_fields.travelling(headers)
@@ -241,7 +246,7 @@ def seal_headers(
     for name in _CLEAR:
         inner.pop(header_fields.key_of(name), None)
     size, packed, codec = sealing.plain
-    fields = _encode((attributes, label, topic, size, packed, codec, inner or None, sealing.reply_key))
+    fields = _encode((attributes, label, sealing.topic, size, packed, codec, inner or None, sealing.reply_key))
     encrypted = ChaCha20Poly1305(sealing.content.key).encrypt(_FIELDS_NONCE, fields, None)
     seal = b"".join((bytes([SUITE]), sealing.salt, sealing.content.check, sealing.stanzas, encrypted))
     return Headers(seal=seal, **clear)  # type: ignore[arg-type]  # by the names of its fields
@@ -250,18 +255,21 @@ def seal_headers(
 # -------------------------------------------------------------------------------------------------- opening
 
 
-def opened_with(descriptor: Descriptor, secret: bytes) -> tuple[Descriptor, Fields]:
-    """Return a sealed message with its plain fields, from its secret; raises if the check does not agree."""
+def opened_with(descriptor: Descriptor, secret: bytes, circle: str = "") -> tuple[Descriptor, Fields]:
+    """Return a sealed message with its plain fields, from its secret; raises if the check does not agree.
+
+    `circle`: the name that its circle has on this node.
+    """
     if isinstance(descriptor.author, str) or descriptor.headers is None:
         raise ForgeryError("seal", "a seal of an author without a key")
     seal = parse(descriptor.headers.seal)
     found = content(secret, seal.salt, descriptor.author, descriptor.destination)
     if not hmac.compare_digest(found.check, seal.check):
         raise ForgeryError("seal", "a seal for another author or destination, or with a wrong check")
-    return opened(descriptor, found.key, secret)
+    return opened(descriptor, found.key, b"" if circle else secret, circle)
 
 
-def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"") -> tuple[Descriptor, Fields]:
+def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"", circle: str = "") -> tuple[Descriptor, Fields]:
     """Return a sealed message with its plain fields, and the fields.
 
     It has the id, the signature and the bytes of the sealed one. Its payload is opened by `open_payload`.
@@ -290,13 +298,15 @@ def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"") -> tuple[Des
     plain = fields.codec is PayloadCodec.PLAIN
     if fields.codec is PayloadCodec.BLANK or sealed_length(packed) != descriptor.length or (plain and packed != size):
         raise ForgeryError("seal", "fields that do not fit the payload")
+    destination = circle_topic(circle, fields.topic) if circle and fields.topic else descriptor.destination
     made = msgspec.structs.replace(
-        descriptor, size=size, codec=fields.codec, label=fields.label, attributes=fields.attributes,
+        descriptor, destination=destination, size=size, codec=fields.codec, label=fields.label,
+        attributes=fields.attributes,
         headers=msgspec.structs.replace(inner, **{name: getattr(sealed, name) for name in _CLEAR}),
     )  # fmt: skip
     # Records and logs go on to name the message by its id: carriers know no label.
     same = {name: getattr(descriptor, name) for name in ("id", "shown", "encoded", "signature", "wire")}
-    made.__dict__.update(same, unsealed=Unsealed(key, packed, secret))
+    made.__dict__.update(same, unsealed=Unsealed(key, packed, secret, circle))
     return made, fields
 
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from carrypost.events import SendState
-from carrypost.jms import consumer, context, jobs, producer, queue_browser, requestor, sent
+from carrypost.jms import circles, consumer, context, jobs, producer, queue_browser, requestor, sent
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.messages.message import check_individual
@@ -85,6 +85,19 @@ class Producer(producer.Producer):
     @documented(producer.Producer.set_async)
     def set_async(self, listener: CompletionListener | None) -> Self:
         return super().set_async(plain(listener))
+
+
+@documented(circles.ContextCircles)
+class Circles(Blocking[circles.ContextCircles]):
+    found = blocking(circles.ContextCircles.found)
+    invite = blocking(circles.ContextCircles.invite)
+    join = blocking(circles.ContextCircles.join)
+    remove = blocking(circles.ContextCircles.remove)
+    rotate = blocking(circles.ContextCircles.rotate)
+    leave = blocking(circles.ContextCircles.leave)
+    export = blocking(circles.ContextCircles.export)
+    show = blocking(circles.ContextCircles.show)
+    members = blocking(circles.ContextCircles.members)
 
 
 @documented(jobs.Job)
@@ -271,6 +284,12 @@ class Context(Blocking[context.Context]):
 
     declare_queue = blocking(context.Context.declare_queue)
     end_queue = blocking(context.Context.end_queue)
+
+    @property
+    def circles(self) -> Circles:
+        """The circles of the node: found, join, invite, remove."""
+        return Circles(self._inner.circles)
+
     card = blocking(context.Context.card)
     add_card = blocking(context.Context.add_card)
     declare_topic = blocking(context.Context.declare_topic)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from carrypost.daemon.stomp.codec import Frame, Version, encode
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
-from carrypost.jms.destinations import Destination, Topic, as_destination, as_queue, named
+from carrypost.jms.destinations import Destination, SealedTopic, Topic, as_destination, as_queue, named
 from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage, codec
 from carrypost.jms.messages.headers import correlation_of, expiration_ms, headers_of
@@ -31,7 +31,7 @@ from carrypost.model.properties import Property, ValueType
 from carrypost.model.selector.names import stranger
 from carrypost.model.visible import timestamp_ms, typed_properties
 
-TOPIC, QUEUE, TEMPORARY = "/topic/", "/queue/", "/temp-queue/"
+TOPIC, QUEUE, TEMPORARY, CIRCLE = "/topic/", "/queue/", "/temp-queue/", "/circle/"
 TYPES_HEADER: Final = "carrypost-types"
 BODY_HEADER: Final = "carrypost-body"
 _CONTENT_TYPE = "content-type"
@@ -74,13 +74,15 @@ def destination(text: str, ordering: str | None = None) -> Destination | Tempora
     Topics and queues are named as by all programs, with a leading slash. The order of a topic is in its name, or in the
     header `ordering`.
     """
-    if text.startswith(TOPIC) and len(text) > len(TOPIC):
+    if (text.startswith(TOPIC) and len(text) > len(TOPIC)) or text.startswith(CIRCLE):
         found = as_destination(text[1:])
         assert isinstance(found, Topic)  # Its kind is in the text.
         if ordering is None:
             return found
         if found.ordering and found.ordering.text != ordering:
             raise IllegalArgumentException(f"the header ordering:{ordering} contradicts {text!r}"[:200])
+        if isinstance(found, SealedTopic):
+            return SealedTopic(found.circle, found.topic_name, ordering)
         return Topic(found.topic_name, ordering)
     if ordering is not None:
         raise IllegalArgumentException(f"ordering requires a topic, not {text!r}"[:200])
@@ -89,7 +91,8 @@ def destination(text: str, ordering: str | None = None) -> Destination | Tempora
     if text.startswith(TEMPORARY) and len(text) > len(TEMPORARY):
         return Temporary(text.removeprefix(TEMPORARY))
     raise InvalidDestinationException(
-        f"a destination must be {TOPIC}NAME, {QUEUE}NAME, {QUEUE}NAME@NODE or {TEMPORARY}NAME, not {text!r}"[:200]
+        f"a destination must be {TOPIC}NAME, {QUEUE}NAME, {QUEUE}NAME@NODE, {CIRCLE}CIRCLE/NAME or {TEMPORARY}NAME, "
+        f"not {text!r:.100}"
     )
 
 
@@ -97,7 +100,7 @@ def destination_text(at: Destination | str) -> str:
     """Return a destination as clients name it; one that is neither topic nor queue as it is."""
     text = at if isinstance(at, str) else at.address
     found = address.address(text)
-    if found is not None and found.kind in (address.Kind.TOPIC, address.Kind.QUEUE):
+    if found is not None and found.kind in (address.Kind.TOPIC, address.Kind.QUEUE, address.Kind.CIRCLE):
         return f"/{address.written(text)}"
     return text
 

@@ -20,6 +20,7 @@ from typing import Self
 
 from carrypost.config import Settings, differences, text_form
 from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
+from carrypost.emu.engine.circle_calls import CircleCalls
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.overlays import OverlayOf
@@ -83,7 +84,7 @@ class NetworkOptions:
         return {name: text_form(value) for name, value in found.items()}
 
 
-class Network:
+class Network(CircleCalls):
     """Nodes in virtual time, at first out of each other's reach.
 
     A network is used once, by ``with`` or ``async with``.

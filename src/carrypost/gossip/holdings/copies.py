@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from carrypost.gossip.wire.frames import OfferEntry
+from carrypost.model.address import CIRCLE
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode, destination_of
 from carrypost.model.ids import MessageId, NodeId
 
@@ -95,6 +96,12 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     def readable(self) -> Descriptor:
         """The descriptor with the fields that this host can read: the opened one, if there is one."""
         return self.opened or self.descriptor
+
+    @property
+    def matched(self) -> Descriptor:
+        """The descriptor that this host's interests are matched against: with the destination that carriers see."""
+        opened = self.opened
+        return opened if opened is not None and not opened.destination.startswith(CIRCLE) else self.descriptor
 
     @property
     def original(self) -> Descriptor:

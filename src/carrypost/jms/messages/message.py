@@ -171,7 +171,7 @@ class Message(JavaNamed):
 
     @property
     def sealed(self) -> str | None:
-        """``letter`` if carriers could not read the message, because it was sealed for its readers; else None."""
+        """The circle that it was sealed for, or ``letter`` if for nodes: carriers could not read it. Else None."""
         return None if self._descriptor is None else self._descriptor.sealed
 
     @property

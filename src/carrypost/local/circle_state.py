@@ -1,0 +1,116 @@
+"""The state of one circle on a host: its rows in the store, its epochs, and what people see of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from carrypost.events import LayerEvent
+from carrypost.model.ids import NodeId, node_of
+from carrypost.security.circle import Epoch, SignedCharter
+
+
+class CircleChanged(LayerEvent, frozen=True):
+    """A circle of this node has a new charter, or this node joined or left it."""
+
+    name: str
+    number: int
+    """Number of the charter; 0: none is known."""
+    epoch: int
+
+
+class KeyMissing(LayerEvent, frozen=True):
+    """A circle began an epoch whose secret this node was not given: an owner does not know its sealing key."""
+
+    name: str
+
+
+class CircleRow(msgspec.Struct, array_like=True):
+    """A circle in the store; fields may be appended with a default."""
+
+    name: str
+    root: bytes
+    tag_key: bytes
+    first: int
+    """Number of the first epoch of which this node may read messages."""
+    seed: bytes = b""
+    """Seed of the root, at owners."""
+    charter: bytes = b""
+    """The newest charter, as it travels."""
+    removed: tuple[bytes, ...] = ()
+    """All nodes that any charter removed."""
+    invitation: bytes = b""
+    """Private key of the invitation that this node joined by."""
+    published_us: int = 0
+    """Time at which this node last published the charter."""
+
+    def __repr__(self) -> str:
+        return f"<Circle {self.name}>"
+
+
+class CircleView(msgspec.Struct, frozen=True):
+    """A circle as people see it."""
+
+    name: str
+    id: NodeId
+    owned: bool
+    """True if this node is an owner."""
+    number: int
+    """Number of the charter; 0: none is known."""
+    epoch: int
+    """Number of the newest epoch; messages are sent under it if its secret is known."""
+    readable: bool
+    """True if that secret is known here."""
+    members: tuple[NodeId, ...]
+    invitations: int
+    """Number of open invitations."""
+    removed: tuple[NodeId, ...]
+    date_us: int
+    """Date of the charter."""
+
+
+class EpochRow(msgspec.Struct, frozen=True, array_like=True):
+    """The secret of an epoch in the store."""
+
+    secret: bytes
+    begun_us: int
+
+    def __repr__(self) -> str:
+        return "<EpochRow>"
+
+
+class Circle(CircleRow, eq=False, kw_only=True):
+    """A circle of this host."""
+
+    id: NodeId
+    signed: SignedCharter | None = None
+    epochs: dict[tuple[int, bytes], EpochRow] = {}
+    """Known epochs by number and id."""
+
+    @property
+    def is_owned(self) -> bool:
+        """True if this node can issue charters."""
+        return bool(self.seed)
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch under which this node sends; None while its secret is missing."""
+        charter = None if self.signed is None else self.signed.charter
+        newest = max(self.epochs) if charter is None else (charter.epoch, charter.epoch_id)
+        known = self.epochs.get(newest)
+        return None if known is None else Epoch(newest[0], known.secret)
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """The listed members."""
+        return () if self.signed is None else tuple([node_of(each.node) for each in self.signed.charter.members])
+
+
+def view_of(circle: Circle) -> CircleView:
+    """Return a circle as people see it."""
+    charter, epoch = None if circle.signed is None else circle.signed.charter, circle.epoch
+    newest = max(circle.epochs)[0] if charter is None else charter.epoch
+    return CircleView(
+        circle.name, circle.id, circle.is_owned, 0 if charter is None else charter.number, newest, epoch is not None,
+        circle.members, 0 if charter is None else len(charter.invitations),
+        tuple([node_of(each) for each in circle.removed]), 0 if charter is None else charter.date_us,
+    )  # fmt: skip

@@ -1,0 +1,251 @@
+"""Circles as values: epochs, charters, invitations, tags of topics.
+
+A circle is a group of nodes with a common secret, which changes with each epoch. Its charter, signed by the root, lists
+the members and open invitations, with the secret of the epoch wrapped for each, and the nodes that were removed. All of
+this is pure; `local.circles` keeps the state. What a peer sent and does not fit raises `ForgeryError`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from carrypost.errors import ForgeryError, IllegalArgumentException
+from carrypost.model.ids import NodeId, base32, node_bytes, node_id, node_of
+from carrypost.model.times import MICROSECONDS, TIME_US_MAX
+from carrypost.security import codes, hpke, sealing
+from carrypost.security.codes import CodeKind
+from carrypost.security.entropy import Entropy
+from carrypost.security.identity import Domain, Identity, verify_bytes
+
+MEMBERS_MAX = 1_000
+"""Members of a circle, and open invitations: a charter with both has about 250 kB."""
+CHARTER_BYTES_MAX = 512 * 1024
+TAG_KEY_BYTES = 16
+NAME_MAX = 24
+"""Characters of a circle's name, so that a code fits a QR code."""
+_TAG_LETTERS = 8
+_HEAD_BYTES = 32 + 64
+_Node = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
+_Wrapped = Annotated[bytes, msgspec.Meta(max_length=sealing.STANZA_BYTES)]
+
+
+class Epoch(NamedTuple):
+    """A time of a circle in which one secret is used."""
+
+    number: int
+    secret: bytes
+
+    @property
+    def id(self) -> bytes:
+        """The short name of the secret: two owners that are apart may begin epochs of one number."""
+        return hashlib.sha256(b"carrypost epoch 1\0" + self.secret).digest()[: sealing.EPOCH_ID_BYTES]
+
+    def __repr__(self) -> str:
+        return f"<Epoch {self.number}>"
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A member of a circle."""
+
+    node: _Node
+    stanza: _Wrapped = b""
+    """The secret of the epoch, for the sealing key of the node; empty if the owner does not know any."""
+
+
+class Invitation(msgspec.Struct, frozen=True, array_like=True):
+    """An invitation that is open."""
+
+    public: Annotated[bytes, msgspec.Meta(min_length=hpke.KEY_BYTES, max_length=hpke.KEY_BYTES)]
+    until_us: _Count
+    node: bytes = b""
+    """The node that it is for; empty: any."""
+    stanza: _Wrapped = b""
+
+
+class Charter(msgspec.Struct, frozen=True, array_like=True):
+    """The state of a circle, as an owner says it; fields may be appended with a default."""
+
+    number: _Count
+    date_us: _Count
+    epoch: Annotated[int, msgspec.Meta(ge=1, lt=2**32)]
+    epoch_id: Annotated[bytes, msgspec.Meta(min_length=8, max_length=8)]
+    members: Annotated[tuple[Member, ...], msgspec.Meta(max_length=MEMBERS_MAX)]
+    invitations: Annotated[tuple[Invitation, ...], msgspec.Meta(max_length=MEMBERS_MAX)] = ()
+    removed: Annotated[tuple[_Node, ...], msgspec.Meta(max_length=MEMBERS_MAX)] = ()
+
+
+class SignedCharter(NamedTuple):
+    """A charter with the signature of the root."""
+
+    root: bytes
+    encoded: bytes
+    charter: Charter
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Of two charters the one with the higher rank counts."""
+        return self.charter.number, hashlib.sha256(self.encoded).digest()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Charter).decode
+
+
+def sign(root: Identity, charter: Charter) -> SignedCharter:
+    """Return a charter, signed by the root of its circle."""
+    assert isinstance(root.author, bytes)  # A root is a key.
+    said = _encode(charter)
+    return SignedCharter(root.author, root.author + root.sign_bytes(Domain.CHARTER, said) + said, charter)
+
+
+def read_charter(encoded: bytes, circle: NodeId) -> SignedCharter:
+    """Return the charter of a circle from its bytes; raises `ForgeryError`."""
+    root, signature, said = encoded[:32], encoded[32:_HEAD_BYTES], encoded[_HEAD_BYTES:]
+    if not said or len(encoded) > CHARTER_BYTES_MAX or node_id(root) != circle:
+        raise ForgeryError("charter", "a charter of another circle, or of an impossible size")
+    verify_bytes(root, Domain.CHARTER, said, signature)
+    try:
+        return SignedCharter(root, encoded, _decode(said))
+    except (ValueError, RecursionError) as error:  # ValueError: msgspec's own
+        raise ForgeryError("charter", f"a charter that cannot be read: {error}") from None
+
+
+def _info(root: bytes, epoch: int) -> bytes:
+    return b"carrypost charter 1\0" + root + epoch.to_bytes(4, "big")
+
+
+def members_of(
+    keys: Mapping[NodeId, bytes], before: Charter | None, root: bytes, epoch: Epoch, entropy: Entropy
+) -> tuple[Member, ...]:
+    """Return the members with these sealing keys, of which some may be unknown (empty).
+
+    Secrets that the charter before wrapped for the same key are not wrapped again.
+    """
+    known = {} if before is None or _differs(before, epoch) else {each.node: each.stanza for each in before.members}
+    made: list[Member] = []
+    for node, public in sorted(keys.items()):
+        name = node_bytes(node)
+        stanza = known.get(name, b"")
+        if public and stanza[: sealing.KEY_ID_BYTES] != sealing.key_id(public):
+            stanza = sealing.wrap(public, epoch.secret, entropy(hpke.KEY_BYTES), _info(root, epoch.number))
+        made.append(Member(name, stanza))
+    return tuple(made)
+
+
+def invitations_of(
+    given: Iterable[Invitation], before: Charter | None, root: bytes, epoch: Epoch, entropy: Entropy
+) -> tuple[Invitation, ...]:
+    """Return invitations with the secret of the epoch."""
+    last = () if before is None or _differs(before, epoch) else before.invitations
+    known = {each.public: each.stanza for each in last}
+    return tuple([
+        msgspec.structs.replace(
+            each,
+            stanza=known.get(each.public)
+            or sealing.wrap(each.public, epoch.secret, entropy(hpke.KEY_BYTES), _info(root, epoch.number)),
+        )
+        for each in given
+    ])  # fmt: skip
+
+
+def _differs(before: Charter, epoch: Epoch) -> bool:
+    return (before.epoch, before.epoch_id) != (epoch.number, epoch.id)
+
+
+def epoch_of(signed: SignedCharter, private: bytes) -> Epoch | None:
+    """Return the epoch of a charter for the holder of a private sealing key; None if there is none for that key."""
+    name, charter = sealing.key_id(hpke.public_of(private)), signed.charter
+    stanzas = [each.stanza for each in charter.members] + [each.stanza for each in charter.invitations]
+    for stanza in stanzas:
+        if stanza[: sealing.KEY_ID_BYTES] == name:
+            wrapped = stanza[sealing.KEY_ID_BYTES :]
+            epoch = Epoch(charter.epoch, sealing.unwrap(private, wrapped, _info(signed.root, charter.epoch)))
+            if epoch.id != charter.epoch_id or len(epoch.secret) != sealing.SECRET_BYTES:
+                raise ForgeryError("charter", "a charter whose secret is not that of its epoch")
+            return epoch
+    return None
+
+
+def tags(tag_key: bytes, topic: str) -> str:
+    """Return the name of a topic as carriers see it: one tag for each level."""
+    return ".".join([tag(tag_key, level) for level in topic.split(".")])
+
+
+def tag(tag_key: bytes, level: str) -> str:
+    """Return the tag of one level of a topic's name."""
+    return base32(hmac.digest(tag_key, b"carrypost tag 1\0" + level.encode(), "sha256"))[:_TAG_LETTERS]
+
+
+# ---------------------------------------------------------------------------------------------------- codes
+
+
+class Code(NamedTuple):
+    """The contents of an invitation."""
+
+    root: bytes
+    tag_key: bytes
+    epoch: Epoch
+    private: bytes
+    """Private key of the invitation."""
+    until_us: int
+    name: str
+
+    @property
+    def circle(self) -> NodeId:
+        """The id of the circle."""
+        return node_id(self.root)
+
+    def __repr__(self) -> str:
+        return f"<Code {self.name}>"
+
+
+_FIXED = 32 + TAG_KEY_BYTES + 4 + 32 + 32 + 5
+_INVITED = b"carrypost invitation 1\0"
+
+
+def code_of(code: Code, card: codes.Card | None, entropy: Entropy) -> str:
+    """Return the text of an invitation; with a card, only its node can read it."""
+    until = (code.until_us // MICROSECONDS).to_bytes(5, "big")
+    number = code.epoch.number.to_bytes(4, "big")
+    said = code.root + code.tag_key + number + code.epoch.secret + code.private + until + code.name.encode()
+    if card is None:
+        return codes.code_of(CodeKind.CIRCLE, said)
+    stanza = sealing.wrap(card.key.public, said, entropy(hpke.KEY_BYTES), _INVITED)
+    return codes.code_of(CodeKind.SEALED_CIRCLE, node_bytes(card.node) + stanza)
+
+
+def read_code(text: str, node: NodeId, privates: Mapping[bytes, bytes], date_us: int) -> Code:
+    """Return the contents of an invitation, sealed or not; raises `IllegalArgumentException`.
+
+    `privates`: sealing keys of this node by their ids.
+    """
+    kind, said = codes.data_of_any(text, (CodeKind.CIRCLE, CodeKind.SEALED_CIRCLE))
+    if kind is CodeKind.SEALED_CIRCLE:
+        to, stanza = said[:16], said[16:]
+        private = privates.get(stanza[: sealing.KEY_ID_BYTES])
+        if to != node_bytes(node):
+            raise IllegalArgumentException(f"the code is for another node, {node_of(to)}: ask for one for this node")
+        if private is None:
+            raise IllegalArgumentException("the code is for an old key of this node: show the owner a new card")
+        try:
+            said = sealing.unwrap(private, stanza[sealing.KEY_ID_BYTES :], _INVITED)
+        except ForgeryError:
+            raise IllegalArgumentException("the code was changed: ask for a new one") from None
+    if len(said) <= _FIXED:
+        raise IllegalArgumentException("the code is of a later version")
+    parts, at = [], 0
+    for length in (32, TAG_KEY_BYTES, 4, 32, 32, 5):
+        parts.append(said[at : at + length])
+        at += length
+    root, tag_key, number, secret, invited, until = parts
+    until_us = int.from_bytes(until, "big") * MICROSECONDS
+    if until_us <= date_us:
+        raise IllegalArgumentException("the code is out of date: ask an owner of the circle for a new one")
+    epoch = Epoch(int.from_bytes(number, "big"), secret)
+    return Code(root, tag_key, epoch, invited, until_us, said[_FIXED:].decode(errors="replace"))
