@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import os
 import signal
 import socket
@@ -96,3 +97,29 @@ def test_what_cannot_be_shown_ends_in_one_sentence(
     assert (found, out) == (code, "")
     assert "Traceback" not in told
     assert os.linesep not in told.strip() or "--port" in arguments
+
+
+def test_pages_of_nodes_do_without_the_packages_of_the_emulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+    missing = {"numpy", "pyarrow"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find_spec(name))
+    monkeypatch.setenv("CARRYPOST_NODE_DATA", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    code, _, told = forked(["web"])
+    assert (code, "pip install 'carrypost[web,emu]'" in told) == (2, True)
+    (tmp_path / "node").mkdir()
+    running = Running(["web", "--node", "node"])
+    url = msgspec.json.decode(running.out.readline())["url"]
+    try:
+        token = parse_qs(urlsplit(url).query)["token"][0]
+        cookie = f"carrypost-{urlsplit(url).port}={token}"
+        status, headers = get(url, "/", cookie)
+        assert status == 303
+        assert headers["Location"].startswith("/live/")
+        assert get(url, headers["Location"], cookie)[0] == 200
+        assert get(url, "/api/runs", cookie)[0] == 200
+        assert get(url, f"/api/nodes/{headers['Location'].removeprefix('/live/')}/sample", cookie)[0] == 200
+    finally:
+        running.end()

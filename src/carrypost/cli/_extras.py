@@ -33,6 +33,11 @@ def needs_pages() -> None:
     _needs("web pages need starlette and uvicorn", "web", "starlette", "uvicorn")
 
 
+def needs_records() -> None:
+    """Raise `LocalError` where what web pages about records and campaigns need is not installed."""
+    _needs("web pages about records and campaigns need numpy and pyarrow", "web,emu", "numpy", "pyarrow")
+
+
 def _needs(what: str, extra: str, *modules: str) -> None:
     """Say how to install what is missing, rather than which module is."""
     if not all(map(importlib.util.find_spec, modules)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carrypost.cli import _paths, _signals
-from carrypost.cli._extras import needs_emulator, needs_pages
+from carrypost.cli._extras import needs_pages, needs_records
 from carrypost.cli._options import option
 from carrypost.cli._output import line
 from carrypost.errors import LocalError, NodeError
@@ -108,11 +108,11 @@ def _with_files(
 ) -> tuple[tuple[Shown, ...], str]:
     """Return what is to be shown with runs and campaigns, and a sentence where these cannot be."""
     try:
-        needs_emulator()
+        needs_records()
     except LocalError as error:
         if paths or not live.nodes.all:
             raise
-        return (live,), f"Records and campaigns cannot be shown: {error}"
+        return (live,), f"There are pages of nodes only: {error}"
     from carrypost.web.campaigns import CampaignRoutes  # noqa: PLC0415 - needed by this command only
     from carrypost.web.replay.routes import RunRoutes  # noqa: PLC0415
     from carrypost.web.replay.runs import Runs  # noqa: PLC0415

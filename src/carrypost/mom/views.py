@@ -7,11 +7,13 @@ number of queues and sends, not with that of waiting messages.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.model import address, ids
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.mom.dead_letters import source_of
 from carrypost.mom.overview import (
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from carrypost.gossip.holdings.holdings import Holdings
-    from carrypost.model.ids import MessageId
     from carrypost.mom.claims import Claims
     from carrypost.mom.held_topics import HeldTopic
     from carrypost.mom.queues.entries import QueueEntry
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
     from carrypost.mom.session import Sessions
     from carrypost.mom.state import Subscription
     from carrypost.mom.topic import Topics
+
+
+# Pages ask once a second, mostly for the same names: to make them anew is half of the work.
+_written: Callable[[str], str] = lru_cache(4 * SHOWN_MAX)(address.written)
+_shown: Callable[[MessageId], str] = lru_cache(4 * SHOWN_MAX)(ids.shown)
 
 
 class Viewed(NamedTuple):
@@ -83,7 +89,7 @@ class Views:
     def sends_named(self, names: Collection[str]) -> list[SendView]:
         """Return the followed sends with one of these names as their id or label."""
         found = self._on.receipts.newest()
-        return [self._send(*each) for each in found if each[1].label in names or ids.shown(each[0]) in names]
+        return [self._send(*each) for each in found if each[1].label in names or _shown(each[0]) in names]
 
     def entries_of(self, message: MessageId) -> list[EntryView]:
         """Return the entries that queues of this node have of a message."""
@@ -113,7 +119,7 @@ class Views:
         waiting = len(queue.waiting) + back
         elsewhere = sum(held.values())
         return QueueView(
-            name=address.written(queue.destination),
+            name=_written(queue.destination),
             waiting=waiting,
             delayed=len(queue.entries) - waiting - handed - elsewhere,
             handed=handed,
@@ -160,7 +166,7 @@ class Views:
             state = "delayed"
         assigned = state == "assigned"
         return EntryView(
-            queue=address.written(queue.destination),
+            queue=_written(queue.destination),
             state=state,
             receiver=entry.receiver if state in {"assigned", "handed"} else NodeId(""),
             assigned_us=self._date(entry.assigned_us) if assigned else None,
@@ -176,7 +182,7 @@ class Views:
     def _held(self, topic: HeldTopic) -> HeldTopicView:
         open_ = [(node, row) for node, row in topic.subscribers.items() if not row.left]
         nodes = [(node, self._date(row.deadline_us), row.selector) for node, row in open_[:SHOWN_MAX]]
-        return HeldTopicView(address.written(topic.destination), len(open_), tuple(nodes))
+        return HeldTopicView(_written(topic.destination), len(open_), tuple(nodes))
 
     def _subscription(self, found: Subscription, handed: int) -> SubscriptionView:
         asked = found.asked
@@ -194,9 +200,9 @@ class Views:
 
     def _send(self, message: MessageId, send: Send) -> SendView:
         return SendView(
-            message=ids.shown(message),
+            message=_shown(message),
             label=send.label,
-            destination=address.written(send.destination),
+            destination=_written(send.destination),
             sent_us=self._date_of(send.sent_us),
             expires_us=send.deadline_us,
             state=str(send.state),

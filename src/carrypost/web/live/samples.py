@@ -1,8 +1,8 @@
 """Samples of a running node over time: one connection, and one round of questions a second while pages ask.
 
-However many pages look at a node, it is asked once, and they share the answers. Nobody has asked for four seconds: the
-connection is closed, so a node with no page open is as without pages. A node that ends, hangs or is started again is
-found out by the same round; its last answers stay, and are marked as old.
+However many pages look at a node, it is asked once a second, when one of them asks, and they share the answers. When
+none has asked for four seconds, the connection is closed, so a node with no page open is as without pages. A node that
+ends, hangs or is started again is found out by the same round; its last answers stay, and are marked as old.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Samples:
         self.history: deque[tuple[int, list[float]]] = deque(maxlen=HISTORY)
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
-        self._asked_s = 0.0
-        self._looked = asyncio.Event()
+        self._wanted, self._fresh = asyncio.Event(), asyncio.Event()
+        """Set while a page waits for a round; set for a second after one."""
 
     @property
     def is_awake(self) -> bool:
@@ -77,22 +77,30 @@ class Samples:
                 await self._task
 
     async def _awake(self) -> None:
-        """Ask the node from now on, and return after its first answers."""
-        self._asked_s = time.monotonic()
-        if self._task is None:
-            self._looked.clear()
-            self._task = asyncio.create_task(self._watch())
-        await self._looked.wait()
+        """Return after a round that began within the last second: if need be, this question begins one."""
+        while self._task is None or not self._fresh.is_set():
+            if self._task is None:
+                self._fresh.clear()
+                self._task = asyncio.create_task(self._watch())
+            self._wanted.set()
+            await self._fresh.wait()
 
     async def _watch(self) -> None:
+        """Ask the node whenever a page wants to know, once a second at most; end when none does for a while."""
         try:
-            while time.monotonic() - self._asked_s < _LINGER_S:
-                begun_s = time.monotonic()
-                await self._look()
-                self._looked.set()
-                await asyncio.sleep(max(0.0, begun_s + PERIOD_S - time.monotonic()))
+            with suppress(TimeoutError):
+                while True:
+                    async with asyncio.timeout(_LINGER_S):
+                        await self._wanted.wait()
+                    begun_s = time.monotonic()
+                    await self._look()
+                    self._wanted.clear()
+                    self._fresh.set()
+                    await asyncio.sleep(max(0.0, begun_s + PERIOD_S - time.monotonic()))
+                    self._fresh.clear()
         finally:
             self._task = None
+            self._fresh.set()  # A question that came too late for this task begins another.
             await self._leave()
 
     async def _look(self) -> None:
