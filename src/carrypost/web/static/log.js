@@ -2,6 +2,7 @@
 import { Latest, clipped, columns, count, html, plain, render, seconds } from "/static/api.js";
 
 const LIMIT = 200;
+const PLAYING_MAX = 40; // Rows while time plays: nobody reads more of them.
 const NUMBERS = new Set(["registry", "path", "load", "tally"]); // Kinds of rows whose size is not one in bytes.
 const SPANS = [[1, "last second"], [10, "last 10 s"], [60, "last minute"], [600, "last 10 min"], [Infinity, "from the start"]];
 const bits = new Float64Array(1);
@@ -41,7 +42,7 @@ export class LogPanel {
 
   #query(t) {
     const from = Math.max(this.app.run.info.start, t - this.span);
-    return { ...this.filters(), from, to: t, last: 1, limit: this.limit };
+    return { ...this.filters(), from, to: t, last: 1, limit: this.app.playing ? PLAYING_MAX : this.limit };
   }
 
   refresh(t) {
@@ -103,7 +104,7 @@ export class LogPanel {
         <a href=${`/api${app.run.path}/rows?${asked}`} download="rows.arrows" title="all rows that pass the filters, as an Arrow stream">download</a>
       </div>
       ${this.error && html`<p class="bad" role="alert">${plain(this.error)}</p>`}
-      <div class="rows"><table><tbody>${rows && this.#rows(rows)}</tbody></table></div>`, this.box);
+      <div class="rows"><table><colgroup><col width="90"/><col width="90"/><col width="130"/><col width="130"/><col width="200"/><col/></colgroup><tbody>${rows && this.#rows(rows)}</tbody></table></div>`, this.box);
   }
 
   #rows(rows) {
@@ -116,7 +117,8 @@ export class LogPanel {
       const [message, t] = [rows.message[row], rows.t[row]];
       const more = [rows.detail[row], rows.hops[row] !== null && `${rows.hops[row]} hops`, rows.size[row] !== null && `${count(rows.size[row])}${NUMBERS.has(rows.kind[row]) ? "" : " B"}`,
         ...(rows.attrs[row] ?? []).slice(0, 6).map(([key, value]) => `${key}=${clipped(value ?? "", 40)}`)];
-      found.push(html`<tr key=${rows.row[row]}>
+      // Without keys: it is faster to write other texts into rows than to replace all rows.
+      found.push(html`<tr>
         <td class="number"><button class="link" onClick=${() => app.seek(t)}>${seconds(t)}</button></td>
         <td>${plain(clipped(rows.kind[row], 12))}</td><td>${node(rows.node[row])}</td><td>${node(rows.peer[row])}</td>
         <td>${message && html`<button class="link" onClick=${() => app.choose({ message })}>${plain(clipped(message, 26))}</button>`}</td>
