@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -371,25 +373,72 @@ def test_two_runs_are_compared_on_one_clock(site: Site) -> None:
         assert len(page.page.query_selector_all("#maps .map")) == 1
 
 
+_PIXELS = """async ([data, places]) => {
+  const picture = new Image();
+  picture.src = `data:image/png;base64,${data}`;
+  await picture.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width: picture.width, height: picture.height });
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(picture, 0, 0);
+  return places.map(([x, y]) => [...pen.getImageData(x, y, 1, 1).data.slice(0, 3)]);
+}"""
+
+
+def _saved(page: Shown, name: str) -> bytes:
+    """Return a file that the page saves."""
+    with page.page.expect_download() as download:
+        page.page.select_option("#export", name)
+    return Path(download.value.path()).read_bytes()
+
+
+def test_the_map_is_saved_alike_as_pixels_and_as_lines(site: Site) -> None:
+    opened = site.run("walk/default/1").opened()
+    message = opened.messages.names.shown[0]
+    came = [row["t"] for row in rows_of(opened) if row["kind"] == "receive" and row["message"] == message]
+    t = came[len(came) // 2]  # Some have it, and some do not.
+    with site.page(f"/replay/{site.run('walk/default/1').id}?t={t}&message={quote(message)}") as page:
+        page.wait().page.get_by_label("names", exact=True).uncheck()  # They may be above dots.
+        page.page.get_by_label("trails").check()
+        drawn = ET.fromstring(_saved(page.wait(), "map.svg"))  # noqa: S314 - our own
+        dots = {each: (float(each.attrib["cx"]), float(each.attrib["cy"])) for each in drawn.findall("{*}circle")}
+        assert len(dots) == len(opened.scan.names)
+        colours = [tuple(bytes.fromhex(each.attrib["fill"][1:])) for each in dots]
+        assert len(set(colours)) > 1
+        png = base64.b64encode(_saved(page, "map.png")).decode()
+        for (x, y), colour in zip(dots.values(), colours, strict=True):
+            around = [[x - 4, y], [x + 4, y], [x, y - 4], [x, y + 4]]  # Lines above a dot do not cover all of these.
+            assert list(colour) in page.js(_PIXELS, [png, around])
+        # Trails: back in metres, by the places of two nodes, they are where the nodes were.
+        names = opened.scan.names.shown
+        (left, top), (right, bottom) = (page.js("name => carrypost.place(name)", names[node]) for node in (0, 1))
+        (x, y), (x2, y2) = list(dots.values())[:2]
+        walked = next(each.attrib["d"] for each in drawn.findall("{*}path") if each.attrib["d"].count("M") == len(dots))
+        for node, trail in enumerate(walked.removeprefix("M").split("M")):
+            points = [tuple(map(float, point.split())) for point in trail.split("L")]
+            places = [
+                (left + (at - x) * (right - left) / (x2 - x), top + (down - y) * (bottom - top) / (y2 - y))
+                for at, down in points
+            ]
+            track = opened.places
+            mine = [row for row in range(len(track.t)) if track.node[row] == node and t - 60 <= track.t[row] < t]
+            wanted = [(track.x[row], track.y[row]) for row in mine] + [opened.places.at(node, t)]
+            assert np.allclose(places, wanted, atol=0.1)
+
+
 def test_pictures_and_tables_are_saved_as_they_are_shown(site: Site) -> None:
     run = site.run("walk/default/1")
     message = run.opened().messages.names.shown[0]
     with site.page(f"/replay/{run.id}?t=60&message={quote(message)}") as page:
         page.wait()
-        svg = ET.fromstring(page.js("() => carrypost.exported('map.svg')")["text"])  # noqa: S314 - our own
-        assert len(svg.findall("{*}circle")) == len(run.opened().scan.names)
         table = page.js("() => carrypost.exported('curve.csv')")["text"].splitlines()
         assert table[0] == "t,reached,delivered"
         assert float(table[1].split(",")[0]) == run.opened().messages.t[0]
         assert int(table[-1].split(",")[1]) == len(reached_at(rows_of(run.opened()), message, 1e9))
         ET.fromstring(page.js("() => carrypost.exported('curve.svg')")["text"])  # noqa: S314 - our own
-        assert page.js("() => carrypost.exported('map.png')")["size"] > 1_000
         page.page.select_option("#speed", "3600")
         page.js("t => carrypost.seek(t)", 200)
         assert page.js("() => carrypost.exported('film.webm')")["type"] == "video/webm"
-        with page.page.expect_download() as download:
-            page.page.select_option("#export", "curve.csv")
-        assert Path(download.value.path()).read_text().splitlines() == table
+        assert _saved(page, "curve.csv").decode().splitlines() == table
 
 
 def test_rows_that_pass_the_filters_are_downloaded_as_arrow(site: Site) -> None:

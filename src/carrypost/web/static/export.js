@@ -1,4 +1,6 @@
 // Pictures, tables and films of what is shown, made by the browser and kept as files.
+import { STATES } from "/static/message.js";
+
 const FILM_FPS = 30;
 
 const escaped = (text) => text.replace(/[&<>"]/g, (sign) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[sign]);
@@ -20,30 +22,97 @@ function flattened(map, canvas = document.createElement("canvas")) {
   return canvas;
 }
 
+/** Draws as the pen of a canvas does, and writes SVG. */
+class SvgPen {
+  constructor() {
+    Object.assign(this, { parts: [], path: "", dash: [] });
+  }
+
+  setTransform() {}
+
+  clearRect() {}
+
+  setLineDash(dash) {
+    this.dash = dash;
+  }
+
+  beginPath() {
+    this.path = "";
+  }
+
+  moveTo(x, y) {
+    this.path += `M${x.toFixed(2)} ${y.toFixed(2)}`;
+  }
+
+  lineTo(x, y) {
+    this.path += `L${x.toFixed(2)} ${y.toFixed(2)}`;
+  }
+
+  arc(x, y, radius) {
+    this.moveTo(x + radius, y);
+    for (const way of [-2, 2]) this.path += `a${radius} ${radius} 0 1 0 ${way * radius} 0`;
+  }
+
+  stroke() {
+    if (this.path) this.parts.push(`<path d="${this.path}" fill="none" ${this.#stroked()}/>`);
+  }
+
+  #stroked() {
+    return `stroke="${this.strokeStyle}" stroke-width="${this.lineWidth}" stroke-dasharray="${this.dash}"`;
+  }
+
+  #rect(x, y, width, height, style) {
+    this.parts.push(`<rect x="${x}" y="${y}" width="${width}" height="${height}" ${style}/>`);
+  }
+
+  fillRect(x, y, width, height) {
+    this.#rect(x, y, width, height, `fill="${this.fillStyle}"`);
+  }
+
+  strokeRect(x, y, width, height) {
+    this.#rect(x, y, width, height, `fill="none" ${this.#stroked()}`);
+  }
+
+  #text(text, x, y, style) {
+    const baseline = this.textBaseline === "middle" ? "middle" : "auto";
+    this.parts.push(`<text x="${x}" y="${y}" style="font: ${this.font}" dominant-baseline="${baseline}" ${style}>${escaped(String(text))}</text>`);
+  }
+
+  fillText(text, x, y) {
+    this.#text(text, x, y, `fill="${this.fillStyle}"`);
+  }
+
+  strokeText(text, x, y) {
+    this.#text(text, x, y, this.#stroked());
+  }
+}
+
 export function mapSvg(app) {
-  const { map, run, colours, copies } = app;
-  const states = copies?.at(app.t);
-  const byState = ["none", "carries", "delivered", "acknowledged", "ended"].map((name) => colours[name].text);
-  const parts = [`<rect width="100%" height="100%" fill="${colours.back.text}"/>`];
-  const at = (node) => map.spot(node).map((value) => value.toFixed(2));
-  const line = (a, b, colour, width) => {
-    const [x, y] = at(a), [x2, y2] = at(b);
-    if (![x, y, x2, y2].includes("NaN")) parts.push(`<path d="M${x} ${y}L${x2} ${y2}" stroke="${colour}" stroke-width="${width}" fill="none"/>`);
-  };
-  if (app.showLinks) for (let link = 0; link < run.links; link++) line(run.a[link], run.b[link], colours.link.text, 1);
-  for (let row = 0; copies && row < copies.until(app.t); row++) {
-    if (copies.peer[row] >= 0 && copies.node[row] >= 0) line(copies.peer[row], copies.node[row], colours.carries.text, 1);
-  }
-  const radius = map.radius(run.x.length) / map.ratio;
-  for (let node = 0; node < run.x.length; node++) {
-    if (!run.here[node] || Number.isNaN(run.x[node])) continue;
-    const [x, y] = at(node);
-    parts.push(`<circle cx="${x}" cy="${y}" r="${radius}" fill="${states ? byState[states[node]] : colours.node.text}"/>`);
-    if (run.x.length <= 60 && app.names) {
-      parts.push(`<text x="${Number(x) + radius + 4}" y="${Number(y) - radius}" font-family="sans-serif" font-size="12" fill="${colours.text.text}">${escaped(run.called(run.name(node)))}</text>`);
+  const { map, run, colours, copies } = app, { sx, sy, wide, high } = map;
+  const look = app.look(run, map, copies), pen = new SvgPen();
+  const lines = (from, to, length, colour) => {
+    pen.beginPath();
+    for (let row = 0; row < length; row++) {
+      const x = sx[from[row]], x2 = sx[to[row]];
+      if (!Number.isFinite(x) || !Number.isFinite(x2)) continue; // One is nowhere, or there is none.
+      pen.moveTo(x, sy[from[row]]);
+      pen.lineTo(x2, sy[to[row]]);
     }
+    Object.assign(pen, { strokeStyle: colours[colour].text, lineWidth: map.ratio });
+    pen.stroke();
+  };
+  pen.fillStyle = colours.back.text;
+  pen.fillRect(0, 0, wide, high);
+  if (look.links) lines(run.a, run.b, run.links, "link");
+  if (copies) lines(copies.peer, copies.node, copies.until(app.t), "carries");
+  const radius = map.radius(run.x.length);
+  for (let node = 0; node < sx.length; node++) {
+    if (!run.here[node] || !(sx[node] === sx[node]) || look.squares?.has(node)) continue;
+    const colour = colours[look.states ? STATES[look.states[node]] : "node"].text;
+    pen.parts.push(`<circle cx="${sx[node].toFixed(2)}" cy="${sy[node].toFixed(2)}" r="${radius}" fill="${colour}"/>`);
   }
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${map.width}" height="${map.height}">${parts.join("\n")}</svg>\n`;
+  map.over.draw(look, pen);
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${map.width}" height="${map.height}" viewBox="0 0 ${wide} ${high}">${pen.parts.join("\n")}</svg>\n`;
 }
 
 export function curveCsv({ curve }) {

@@ -8,10 +8,11 @@ export class Ink {
     this.map = map;
   }
 
-  draw(look) {
+  /** Draws on the map, or by another pen. */
+  draw(look, ink = this.map.ink) {
     const { map } = this;
     Object.assign(this, {
-      ink: map.ink, run: map.run, colours: map.colours, sx: map.sx, sy: map.sy, ratio: map.ratio, wide: map.wide,
+      ink, run: map.run, colours: map.colours, sx: map.sx, sy: map.sy, ratio: map.ratio, wide: map.wide,
       high: map.high, scale: map.scale, left: map.left, top: map.top,
     });
     this.#above(look);

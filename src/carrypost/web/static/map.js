@@ -2,6 +2,7 @@
 // tree of a message on a canvas above.
 import { plain } from "/static/api.js";
 import { Ink } from "/static/ink.js";
+import { STATES } from "/static/message.js";
 
 const PIXELS_MAX = 3e6;
 const NEAR = 14;
@@ -198,7 +199,7 @@ export class NodeMap {
   #dots(look) {
     const { run, colours, sx, sy, pixels, wide, high } = this;
     const states = look.states;
-    const byState = ["none", "carries", "delivered", "acknowledged", "ended"].map((name) => colours[name].pixel);
+    const byState = STATES.map((name) => colours[name].pixel);
     const shape = this.#shape(this.radius(run.x.length)), { most, steps } = shape;
     for (let node = 0; node < sx.length; node++) {
       if (!run.here[node]) continue;
