@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -25,7 +26,7 @@ from tools import chromium
 
 from carrypost import emu
 from carrypost.emu.records.files import ARROW_SCHEMA
-from carrypost.web.replay import example
+from carrypost.web.replay import example, routes, source
 from carrypost.web.replay.runs import Opened
 
 READY = "carrypost.state().ready"
@@ -449,6 +450,29 @@ def test_rows_that_pass_the_filters_are_downloaded_as_arrow(site: Site) -> None:
             page.page.click("#filters a")
         found = pa.ipc.open_stream(download.value.path()).read_all()
         assert found["kind"].to_pylist() == ["publish"] * len(run.opened().messages)
+
+
+def test_the_progress_of_a_long_opening_is_shown(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_OPENING_S", 0.05)
+    go_on = threading.Event()
+    read = source.ParquetSource.read
+
+    def slowly(self: source.ParquetSource, group: int, *columns: str) -> pa.Table:
+        if group:
+            assert go_on.wait(60)
+        return read(self, group, *columns)
+
+    monkeypatch.setattr(source.ParquetSource, "read", slowly)
+    rows = pq.read_table(folder / "walk.parquet")
+    pq.write_table(rows, folder / "long.parquet", row_group_size=len(rows) // 2 + 1)
+    with browsers.site(site.browser, [folder / "long.parquet"]) as other:
+        (run,) = other.runs
+        with other.page(f"/replay/{run.id}") as page:
+            page.wait("/reading: (?!0 %).*%/.test(document.body.innerText)")
+            assert 0 < page.js("() => document.querySelector('progress').value") < 1
+            go_on.set()
+            page.wait()
+            assert page.state["message"] == run.opened().messages.first
 
 
 def test_a_folder_that_nodes_write_grows_on_the_page(folder: Path, site: Site) -> None:
