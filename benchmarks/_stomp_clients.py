@@ -162,12 +162,12 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, messages: int) -> AsyncIterator[Served]:
-    """Run a node with room for this many messages."""
+async def served(folder: Path, messages: int, *settings: str) -> AsyncIterator[Served]:
+    """Run a node with room for this many messages, and with more settings."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    more = (f"stomp.port={port}", "stomp.open=true", "stomp.connections_max=1000")
+    more = (f"stomp.port={port}", "stomp.open=true", "stomp.connections_max=1000", *settings)
     with node(folder, messages, *more) as pid:
         made = Served(pid, port)
         try:
@@ -181,10 +181,10 @@ async def _settle(client: Client) -> None:
     await client.say(b"SEND\ndestination:/topic/bench.last\npersistent:true\nreceipt:1\n\n\0")
 
 
-async def sending(folder: Path, messages: int, clients: int, *, persistent: bool) -> float:
+async def sending(folder: Path, messages: int, clients: int, *settings: str, persistent: bool) -> float:
     """Return the node's CPU time for a SEND with receipt, if each client waits for the receipt before the next one."""
     frame = send_frame(persistent=persistent, receipt=True)
-    async with served(folder, messages) as place:
+    async with served(folder, messages, *settings) as place:
         made = await place.connect(clients)
 
         async def some(client: Client, count: int) -> None:

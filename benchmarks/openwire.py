@@ -13,6 +13,7 @@ Run: carrypost bench openwire [--quick] [--json] [--strict] [--messages 2000] [-
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -46,10 +47,22 @@ class Bench(Rounds):
                 costs.append(asyncio.run(module.receiving(self.next_folder(), messages, count)))
         return judged(f"a copy for each of {count} clients", min(mine), min(theirs))
 
+    def unused(self) -> Row:
+        """Measure SENDs of STOMP clients at a node with the port for OpenWire open, beside one without it, in turn."""
+        mine, theirs = list[float](), list[float]()
+        for _ in range(self.repeats):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = f"openwire.port={probe.getsockname()[1]}"
+            for settings, costs in (((port,), mine), ((), theirs)):
+                told = stomp.sending(self.next_folder(), self.messages, SENDERS, *settings, persistent=False)
+                costs.append(asyncio.run(told))
+        return judged(f"SEND, NON_PERSISTENT, {SENDERS} clients", min(mine), min(theirs), 1.0)
 
-def judged(what: str, cost_us: float, stomp_us: float) -> Row:
+
+def judged(what: str, cost_us: float, stomp_us: float, goal: float = 1.2) -> Row:
     """Return a row: what a message costs the node, beside the same with STOMP."""
-    return {"what": what, "µs": cost_us, "STOMP µs": stomp_us, **at_most(cost_us / stomp_us, 1.2)}
+    return {"what": what, "µs": cost_us, "STOMP µs": stomp_us, **at_most(cost_us / stomp_us, goal)}
 
 
 TABLES: Final[Tables[Bench]] = {
@@ -60,6 +73,10 @@ TABLES: Final[Tables[Bench]] = {
     "Receiving": (
         "a message received, the node's CPU time of a copy, beside MESSAGE",
         lambda bench: [bench.receiving(count) for count in (1, 20)],
+    ),
+    "Unused": (
+        "STOMP clients at a node whose port for OpenWire is open, the node's CPU time, beside one without",
+        lambda bench: [bench.unused()],
     ),
 }
 

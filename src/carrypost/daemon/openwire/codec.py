@@ -115,29 +115,32 @@ def decode(data: bytes, version: int = VERSION_MIN) -> Structure:
 
 
 def _read(data: bytes, at: int, kind: type[S], version: int) -> tuple[S, int]:
-    names: list[str] = []
+    plan = _plan(kind, version)
     values: list[Any] = []
-    for form, fields, numbers, allowed in _plan(kind, version):
-        names += fields
+    for form, _, numbers, allowed in plan:
         if form == _FIXED:
             values += numbers.unpack_from(data, at)
             at += numbers.size
             continue
-        found = None
         at += 1
-        if data[at - 1]:
-            if form == _NESTED:
-                found, at = _read_nested(data, at, allowed, version)
-            elif form == _TEXT:
-                found, at = _read_text(data, at)
-            elif form == _DATA:
-                found, at = _read_data(data, at)
-            elif form == _ARRAY:
-                found, at = _read_array(data, at, allowed, version)
-            else:
-                found, at = _read_failure(data, at)
+        if not data[at - 1]:
+            values.append(None)
+            continue
+        if form == _NESTED:
+            found, at = _read_nested(data, at, allowed, version)
+        elif form == _TEXT:
+            found, at = _read_text(data, at)
+        elif form == _DATA:
+            found, at = _read_data(data, at)
+        elif form == _ARRAY:
+            found, at = _read_array(data, at, allowed, version)
+        else:
+            found, at = _read_failure(data, at)
         values.append(found)
-    return (kind(*values) if version >= NEWER else kind(**dict(zip(names, values, strict=True)))), at
+    if version >= NEWER:
+        return kind(*values), at
+    names = (name for step in plan for name in step.names)
+    return kind(**dict(zip(names, values, strict=True))), at
 
 
 def _cut(data: bytes, at: int, length: int) -> bytes:
