@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import re
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -31,6 +32,8 @@ _FILLING: Final = 300
 _WAIT_S: Final = 120.0
 _CONNECT: Final = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 _SUBSCRIBE: Final = b"SUBSCRIBE\nid:1\ndestination:/topic/bench\nreceipt:s\n\n\0"
+_SUBSCRIBE_CLIENT: Final = _SUBSCRIBE.replace(b"receipt", b"ack:client-individual\nprefetch-count:10000\nreceipt")
+_ACK: Final = re.compile(rb"\nack:([0-9]+)\n")
 
 
 def send_frame(*, persistent: bool, receipt: bool) -> bytes:
@@ -103,6 +106,9 @@ class Client(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.frames = 0
+        self.acknowledges = False
+        self._cut = b""
+        """The end of what came, in which a header may be cut off."""
         self._awaited, self._all = 0, asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -111,8 +117,14 @@ class Client(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Count."""
+        """Count, and perhaps acknowledge."""
         self.frames += data.count(0)
+        if self.acknowledges:
+            whole = self._cut + data
+            numbers = list(_ACK.finditer(whole))
+            self._cut = whole[numbers[-1].end() - 1 :] if numbers else whole
+            for each in numbers:
+                self.transport.write(b"ACK\nid:%b\n\n\0" % each[1])
         self.count()
 
     def count(self) -> None:
@@ -201,10 +213,12 @@ async def sending(folder: Path, messages: int, clients: int, *settings: str, per
         return (cpu_s(place.pid) - begun_s) / messages * 1e6
 
 
-async def receiving(folder: Path, messages: int, clients: int) -> float:
+async def receiving(folder: Path, messages: int, clients: int, *, acknowledges: bool = False) -> float:
     """Return the node's CPU time for a copy, if one client sends and this many others receive each message."""
     async with served(folder, messages * clients) as place:
-        made = await place.connect(clients, _SUBSCRIBE)
+        made = await place.connect(clients, _SUBSCRIBE_CLIENT if acknowledges else _SUBSCRIBE)
+        for client in made:
+            client.acknowledges = acknowledges
         (author,) = await place.connect(1)
         await _send(author, WARM)
         await asyncio.gather(*(client.until(2 + WARM) for client in made))

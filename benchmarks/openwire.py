@@ -38,14 +38,16 @@ class Bench(Rounds):
                 costs.append(asyncio.run(told))
         return judged(f"{'PERSISTENT' if persistent else 'NON_PERSISTENT'}, {SENDERS} clients", min(mine), min(theirs))
 
-    def receiving(self, count: int) -> Row:
-        """Measure copies for this many clients, in turn."""
+    def receiving(self, count: int, *, acknowledged: bool) -> Row:
+        """Measure copies for this many clients, in turn; `acknowledged`: by those of STOMP, too."""
         messages = max(1, self.messages // min(count, 4))
         mine, theirs = list[float](), list[float]()
         for _ in range(self.repeats):
-            for module, costs in ((openwire, mine), (stomp, theirs)):
-                costs.append(asyncio.run(module.receiving(self.next_folder(), messages, count)))
-        return judged(f"a copy for each of {count} clients", min(mine), min(theirs))
+            mine.append(asyncio.run(openwire.receiving(self.next_folder(), messages, count)))
+            told = stomp.receiving(self.next_folder(), messages, count, acknowledges=acknowledged)
+            theirs.append(asyncio.run(told))
+        who = "acknowledged by both" if acknowledged else "acknowledged by those of OpenWire"
+        return judged(f"a copy for each of {count} clients, {who}", min(mine), min(theirs))
 
     def unused(self) -> Row:
         """Measure SENDs of STOMP clients at a node with the port for OpenWire open, beside one without it, in turn."""
@@ -72,7 +74,7 @@ TABLES: Final[Tables[Bench]] = {
     ),
     "Receiving": (
         "a message received, the node's CPU time of a copy, beside MESSAGE",
-        lambda bench: [bench.receiving(count) for count in (1, 20)],
+        lambda bench: [bench.receiving(count, acknowledged=each) for count in (1, 20) for each in (False, True)],
     ),
     "Unused": (
         "STOMP clients at a node whose port for OpenWire is open, the node's CPU time, beside one without",

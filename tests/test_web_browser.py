@@ -422,8 +422,9 @@ def test_the_map_is_saved_alike_as_pixels_and_as_lines(site: Site) -> None:
             ]
             track = opened.places
             mine = [row for row in range(len(track.t)) if track.node[row] == node and t - 60 <= track.t[row] < t]
-            wanted = [(track.x[row], track.y[row]) for row in mine] + [opened.places.at(node, t)]
-            assert np.allclose(places, wanted, atol=0.1)
+            here = track.at(node, t)
+            assert here is not None
+            assert np.allclose(places, [*((track.x[row], track.y[row]) for row in mine), here], atol=0.1)
 
 
 def test_pictures_and_tables_are_saved_as_they_are_shown(site: Site) -> None:
