@@ -135,6 +135,23 @@ async def test_commands_that_come_too_early_end_the_connection(
     await client.error("JMSException", match)
 
 
+@pytest.mark.parametrize(
+    "data",  # A ConnectionInfo, a KeepAliveInfo and a SessionInfo in the tight encoding of ActiveMQ 5.17.2
+    [
+        b"\0\0\0'\3\3\xff#\0\0\0\0\1x\0\x08ID:tight\0\nID:tight:0\0\1x\0\2me", b"\0\0\0\7\n\1\0\0\0\0\0",
+        b"\0\0\0\x14\4\1.\0\0\0\0y\0\x08ID:tight\0\1",
+    ],
+)  # fmt: skip
+@scene("a")
+async def test_the_tight_encoding_which_was_not_agreed_upon_ends_the_connection(
+    net: testing.Network, data: bytes
+) -> None:
+    client = Wire(Node(net, "a"))
+    await client.say(wire.WireFormatInfo(version=12))
+    await client.feed(data)
+    await client.error("JMSException", "")
+
+
 @scene("a")
 async def test_invalid_bytes_end_one_connection_and_others_go_on(net: testing.Network) -> None:
     node = Node(net, "a")
