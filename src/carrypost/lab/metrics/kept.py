@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, pa.Table]:
 
 
 class Known(NamedTuple):
-    """What is noted of a run beside its rows."""
+    """The notes on a run beside its rows."""
 
     digest: str
     """Of its record, and of what else the tables depend on."""

@@ -3,6 +3,7 @@ import { Latest, clipped, columns, count, html, plain, render, seconds } from "/
 
 const LIMIT = 200;
 const PLAYING_MAX = 40; // Rows while time plays: nobody reads more of them.
+const WIDTHS = [90, 90, 130, 130, 200];
 const NUMBERS = new Set(["registry", "path", "load", "tally"]); // Kinds of rows whose size is not one in bytes.
 const SPANS = [[1, "last second"], [10, "last 10 s"], [60, "last minute"], [600, "last 10 min"], [Infinity, "from the start"]];
 const bits = new Float64Array(1);
@@ -104,7 +105,7 @@ export class LogPanel {
         <a href=${`/api${app.run.path}/rows?${asked}`} download="rows.arrows" title="all rows that pass the filters, as an Arrow stream">download</a>
       </div>
       ${this.error && html`<p class="bad" role="alert">${plain(this.error)}</p>`}
-      <div class="rows"><table><colgroup><col width="90"/><col width="90"/><col width="130"/><col width="130"/><col width="200"/><col/></colgroup><tbody>${rows && this.#rows(rows)}</tbody></table></div>`, this.box);
+      <div class="rows"><table><colgroup>${WIDTHS.map((width) => html`<col width=${width}/>`)}<col/></colgroup><tbody>${rows && this.#rows(rows)}</tbody></table></div>`, this.box);
   }
 
   #rows(rows) {
