@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.circle_search import CircleSearch
 from tests.letters import SIGNED, on_air, stored
 
 from carrypost import Context, IllegalArgumentException, IllegalStateException, InvalidDestinationException, testing
@@ -369,3 +370,14 @@ def test_mistakes_are_reported_in_their_own_words() -> None:
                 await p.circles.found("rescue")
 
     play(scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_reader_of_a_circle_gets_what_its_epochs_allow_and_nobody_else_anything(seed: int) -> None:
+    play(lambda: CircleSearch(seed).play(seed))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 600))
+def test_readers_of_circles_in_many_networks(seed: int) -> None:
+    play(lambda: CircleSearch(seed).play(seed))

@@ -7,6 +7,7 @@ this is pure; `local.circles` keeps the state. What a peer sent and does not fit
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
@@ -172,6 +173,7 @@ def epoch_of(signed: SignedCharter, private: bytes) -> Epoch | None:
     return None
 
 
+@functools.lru_cache(1_024)  # Few topics get most messages.
 def tags(tag_key: bytes, topic: str) -> str:
     """Return the name of a topic as carriers see it: one tag for each level."""
     return ".".join([tag(tag_key, level) for level in topic.split(".")])

@@ -1,0 +1,217 @@
+"""Sealed messages beside plain, signed ones: CPU time and bytes on the air; every goal is a ratio within one run.
+
+Two hosts without sockets and disks, as in `core`. *Publish* is the time of the author, *read* that of the reader, from
+the first frame to the body. For CPU time the least of several rounds counts, because other load only adds; the kinds
+are measured in turn.
+
+Run: carrypost bench sealing [--quick] [--json] [--strict] [--messages 300] [--repeats 5] [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from benchmarks._pair import Pair, Side
+from benchmarks._processes import Row
+from benchmarks._rounds import Rounds, Tables, at_most, judge
+
+from carrypost.config import Settings
+from carrypost.events import Event, Handed
+from carrypost.gossip.wire.payloads import assemble_payload
+from carrypost.model import address
+from carrypost.model.pattern import entry
+from carrypost.mom import program_commands as do
+from carrypost.mom.commands import Declare, Receive, Subscribe
+from carrypost.security import circle as values
+from carrypost.security import hpke
+from carrypost.security.entropy import derived
+from carrypost.security.identity import Identity
+
+KB: Final = 1_000
+MIB: Final = 1 << 20
+PUBLISH_GOALS: Final = {"circle": 1.15, "letter": 1.6, "own queue": 1.1}
+LARGE_GOAL: Final = 1.4
+CARRY_GOAL: Final = 1.02
+AIR_GOALS: Final = {"circle": 1.25, "letter": 1.3}
+MEMBERS: Final = 100
+_CREDIT: Final = 1_000_000
+
+
+class Reader(Side):
+    """A side whose program reads what it is handed."""
+
+    def _take(self, event: Event, now: int) -> None:
+        if isinstance(event, Handed):
+            assemble_payload(event.descriptor, self._piece, Settings().limits)
+            self.delivered += 1
+        else:
+            super()._take(event, now)
+
+
+class Costs(NamedTuple):
+    """CPU microseconds per message, and bytes on the air for all."""
+
+    publish_us: float
+    read_us: float
+    nbytes: int
+
+
+class Bench(Rounds):
+    """Plain and sealed messages."""
+
+    def _pair(self) -> Pair:
+        pair = Pair(Settings(altruistic=True, island=False, announce_s_min=1.0, compress=False), side=Reader)
+        for side in (pair.a, pair.b):
+            side.host.messaging.open(0)
+            side.drain(0)
+        return pair
+
+    def _measured(self, kind: str, nbytes: int, count: int) -> Costs:
+        """Publish on one host, and read on the other: `topic`, `circle`, `queue`, `letter`, `own`, `own letter`."""
+        pair = self._pair()
+        a, b = pair.a.host, pair.b.host
+        pair.meet(3)
+        number = iter(range(1, 100))
+        wanted: Subscribe | Receive
+        if kind == "circle":
+            a.circles.found("team", pair.now)
+            b.circles.join(a.circles.invite("team", pair.now), pair.now)
+            to, wanted = "circle/team/x", Subscribe(entry(address.topic_pattern("x", "circle/team/")))
+        elif kind == "topic":
+            to, wanted = "topic/x", Subscribe(entry("topic/x"))
+        else:
+            owner = a if kind.startswith("own") else b
+            to = owner.messaging.execute(do.DeclareQueue(Declare("x")), pair.now, next(number))
+            wanted = Receive(to)
+        pair.meet(5)
+        if not kind.startswith("own"):
+            connection = b.messaging.execute(do.Connect(""), pair.now)
+            session = b.messaging.execute(do.OpenSession(connection), pair.now)
+            consumer = b.messaging.execute(do.Consume(session, wanted), pair.now, next(number))
+            b.messaging.execute(do.Credit(consumer, _CREDIT, 1 << 40), pair.now)
+            pair.meet(3)
+        payload, sealed = random.Random(1).randbytes(nbytes), True if kind.endswith("letter") else None
+        sealed = False if kind in ("queue", "own") else sealed
+        began_s = time.process_time()
+        for _ in range(count):
+            a.publish(to, payload, now=pair.now, sealed=sealed)
+        publish_us = (time.process_time() - began_s) * 1e6 / count
+        if kind.startswith("own"):
+            return Costs(publish_us, 0.0, 0)
+        until, before_s = pair.b.delivered + count, time.process_time()
+        pair.run(until)
+        return Costs(publish_us, (time.process_time() - before_s) * 1e6 / count, 0)
+
+    def _least(self, kinds: Sequence[str], nbytes: int, count: int) -> dict[str, Costs]:
+        found: dict[str, list[Costs]] = {kind: [] for kind in kinds}
+        for _ in range(self.repeats):
+            for kind, costs in found.items():
+                costs.append(self._measured(kind, nbytes, count))
+        return {
+            kind: Costs(min(each.publish_us for each in costs), min(each.read_us for each in costs), 0)
+            for kind, costs in found.items()
+        }
+
+    def small(self) -> list[Row]:
+        """Messages of 1 kB."""
+        costs = self._least(("topic", "circle", "queue", "letter", "own", "own letter"), KB, self.messages)
+        return [
+            _row("circle, publish", costs["circle"].publish_us, costs["topic"].publish_us, PUBLISH_GOALS["circle"]),
+            _row("circle, transfer and read", costs["circle"].read_us, costs["topic"].read_us, PUBLISH_GOALS["circle"]),
+            _row("letter, publish", costs["letter"].publish_us, costs["queue"].publish_us, PUBLISH_GOALS["letter"]),
+            _row("letter, transfer and read", costs["letter"].read_us, costs["queue"].read_us, PUBLISH_GOALS["letter"]),
+            _row(
+                "letter to an own queue", costs["own letter"].publish_us, costs["own"].publish_us,
+                PUBLISH_GOALS["own queue"],
+            ),
+        ]  # fmt: skip
+
+    def large(self) -> list[Row]:
+        """Messages of 1 MiB."""
+        costs = self._least(("topic", "circle"), MIB, max(2, self.messages // 100))
+        sealed, plain = costs["circle"], costs["topic"]
+        return [_row("circle, 1 MiB", sum(sealed[:2]), sum(plain[:2]), LARGE_GOAL)]
+
+    def air(self) -> list[Row]:
+        """Bytes of descriptor and payload of one message of 1 kB."""
+        rows: list[Row] = []
+        for kind, plain in (("circle", "topic"), ("letter", "queue")):
+            sizes = [self._size(each) for each in (kind, plain)]
+            times = at_most(sizes[0] / sizes[1], AIR_GOALS[kind])
+            rows.append({"what": kind, "sealed B": sizes[0], "plain B": sizes[1], **times})
+        return rows
+
+    def _size(self, kind: str) -> int:
+        pair = self._pair()
+        a, b = pair.a.host, pair.b.host
+        pair.meet(3)
+        to = "topic/x"
+        if kind == "circle":
+            a.circles.found("team", pair.now)
+            to = "circle/team/x"
+        elif kind != "topic":
+            to = b.messaging.execute(do.DeclareQueue(Declare("x")), pair.now, 1)
+        pair.meet(3)
+        message = a.publish(to, random.Random(1).randbytes(KB), now=pair.now, sealed=False if kind == "queue" else None)
+        pair.a.drain(pair.now)
+        (found,) = [value for key, value in pair.a.store.items() if key == ("message", message, 0)]
+        descriptor = found.descriptor  # type: ignore[union-attr]  # of this key
+        return int(descriptor.wire_bytes + descriptor.length)
+
+    def charter(self) -> list[Row]:
+        """A charter for 100 members."""
+        root = Identity.from_seed(bytes(32))
+        assert isinstance(root.author, bytes)
+        privates = [at.to_bytes(32, "big") for at in range(1, MEMBERS + 1)]
+        keys = {Identity.from_seed(each).node: hpke.public_of(each) for each in privates}
+        epoch, entropy = values.Epoch(1, bytes(32)), derived(1, "bench", 1)
+        wrap_us = _least_us(lambda: hpke.wrap(hpke.public_of(privates[0]), bytes(32), b"", bytes([1]) * 32), 50)
+
+        def make() -> values.SignedCharter:
+            members = values.members_of(keys, None, root.author, epoch, entropy)  # type: ignore[arg-type]  # a key
+            return values.sign(root, values.Charter(1, 1, 1, epoch.id, members))
+
+        encoded = make().encoded
+
+        def apply() -> None:
+            values.epoch_of(values.read_charter(encoded, root.node), privates[50])
+
+        return [
+            _row("make, in wraps", _least_us(make, 1), wrap_us, 110.0),
+            _row("apply, in wraps", _least_us(apply, 20), wrap_us, 2.0),
+        ]
+
+
+def _least_us(call: Callable[[], object], times: int) -> float:
+    rounds: list[float] = []
+    for _ in range(5):
+        began_s = time.process_time()
+        for _ in range(times):
+            call()
+        rounds.append((time.process_time() - began_s) * 1e6 / times)
+    return min(rounds)
+
+
+def _row(what: str, sealed_us: float, plain_us: float, goal: float) -> Row:
+    return {"what": what, "sealed µs": sealed_us, "plain µs": plain_us, **at_most(sealed_us / plain_us, goal)}
+
+
+TABLES: Tables[Bench] = {
+    "small": ("messages of 1 kB", Bench.small),
+    "large": ("messages of 1 MiB", Bench.large),
+    "air": ("bytes on the air", Bench.air),
+    "charter": ("a charter for 100 members", Bench.charter),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print; exit code 1 if a goal is missed with --strict."""
+    return judge(Bench, TABLES, ("sealing", __doc__ or ""), argv, few=30, many=300)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
