@@ -233,7 +233,7 @@ async def test_status_tells_how_things_stand(tmp_path: Path) -> None:
         assert found["neighbours"] == 0
         assert found["messaging"] == {
             "subscriptions": 1, "durable": 0, "consumers": 1, "claims": 1, "pinned": 1, "lost": 0,
-            "queues": 0, "entries": 0, "receiving": 0, "unattended": [], "lapsing": [],
+            "queues": 0, "entries": 0, "receiving": 0, "unattended": [], "lapsing": [], "circles": [],
         }  # fmt: skip
         assert found["strategy"] == "exchange"
         assert found["cache"] == {"messages": 2, "bytes": 100}  # One has the sealing key.

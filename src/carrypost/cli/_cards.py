@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from carrypost.cli import _output
+from carrypost.cli import _output, _qr
 from carrypost.cli._exit import Exit
 from carrypost.node.folder import NodeFolder
 
@@ -16,13 +14,9 @@ if TYPE_CHECKING:
 EMBEDDING = "the key is stored there"
 
 
-async def card(joined: Joined) -> int:
+async def card(joined: Joined, *, qr: bool) -> int:
     """Print the card of the node alone; returns the exit code."""
-    made = await joined.ctx.card()
-    if joined.json:
-        _output.line({"card": made})
-    else:
-        typer.echo(made)
+    _qr.show(joined, "card", await joined.ctx.card(), qr=qr)
     return Exit.DONE
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from carrypost.cli import _output
+from carrypost.cli import _output, _qr
 from carrypost.cli._exit import Exit
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ async def found(joined: Joined, name: str) -> int:
     return _print(joined, "circle", await joined.ctx.circles.found(name))
 
 
-async def invite(joined: Joined, name: str, *, to: str | None, days: float, fresh: bool) -> int:
+async def invite(joined: Joined, name: str, *, to: str | None, days: float, fresh: bool, qr: bool) -> int:
     """Print a code; returns the exit code."""
     code = await joined.ctx.circles.invite(name, to=to, days=days, fresh=fresh)
     if to is None:
         _output.say("everybody who sees this code can join until the next removal: show it to nobody else")
-    return _print(joined, "code", code)
+    _qr.show(joined, "code", code, qr=qr)
+    return Exit.DONE
 
 
 async def join(joined: Joined, code: str, root: str | None) -> int:
@@ -53,6 +54,11 @@ async def show(joined: Joined) -> int:
             "readable": each.readable, "invitations": each.invitations, "members": list(each.members),
             "removed": list(each.removed),
         }  # fmt: skip
+        if not joined.json:
+            row |= {name: "yes" if row[name] else "no" for name in ("owner", "readable")}
+            row |= {
+                name: " ".join(each.members if name == "members" else each.removed) for name in ("members", "removed")
+            }
         _output.figures(row, json=joined.json)
     return Exit.DONE
 

@@ -38,6 +38,11 @@ def needs_records() -> None:
     _needs("web pages about records and campaigns need numpy and pyarrow", "web,emu", "numpy", "pyarrow")
 
 
+def needs_qr() -> None:
+    """Raise `LocalError` where what QR codes need is not installed."""
+    _needs("QR codes need segno", "qr", "segno")
+
+
 def _needs(what: str, extra: str, *modules: str) -> None:
     """Say how to install what is missing, rather than which module is."""
     if not all(map(importlib.util.find_spec, modules)):

@@ -19,6 +19,7 @@ Queue = Annotated[
 ]
 Channel = Annotated[bool, option("--channel", "The topic is an event channel of the overlay.")]
 Circle = Annotated[str | None, option("--circle", "The topic is of this circle; only members read it.", "CIRCLE")]
+Qr = Annotated[bool, option("--qr", "Draw the code as a QR code.")]
 NoTopic = Annotated[str | None, option("-t", "", hidden=True)]
 NoQueue = Annotated[str | None, option("-q", "", hidden=True)]
 Count = Annotated[int | None, option("--count", "Stop after this many messages.", "N", min=1)]

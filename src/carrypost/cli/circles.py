@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Annotated
 
+from carrypost.cli import _extras
 from carrypost.cli._groups import Commands
-from carrypost.cli._message_options import run
+from carrypost.cli._message_options import Qr, run
 from carrypost.cli._options import Json, Node, argument, option
 
 circle = Commands("circle", help="Found, join and manage circles: groups whose topics only members can read.")
@@ -32,6 +33,7 @@ def invite(
     to: Annotated[str | None, option("--to", "Only for the node of this card (`carrypost keys card`).", "CARD")] = None,
     days: Annotated[float, option("--days", "Days for which the code can be used, at most 30.", "N")] = 30.0,
     fresh: Annotated[bool, option("--fresh", "Begin an epoch first: the newcomer reads nothing older.")] = False,
+    qr: Qr = False,
     json: Json = False,
 ) -> None:
     """Print the code of an invitation. Without --to, everybody who sees it can join, until the next removal.
@@ -40,7 +42,10 @@ def invite(
     """
     from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
 
-    run(at, functools.partial(_circles.invite, name=name, to=to, days=days, fresh=fresh), _circles.EMBEDDING, json=json)
+    if qr:
+        _extras.needs_qr()
+    body = functools.partial(_circles.invite, name=name, to=to, days=days, fresh=fresh, qr=qr)
+    run(at, body, _circles.EMBEDDING, json=json)
 
 
 @circle.command()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _paths
+from carrypost.cli import _extras, _paths
 from carrypost.cli._groups import Commands
-from carrypost.cli._message_options import run
+from carrypost.cli._message_options import Qr, run
 from carrypost.cli._options import Json, Node, Place, argument, missing, option
 from carrypost.cli._output import figures, line, table
 from carrypost.cli._signals import orderly
@@ -114,14 +114,16 @@ def name(
 
 
 @keys.command()
-def card(at: Node, *, json: Json = False) -> None:
+def card(at: Node, *, qr: Qr = False, json: Json = False) -> None:
     """Print the card of this node: a code by which others can seal messages for it before they ever met it.
 
-    For example: `carrypost keys card`
+    For example: `carrypost keys card`, `carrypost keys card --qr`
     """
     from carrypost.cli import _cards  # noqa: PLC0415 - keeps --help quick
 
-    run(at, _cards.card, _cards.EMBEDDING, json=json)
+    if qr:
+        _extras.needs_qr()
+    run(at, functools.partial(_cards.card, qr=qr), _cards.EMBEDDING, json=json)
 
 
 @keys.command()

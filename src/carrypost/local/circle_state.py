@@ -5,8 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from carrypost.events import LayerEvent
-from carrypost.model.ids import NodeId, node_of
+from carrypost.model.ids import NodeId, node_bytes, node_of
+from carrypost.model.times import MICROSECONDS
 from carrypost.security.circle import Epoch, SignedCharter
+
+_OVERDUE_US = 30 * 86_400 * MICROSECONDS
+"""Age of a charter from which its owners, or their charters, seem to be out of reach: they issue one each week."""
 
 
 class CircleChanged(LayerEvent, frozen=True):
@@ -98,6 +102,15 @@ class Circle(CircleRow, eq=False, kw_only=True):
         newest = max(self.epochs) if charter is None else (charter.epoch, charter.epoch_id)
         known = self.epochs.get(newest)
         return None if known is None else Epoch(newest[0], known.secret)
+
+    def trouble(self, node: NodeId, date_us: int) -> str:
+        """Return a word for what is wrong on this node: "removed", "key", "overdue", or nothing."""
+        if node_bytes(node) in self.removed:
+            return "removed"
+        if self.epoch is None:
+            return "key"
+        said_us = date_us if self.signed is None else self.signed.charter.date_us
+        return "overdue" if said_us + _OVERDUE_US < date_us else ""
 
     @property
     def members(self) -> tuple[NodeId, ...]:

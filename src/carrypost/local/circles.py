@@ -229,6 +229,11 @@ class Circles(Part):
         """Return the circles of this node, for people."""
         return tuple([view_of(each) for each in self._all.values()])
 
+    def conditions(self) -> tuple[tuple[str, int, str], ...]:
+        """Return the name of each circle, its number of members, and what is wrong with it in one word."""
+        date_us = self._holdings.date_us
+        return tuple([(each.name, len(each.members), each.trouble(self._node, date_us)) for each in self._all.values()])
+
     # --- charters ------------------------------------------------------------------------------------------
 
     def _new_epoch(self, circle: Circle) -> Epoch:

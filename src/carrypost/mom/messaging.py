@@ -108,6 +108,7 @@ class Messaging(Composite):
             **self.queues.overview(),
             unattended=tuple(islice(self.queues.unattended(), NAMES_TOLD)),
             lapsing=tuple([(name, date_of(end_us)) for name, end_us in lapsing]),
+            circles=self.circles.conditions(),
         )
 
     def views(self) -> Views:

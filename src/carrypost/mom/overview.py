@@ -33,6 +33,9 @@ class MessagingOverview(NamedTuple):
     """Queues of this node in which messages wait without a receiver; not all, if there are many."""
     lapsing: tuple[tuple[str, int], ...] = ()
     """Unused durable subscriptions and the ends of their leases; the first of them."""
+    circles: tuple[tuple[str, int, str], ...] = ()
+    """Circles: name, number of listed members, and what is wrong: "key" (the secret of the present epoch is missing),
+    "removed" (this node was), "overdue" (no charter came for long), or nothing."""
 
 
 # --- everything, for pages and `carrypost status --messaging` --------------------------------------------------------

@@ -95,6 +95,7 @@ READINGS: Final = (
     # Messaging.
     Reading("messaging.subscriptions", "subscriptions", "Subscriptions."),
     Reading("messaging.durable", "subscriptions_durable", "Durable subscriptions."),
+    Reading("messaging.circles", "circles", "Circles of this node."),
     Reading("messaging.lapsing", "subscriptions_lapsing", "Unused durable subscriptions, up to 10."),
     Reading("messaging.consumers", "consumers", "Consumers of topics."),
     Reading("messaging.claims", "messages_to_deliver", "Messages to be delivered, counted for each subscription."),

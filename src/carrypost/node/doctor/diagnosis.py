@@ -33,6 +33,12 @@ _OF_MACHINE, _OF_NODE = _ADVICE["machine"], _ADVICE["node"]
 _SCARCE_BYTES = 16 * MIB
 """A store whose disk has less room than this begins to save it."""
 _SOON_S = 2 * DAY_S
+_CIRCLES: Mapping[str, str] = {
+    "removed": "an owner removed this node from it",
+    "key": "the secret of its present epoch is not known here, so nothing can be sent or read",
+    "overdue": "no charter of the last 30 days came here, so removals may be unknown",
+}
+"""What is wrong with a circle, by the word of its overview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +49,8 @@ class Finding:
     """Empty: about the machine."""
     means: str
     """One of `Means`; "interface" or "port" where no means could be tried; "nodes" that were heard; "disk" of the
-    folder; "neighbours", "messaging", "queues", "subscriptions", "STOMP" or "OpenWire" of a node that runs here."""
+    folder; "neighbours", "messaging", "queues", "subscriptions", "circles", "STOMP" or "OpenWire" of a node that runs
+    here."""
     works: bool = False
     """True if the trial found no problem; `heard` lists the nodes that confirm it."""
     detail: str
@@ -237,6 +244,10 @@ def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
     if soon := [f"{name} in {max(0, left_s) / HOUR_S:.0f} h" for name, left_s in ends if left_s < _SOON_S]:
         detail = f"Unused durable subscriptions end soon, and lose the messages that wait for them: {', '.join(soon)}."
         found.append(Finding(means="subscriptions", detail=detail, advice=_OF_NODE["lapsing"]))
+    for circle, _, trouble in messaging.get("circles", ()):
+        if trouble:
+            detail = f"The circle {circle!r}: {_CIRCLES[trouble]}."
+            found.append(Finding(means="circles", detail=detail, advice=_OF_NODE[f"circle-{trouble}"]))
     for service, name in (("stomp", "STOMP"), ("openwire", "OpenWire")):
         if slow := status["services"].get(service, {}).get("slow"):
             clients = many(slow, f"{name} client has", f"{name} clients have")
