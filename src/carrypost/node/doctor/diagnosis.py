@@ -38,7 +38,7 @@ _CIRCLES: Mapping[str, str] = {
     "key": "the secret of its present epoch is not known here, so nothing can be sent or read",
     "overdue": "no charter of the last 30 days came here, so removals may be unknown",
 }
-"""What is wrong with a circle, by the word of its overview."""
+"""Faults of a circle for people, by the word of its overview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
