@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from carrypost.lab.spark.session import SparkOptions
 
 NameArgument = Annotated[
-    str, argument("The experiment: bus, ostermalm, emma, emma-island, overlay, balance or floodwatch.", "NAME")
+    str,
+    argument("The experiment: bus, ostermalm, emma, emma-island, overlay, balance, floodwatch or baselines.", "NAME"),
 ]
 
 
@@ -62,6 +63,8 @@ def reproduce(
     * `carrypost reproduce overlay` for brokers that follow mobility, and events of their clients
 
     * `carrypost reproduce balance` for brokers that share the work of their clients
+
+    * `carrypost reproduce baselines` for routing strategies beside The ONE
 
     * `carrypost reproduce floodwatch` for modulators that move to the source of events
     """

@@ -91,6 +91,26 @@ class TotalRanking(Ranking):
         return min(rank >> _ID_BITS, _FLOOR_MAX)
 
 
+class ArrivalRanking(Ranking):
+    """An order in which the copy that came first is evicted first, so that there is always room for another."""
+
+    __slots__ = ("_arrivals",)
+
+    def __init__(self, level: Callable[[int, bool], int]) -> None:
+        super().__init__(level)
+        self._arrivals = 0
+        """Number of arrivals so far, at all hosts that share this order: it only rises."""
+
+    def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:  # noqa: ARG002 - of its age, nothing
+        """Return the rank of a message that comes now."""
+        self._arrivals += 1
+        return self._bases[interesting][privilege] | self._arrivals
+
+    def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
+        """Return the rank of a message that comes now, and its sending order."""
+        return self.rank(privilege, interesting, descriptor), super().orders(privilege, interesting, descriptor)[1]
+
+
 def precedence(privilege: int, descriptor: Descriptor) -> int:
     """Return privilege and date of a message as one number, which can be compared with a neighbour's floor."""
     return privilege << CREATED_BITS | descriptor.created_us
@@ -98,7 +118,7 @@ def precedence(privilege: int, descriptor: Descriptor) -> int:
 
 INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
 """Carried messages are evicted before those that are wanted here (JOMS-15 §2.4)."""
-OLDEST_FIRST = Ranking(lambda privilege, _: privilege)
-"""By privilege and date, whatever the interests here and the author: the buffers that studies of routing assume."""
+FIRST_IN_FIRST_OUT = ArrivalRanking(lambda privilege, _: privilege)
+"""By privilege, then the copy that came first, whatever the interests here and the author: as in The ONE."""
 PRIVILEGE_ONLY = TotalRanking(lambda privilege, _: privilege)
 """By privilege, date and id, whatever the interests here and the author (EMMA §3.2)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.events import Reason
-from carrypost.gossip.holdings.ranking import OLDEST_FIRST, Ranking
+from carrypost.gossip.holdings.ranking import FIRST_IN_FIRST_OUT, Ranking
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.transfers.purging import strike
 
@@ -31,7 +31,7 @@ class Routed(Exchange):
     carries_everything = True
     unicast = True
     acknowledges = False
-    ranking: ClassVar[Ranking] = OLDEST_FIRST
+    ranking: ClassVar[Ranking] = FIRST_IN_FIRST_OUT
 
     def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(context, transfers, departures)
