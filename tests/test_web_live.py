@@ -91,6 +91,13 @@ async def test_a_node_that_ends_is_seen_to_be_gone_and_to_return(tmp_path: Path)
             assert "start one with" in await shown.refused("verdict?message=x", None)
             again = await ServedNode.start(anna.settings)
             await until(back, 5)
+            consumer = (await shown.node("consume", {"from": "topic/news"}))["consumer"]
+            await again.stop()
+            await until(gone, 3)
+            again = await ServedNode.start(anna.settings)
+            await until(back, 5)
+            assert (await shown.node("send", {"to": "topic/news", "body": "x"}))["state"] == "STORED"
+            assert "no consumer" in await shown.refused(f"held?consumer={consumer}", None)
             await again.stop()
 
 
@@ -228,6 +235,21 @@ async def test_looking_takes_nothing_from_a_program_that_consumes(tmp_path: Path
             assert got == [str(number) for number in range(40)]
             narrow = await shown.node("browse?queue=box")
             assert narrow == {"messages": [], "age_s": narrow["age_s"], "taken": narrow["taken"]}
+
+
+@scene
+async def test_a_queue_elsewhere_is_shown_with_the_age_of_its_snapshot(tmp_path: Path) -> None:
+    async with Scene(tmp_path) as nodes:
+        anna, bert = await nodes.start("anna"), await nodes.start("bert")
+        await anna.linked("bert")
+        await fill(anna, "box", 3)
+        async with pages(bert) as shown:
+            found = await shown.node("browse?queue=box@anna&select=level %3C 2")
+            assert [each["text"] for each in found["messages"]] == ["0", "1"]
+            assert 0 <= found["age_s"] < 60
+            await nodes.stop(anna)
+            nothing = await shown.node("browse?queue=other@anna")
+            assert (nothing["messages"], nothing["age_s"]) == ([], None)
 
 
 @scene

@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from carrypost.errors import CarrypostError, IllegalStateException, LocalError, MessageFormatException
+from carrypost.errors import CarrypostError, IllegalStateException, JMSException, LocalError, MessageFormatException
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.context import Context
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.messages import BytesMessage, Message, TextMessage
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.modes import DeliveryMode, SessionMode
+from carrypost.jms.provider import NODE_ENDED
 from carrypost.model.properties import ValueType
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.settings import NodeSettings
 from carrypost.web.answers import NotFoundError
 
+_log = logging.getLogger("carrypost.web")
 CONSUMERS_MAX = 8
 HELD_MAX = 20
 BODY_MAX = 64 * 1024
@@ -175,19 +178,25 @@ class Messages:
         async with self._opening:
             if self._context is None:
                 factory = ConnectionFactory(f"unix:{self._settings.control}", reconnect=False)
-                self._context = await factory.create_context()
-                self._ending = asyncio.create_task(self._end_idle(self._context))
-        return self._context
+                self._context = opened = await factory.create_context()
+                opened.set_exception_listener(lambda error: self._reported(opened, error))
+                self._ending = asyncio.create_task(self._end_idle(opened))
+            return self._context
+
+    def _reported(self, context: Context, error: JMSException) -> None:
+        """Drop a context whose node has ended: the next question opens another."""
+        if error.error_code == NODE_ENDED and self._context is context:
+            self._context = None
+            self._held.clear()
+        else:
+            _log.warning("%s", error)
 
     async def _end_idle(self, context: Context) -> None:
         """Close consumers whose pages are gone, and the connection when it is not used, or its node is gone."""
         try:
-            while self._held or time.monotonic() - self._used_s < _LINGER_S:
+            while self._context is context and (self._held or time.monotonic() - self._used_s < _LINGER_S):
                 await asyncio.sleep(1)
                 for name, held in list(self._held.items()):
-                    if held.consumer.closed:
-                        self._held.clear()
-                        return
                     if time.monotonic() - held.asked_s > _LINGER_S:
                         self._held.pop(name, None)
                         await held.consumer.close()
@@ -203,11 +212,6 @@ class Messages:
             self._ending.cancel()
             with suppress(asyncio.CancelledError):
                 await self._ending
-
-    async def lost(self) -> None:
-        """Drop a connection whose node is gone."""
-        self._held.clear()
-        await self.close()
 
     def _find(self, name: str) -> Held:
         if name not in self._held:

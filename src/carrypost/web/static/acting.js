@@ -109,7 +109,7 @@ export class Acting {
         <select aria-label="body as" value=${this.as} onChange=${(event) => { this.as = event.target.value; this.draw(); }}><option value="text">text</option>
           <option value="json">JSON</option><option value="hex">hexadecimal</option></select></div>
       ${this.error && html`<p class="bad" role="alert">${plain(clipped(this.error, 400))}</p>`}
-      ${shown?.messages && html`<p class="faint">${count(shown.messages.length)} messages${shown.age_s === null ? "" : `, as of ${lasting(shown.age_s)} ago`}</p>
+      ${shown?.messages && html`<p class="faint">${count(shown.messages.length)} messages${shown.age_s === null ? "; the queue's node has not answered yet" : `, as of ${lasting(shown.age_s)} ago`}</p>
         ${dead && this.allowed && shown.messages.length > 0 && html`<p>
           <button id="retry-all" onClick=${() => this.#retry(shown.messages)}>retry all</button>${this.letter && html` <span class="warn" role="alert">
           ${count(this.letter.length)} go to a topic: every subscriber gets them again. <button id="retry-anyway" onClick=${() => this.#retry(this.letter, true)}>retry anyway</button></span>`}</p>`}
