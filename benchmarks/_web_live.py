@@ -69,7 +69,6 @@ class _Page(threading.Thread):
         self._place, self._node, self._delay_s = urlsplit(url), node, delay_s
         self._over = threading.Event()
         self.last: dict[str, Any] = {}
-        self.bytes = 0
 
     def run(self) -> None:
         token = parse_qs(self._place.query)["token"][0]
@@ -78,9 +77,12 @@ class _Page(threading.Thread):
         serial = -1
         self._over.wait(self._delay_s)
         while not self._over.is_set():
-            connection.request("GET", f"/api/nodes/{self._node}/sample?after={serial}", headers=headers)
-            body = connection.getresponse().read()
-            self.bytes += len(body)
+            try:
+                connection.request("GET", f"/api/nodes/{self._node}/sample?after={serial}", headers=headers)
+                body = connection.getresponse().read()
+            except (http.client.HTTPException, ConnectionError):  # It was idle for too long: a browser asks again, too.
+                connection.close()
+                continue
             found = msgspec.json.decode(body)
             serial = found["serial"]
             if "status" in found:

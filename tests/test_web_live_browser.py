@@ -20,7 +20,7 @@ from tests.nodes import PATIENCE_S
 from tests.served import Scene, Served
 from tools import chromium
 
-from carrypost import DeliveryMode, Queue
+from carrypost import ConnectionFactory, DeliveryMode, Queue
 from carrypost.web.access import Access
 from carrypost.web.app import App
 from carrypost.web.live.routes import LiveRoutes
@@ -197,6 +197,40 @@ def test_queues_are_looked_into_held_and_retried_and_a_closed_tab_leaves_nothing
     message = world.do(inbox.receive(timeout=10))
     assert message is not None
     assert message.jms_redelivered
+    page.close()
+
+
+def test_a_letter_of_a_topic_goes_to_every_subscriber_again_only_after_a_warning(
+    world: World, browser: Browser
+) -> None:
+    anna = world.start("anna", messaging={"tries": 1})
+
+    async def dead_letter() -> None:
+        def fail(_: object) -> None:
+            raise ValueError("no such village")
+
+        async with ConnectionFactory(f"unix:{anna.settings.control}").create_context() as failing:
+            consumer = await failing.create_consumer("topic/news")
+            consumer.set_message_listener(fail)
+            await anna.ctx.send("topic/news", "bad", label="bad")
+            await anna.becomes("bad", "dead-letter")
+
+    world.do(dead_letter())
+    inbox = world.do(_consumer(anna, "topic/news"))
+    world.serve()
+    shown = world.open(browser)
+    page = shown.page
+    page.click("#letters button")
+    eventually(page, lambda: page.query_selector("#retry-all"))
+    page.click("#retry-all")
+    warning = eventually(page, lambda: page.query_selector("#retry-anyway"))
+    assert "every subscriber gets them again" in shown.text("#look")
+    assert world.do(inbox.receive(timeout=0.3)) is None
+    warning.click()
+    message = world.do(inbox.receive(timeout=10))
+    assert message is not None
+    assert message.text == "bad"
+    eventually(page, lambda: "0 messages" in shown.text("#look"))
     page.close()
 
 
