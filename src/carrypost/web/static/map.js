@@ -145,7 +145,7 @@ export class NodeMap {
   }
 
   radius(size) {
-    return (size <= 60 ? 6 : size <= 300 ? 4.5 : size <= 1500 ? 3 : size <= 4000 ? 2 : 1.5) * this.ratio;
+    return (size <= 60 ? 6 : size <= 300 ? 4.5 : size <= 1500 ? 3 : size <= 4000 ? 2 : size <= 8000 ? 1.5 : 1) * this.ratio;
   }
 
   #lines() {

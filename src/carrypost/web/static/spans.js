@@ -151,13 +151,20 @@ export class Run {
     while (this.a.length < before + length) this.#grow();
     const { a: as, b: bs, oneWay, until } = this;
     let found = 0, row = before ? this.linked.row : 0;
-    const keep = (one, other, to, way) => {
-      if (to <= t || other < 0) return;
-      [as[found], bs[found], until[found]] = [one, other, to];
-      oneWay[found++] = way;
-    };
-    for (let link = 0; link < before; link++) keep(as[link], bs[link], until[link], oneWay[link]);
-    for (; row < length && start[row] <= t; row++) keep(a[row], b[row], end[row], label[row] >= 0 ? 1 : 0);
+    for (let link = 0; link < before; link++) {
+      if (until[link] <= t) continue;
+      as[found] = as[link];
+      bs[found] = bs[link];
+      until[found] = until[link];
+      oneWay[found++] = oneWay[link];
+    }
+    for (; row < length && start[row] <= t; row++) {
+      if (end[row] <= t || b[row] < 0) continue;
+      as[found] = a[row];
+      bs[found] = b[row];
+      until[found] = end[row];
+      oneWay[found++] = label[row] >= 0 ? 1 : 0;
+    }
     this.links = found;
     this.linked = { spans, t, row };
   }
