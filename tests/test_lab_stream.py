@@ -58,6 +58,7 @@ SECOND = (
     row(3.25, "deliver", "b", "a1", size=100),
     row(5, "receive", "b", "a1", peer="a", hops=1, size=100, detail="again"),
     row(5, "deliver", "b", "a1", size=100, detail="redelivered"),
+    row(6, "receive", "b", "a1", peer="a", hops=1, size=100),
 )
 LATER = (
     row(400, "receive", "c", "a1", peer="b", hops=2, size=100),

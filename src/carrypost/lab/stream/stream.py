@@ -178,11 +178,13 @@ def timeline(rows: DataFrame, window_s: float) -> DataFrame:
 def by_node(frame: DataFrame) -> DataFrame:
     """Return the reports of each node: the table `nodes`."""
 
-    def rows(kind: Kind, *but: str) -> Column:
-        counted = F.col(READABLE) & (F.col("kind") == kind.value)
-        for detail in but:
-            counted &= ~F.col("detail").eqNullSafe(detail)
-        return F.count_if(counted)
+    def rows(kind: Kind) -> Column:
+        return F.count_if(F.col(READABLE) & (F.col("kind") == kind.value))
+
+    def messages(kind: Kind, but: str) -> Column:
+        # A message that is evicted may come again: it counts once, as in finished runs. Hashes are kept, not names.
+        mine = F.col(READABLE) & (F.col("kind") == kind.value) & ~F.col("detail").eqNullSafe(but)
+        return F.size(F.collect_set(F.when(mine, F.xxhash64("message")))).cast("long")
 
     count = F.coalesce(F.try_element_at("attrs", F.lit("count")).try_cast("int"), F.lit(1))
     refused = F.when(F.col(READABLE) & (F.col("kind") == Kind.REFUSE.value), count)
@@ -191,8 +193,8 @@ def by_node(frame: DataFrame) -> DataFrame:
     return frame.groupBy(F.when(F.col(READABLE), F.col("node")).otherwise(NOBODY).alias("node")).agg(
         F.coalesce(F.max(there), F.lit(0.0)).alias("last"),
         rows(Kind.PUBLISH).alias("published"),
-        rows(Kind.RECEIVE, AGAIN).alias("received"),
-        rows(Kind.DELIVER, REDELIVERED).alias("delivered"),
+        messages(Kind.RECEIVE, AGAIN).alias("received"),
+        messages(Kind.DELIVER, REDELIVERED).alias("delivered"),
         rows(Kind.EXPIRE).alias("expired"),
         rows(Kind.DROP).alias("dropped"),
         F.coalesce(F.try_sum(refused), F.lit(0)).alias("refused"),
@@ -219,9 +221,12 @@ def delays(rows: DataFrame, options: StreamOptions) -> DataFrame:
 
 
 def _moments(rows: DataFrame, kind: Kind, but: str) -> DataFrame:
-    """Return the times of each message at each node, by rows of a kind without those of a detail."""
+    """Return the time of each message at each node, once, by rows of a kind without those of a detail.
+
+    What comes a second time within the watermark is the same message again.
+    """
     chosen = rows.where((F.col("kind") == kind.value) & ~F.col("detail").eqNullSafe(but))
-    return chosen.select("message", "node", TIME)
+    return chosen.select("message", "node", TIME).dropDuplicatesWithinWatermark(["message", "node"])
 
 
 def _between(
