@@ -90,7 +90,7 @@ def sent(runs: Sequence[CampaignRun]) -> dict[str, Any]:
 
 
 def context_of(running: Campaign, runs: Sequence[CampaignRun]) -> task.TaskContext:
-    return task.TaskContext(str(running.place.root), running.token, sent(runs))
+    return task.TaskContext(running.place, running.token, sent(runs))
 
 
 @contextmanager

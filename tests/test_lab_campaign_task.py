@@ -20,6 +20,7 @@ from carrypost.lab.campaign import task
 from carrypost.lab.campaign.bundle import contents, executor_folder, unpacked
 from carrypost.lab.campaign.campaign import begun
 from carrypost.lab.campaign.grid import load
+from carrypost.lab.campaign.states import CampaignFolder
 from carrypost.lab.schemas import FAILURES, RUNS
 
 
@@ -257,7 +258,7 @@ def test_a_process_that_does_not_see_the_folder_or_comes_too_late_writes_nothing
     late = task.play(shared, run)  # The campaign is over.
     assert (late.status, late.kept) == ("failed", False)
     assert "does not see" in late.error
-    nowhere = task.play(task.TaskContext(str(tmp_path / "nowhere"), running.token, {}), run)
+    nowhere = task.play(task.TaskContext(CampaignFolder(tmp_path / "nowhere"), running.token, {}), run)
     assert (nowhere.status, nowhere.kept) == ("failed", False)
     assert records(tmp_path / "out") == {}
     assert states(tmp_path / "out") == {}

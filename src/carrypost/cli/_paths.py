@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 import typer
 
-Parser = Callable[[str | Path], Path]
+Parser = Callable[[str | Path], Path] | Callable[[str], "PathText"]
 _ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/{1,2}(?=[^/])")
 """As object stores are written: s3://bucket/folder. Windows has drives of one letter."""
 
@@ -30,6 +30,19 @@ def path(text: str | Path) -> Path:
     return Path(text)
 
 
+PathText = NewType("PathText", str)
+"""A path or a URI as it was given."""
+
+
+def place(text: str) -> PathText:
+    """Return a text that names a folder: a path, or a URI such as s3://bucket/folder; an empty text is an error."""
+    if not text:
+        raise typer.BadParameter("a path must not be empty (the current folder is .)")
+    if (elsewhere := _ELSEWHERE.match(text)) and "://" not in elsewhere[0]:
+        raise typer.BadParameter(f"{text} must be written {text.replace(':/', '://', 1)}")
+    return PathText(text)
+
+
 def ending_in(*endings: str) -> Parser:
     """Return a parser of paths of files whose kind follows from the ending of their name."""
 
@@ -43,9 +56,9 @@ def ending_in(*endings: str) -> Parser:
     return checked
 
 
-def argument(about: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own type says nothing
+def argument(about: str, metavar: str | None = None, parser: Parser = path) -> Any:  # noqa: ANN401 - typer's own type says nothing
     """Return a positional parameter that is a path."""
-    return typer.Argument(parser=path, help=about, metavar=metavar)
+    return typer.Argument(parser=parser, help=about, metavar=metavar)
 
 
 def option(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
     from carrypost.lab.campaign.grid import Grid
     from carrypost.lab.campaign.states import CampaignPlan
+    from carrypost.lab.objects import ObjectFolder
     from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
@@ -42,7 +43,15 @@ _RETRIES = 4
 def campaign(
     file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
-    out: Annotated[Path, _paths.option("--out -o", "Folder for records, runs and failures.", "DIR")],
+    out: Annotated[
+        _paths.PathText,
+        _paths.option(
+            "--out -o",
+            "Folder for records, runs and failures: a path, or a URI such as s3://bucket/results.",
+            "DIR",
+            parser=_paths.place,
+        ),
+    ],
     jobs: Annotated[
         int | None, option("--jobs", "Number of runs at the same time; default: one per processor.", min=1)
     ] = None,
@@ -76,12 +85,15 @@ def campaign(
     """
     options = _options(engine, jobs)
     from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.campaign.campaign import placed  # noqa: PLC0415
+    from carrypost.lab.objects import folder_of  # noqa: PLC0415
 
-    made = grid.load(file)
+    made, home = grid.load(file), folder_of(out)
     if dry_run:
-        _show_plan(made, states.plan(made.runs, states.CampaignFolder(out.absolute())), json=json)
+        with placed(home) as place:
+            _show_plan(made, states.plan(made.runs, place), json=json)
         return
-    raise typer.Exit(_conduct(made, out, options, json=json))
+    raise typer.Exit(_conduct(made, home, options, json=json))
 
 
 def _options(engine: Engine, jobs: int | None) -> SparkOptions | None:
@@ -101,12 +113,12 @@ def _options(engine: Engine, jobs: int | None) -> SparkOptions | None:
 
 
 @orderly()
-def _conduct(made: Grid, out: Path, options: SparkOptions | None, *, json: bool) -> int:
+def _conduct(made: Grid, out: Path | ObjectFolder, options: SparkOptions | None, *, json: bool) -> int:
     from carrypost.lab.campaign.campaign import begun, needs_java  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.engines import opened  # noqa: PLC0415
 
     begun_s = time.monotonic()
-    if options is not None:
+    if options is not None and isinstance(out, Path):
         needs_java(out)
     with begun(made, out) as running:
         _report(running.plan, out)
@@ -135,7 +147,7 @@ def _moved(move: Move, so_far: CampaignProgress) -> None:
     move(so_far.done + so_far.failed, so_far.todo, state)
 
 
-def _report(plan: CampaignPlan, out: Path) -> None:
+def _report(plan: CampaignPlan, out: Path | ObjectFolder) -> None:
     """Report what was found in the folder, on stderr."""
     if plan.done:
         say(f"{many(plan.done, 'run is', 'runs are')} done already")
@@ -158,14 +170,14 @@ def _show(running: Campaign, found: Found, elapsed_s: float, *, json: bool) -> N
         "rows": found.rows,
         "cpu_s": round(found.cpu_s, 3),
         "elapsed_s": round(elapsed_s, 3),
-        "records": str(running.place.records),
+        "records": running.place.shown_records,
     }
     failures = [(state.run, state.error) for state in found.failed]
     listed = {"failures": [{"run": run, "error": error} for run, error in failures]} if json else {}
     figures(result | listed, json=json)
     if failures and not json:
         more = f", the first {_SHOWN_MAX}" if len(failures) > _SHOWN_MAX else ""
-        title = f"failed{more} (with traceback: {running.place.root / 'failures'})"
+        title = f"failed{more} (with traceback: {running.place}/failures)"
         table(title, ("run", "error"), failures[:_SHOWN_MAX], breakable=("error",))
 
 

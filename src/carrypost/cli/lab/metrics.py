@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from carrypost.cli import _paths
@@ -11,10 +13,13 @@ from carrypost.cli._options import Engine, Json, option, suggest_local
 from carrypost.cli._output import line, say, table
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
+from carrypost.errors import LocalError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
+    from carrypost.lab.metrics.objects import ObjectSources
     from carrypost.lab.metrics.plugins import Plugin
+    from carrypost.lab.metrics.records import Source
     from carrypost.lab.schemas import Table
 
 PluginOption = Annotated[
@@ -27,7 +32,10 @@ _SHOWN = {name: name for name in ("run", "published", "received", "delivered", _
 
 
 def metrics(
-    folder: Annotated[Path, _paths.argument("Folder in which `lab campaign` wrote `records`, or one record.", "DIR")],
+    folder: Annotated[
+        _paths.PathText,
+        _paths.argument("Folder or URI in which `lab campaign` wrote `records`, or one record.", "DIR", _paths.place),
+    ],
     *,
     family: Annotated[list[str], option("--family -f", "Only these families; default: all.", "NAME")] = [],  # noqa: B006 - typer makes a new list
     window_s: Annotated[float, option("--window-s", "Width of the windows of counts over time.", min=0.001)] = 60.0,
@@ -61,19 +69,37 @@ def metrics(
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import families_of, making  # noqa: PLC0415
     from carrypost.lab.metrics.plugins import families_with  # noqa: PLC0415
-    from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
     plugins = read_plugins(plugin)
-    tables, source = families_of(family, families_with(plugins)), Source.find(folder)
-    suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
+    tables = families_of(family, families_with(plugins))
     wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs, plugins=plugins)
-    with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
-        home = making.make(
-            on, source, wanted, on_progress=lambda done, total: move(done, total, ""),
-            unreadable=lambda count: say(f"{many(count, 'line')} without a row of a record skipped"),
-            remark=say,
-        )  # fmt: skip
-    _show(home, {each.name for each in tables}, json=json)
+    with sources_of(folder, out) as (source, shown):
+        suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
+        with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
+            home = making.make(
+                on, source, wanted, on_progress=lambda done, total: move(done, total, ""),
+                unreadable=lambda count: say(f"{many(count, 'line')} without a row of a record skipped"),
+                remark=say,
+            )  # fmt: skip
+        _show(home, {each.name for each in tables}, json=json)
+        say(f"{many(len(tables), 'family is', 'families are')} in {shown or home}")
+
+
+@contextmanager
+def sources_of(text: str | Path, out: Path | None = None) -> Iterator[tuple[Source | ObjectSources, str]]:
+    """Yield the records that a text names, and where their tables will be, if that is no folder."""
+    from carrypost.lab.metrics.objects import ObjectSources  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.metrics.records import Source  # noqa: PLC0415
+    from carrypost.lab.objects import folder_of  # noqa: PLC0415
+
+    place = folder_of(str(text))
+    if isinstance(place, Path):
+        yield Source.find(place), ""
+        return
+    if out is not None:
+        raise LocalError(f"--out cannot be used with {place}: its tables belong beside its records")
+    with TemporaryDirectory(prefix="carrypost-metrics-") as scratch:
+        yield ObjectSources(place, Path(scratch)), f"{place}/metrics"
 
 
 def read_plugins(paths: Sequence[Path]) -> tuple[Plugin, ...]:
@@ -91,7 +117,6 @@ def _show(home: Path, made: set[str], *, json: bool) -> None:
             line({name: rows[run][name] for name in names if name in rows[run]})
     elif rows:
         _print(rows, [name for name in names if any(name in row for row in rows.values())])
-    say(f"{many(len(made), 'family is', 'families are')} in {home}")
 
 
 def _found(home: Path, made: set[str]) -> tuple[list[str], dict[str, dict[str, object]]]:

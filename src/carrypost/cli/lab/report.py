@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,13 @@ from carrypost.cli._options import Engine, Json, suggest_local
 from carrypost.cli._output import figures, say
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
-from carrypost.cli.lab.metrics import PluginOption, read_plugins
+from carrypost.cli.lab.metrics import PluginOption, read_plugins, sources_of
 from carrypost.errors import LocalError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.lab.metrics.plugins import Plugin
+    from carrypost.lab.objects import ObjectFolder
     from carrypost.lab.report.study import Study
     from carrypost.lab.schemas import Table
     from carrypost.lab.spark.session import SparkOptions
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 
 def report(
     folder: Annotated[
-        Path, _paths.argument("The folder that `lab campaign` made, or one with records of real nodes.", "DIR")
+        _paths.PathText,
+        _paths.argument(
+            "The folder or URI that `lab campaign` made, or a folder with records of real nodes.", "DIR", _paths.place
+        ),
     ],
     *,
     out: Annotated[
@@ -55,22 +60,23 @@ def report(
     * `carrypost lab report results --plugin my_metrics.py` adds metrics of your own
     """
     needs_reports()
+    from carrypost.lab.objects import folder_of  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report import field, page  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415
 
-    options = engine.chosen("lab report")
-    if field.is_there(folder):
+    options, home = engine.chosen("lab report"), folder_of(folder)
+    if isinstance(home, Path) and field.is_there(home):
         if plugin:
             raise LocalError("--plugin is for campaigns; for records of real nodes: carrypost lab metrics --plugin")
         page.check(out)
-        test = field.FieldTest(folder)
+        test = field.FieldTest(home)
         if test.unreadable:
             say(f"{many(test.unreadable, 'line')} without a row of a record skipped")
         page.put(page.field_test(test, page.figures_beside(out).name), out)
         place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
         figures(place | field.summary(test), json=json)
         return
-    study = write_page(folder, out, options, plugins=read_plugins(plugin))
+    study = write_page(home, out, options, plugins=read_plugins(plugin))
     runs, failed = len(study.runs), len(study.failures)
     found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
     figures(found, json=json)
@@ -78,23 +84,33 @@ def report(
 
 @orderly()
 def write_page(
-    folder: Path, out: Path, options: SparkOptions | None, command: str = "", plugins: tuple[Plugin, ...] = ()
+    folder: Path | ObjectFolder,
+    out: Path,
+    options: SparkOptions | None,
+    command: str = "",
+    plugins: tuple[Plugin, ...] = (),
 ) -> Study:
     """Write the page of a campaign; return its study. Without options of Spark, metrics are made in this process."""
-    from carrypost.lab.report import page  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.metrics.making import METRICS  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.metrics.objects import fetched  # noqa: PLC0415
+    from carrypost.lab.objects import ObjectFolder  # noqa: PLC0415
+    from carrypost.lab.report import page  # noqa: PLC0415
 
     def make(campaign: Path, tables: Sequence[Table]) -> None:
         from carrypost.lab import engines  # noqa: PLC0415 - needed where metrics are missing only
         from carrypost.lab.metrics import making  # noqa: PLC0415
-        from carrypost.lab.metrics.records import Source  # noqa: PLC0415
 
-        say(f"computing {many(len(tables), 'family', 'families')} of metrics of {campaign}")
-        source, wanted = Source.find(campaign), making.Wanted(tables=tables, plugins=plugins)
-        suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
-        with engines.opened(options) as on, progress("metrics", "runs") as move:
-            making.make(on, source, wanted, on_progress=lambda done, total: move(done, total, ""))
+        say(f"computing {many(len(tables), 'family', 'families')} of metrics of {folder}")
+        wanted = making.Wanted(tables=tables, plugins=plugins)
+        with sources_of(folder.uri if isinstance(folder, ObjectFolder) else campaign) as (source, _):
+            suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
+            with engines.opened(options) as on, progress("metrics", "runs") as move:
+                making.make(on, source, wanted, on_progress=lambda done, total: move(done, total, ""))
+        if isinstance(folder, ObjectFolder):
+            folder.mirror(METRICS, campaign / METRICS)
 
     page.check(out)
-    study = page.complete(folder, make, plugins)
-    page.write(study, out, command, plugins)
+    with nullcontext(folder) if isinstance(folder, Path) else fetched(folder) as local:
+        study = page.complete(local, make, plugins)
+        page.write(study, out, command, plugins)
     return study

@@ -9,7 +9,6 @@ wait.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,11 +24,12 @@ from carrypost.lab import folders
 from carrypost.lab.campaign import states, windows
 from carrypost.lab.campaign.bundle import contents
 from carrypost.lab.campaign.grid import CampaignRun, Grid
-from carrypost.lab.campaign.lock import locked, remove
+from carrypost.lab.campaign.objects import CampaignObjects
 from carrypost.lab.campaign.states import DONE, FAILED, CampaignFolder, CampaignPlan, State, plan
 from carrypost.lab.campaign.task import Held, TaskContext, play
 from carrypost.lab.campaign.visible import check
 from carrypost.lab.engines import Engine, SparkEngine
+from carrypost.lab.objects import ObjectFolder
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.spark import java
 
@@ -97,12 +97,17 @@ class Campaign:
         runs = self.todo
         if not runs:
             return self.ended
+        if isinstance(self.place, CampaignObjects) and (large := next((run for run in runs if run.cut), None)):
+            raise LocalError(
+                f"{large.name} is done window by window, for which a folder must be shared: leave out "
+                "population.window_s, or choose a folder for --out"
+            )
         spark = engine.start() if isinstance(engine, SparkEngine) else None
-        if spark is not None:
+        if spark is not None and not isinstance(self.place, CampaignObjects):  # There, each task looks for itself.
             check(spark, self.place, self.token)
         with _contents(spark, runs) as held:
             self.begin()
-            task = TaskContext(str(self.place.root), self.token, held)
+            task = TaskContext(self.place, self.token, held)
             whole = [run for run in runs if not run.cut]
             found = engine.each("campaign", partial(play, task), whole, self._looking(runs, watch))
             cut = [run for run in runs if run.cut]
@@ -112,7 +117,7 @@ class Campaign:
         for run, state in zip(runs, self.ended, strict=True):
             if not state.kept:
                 with suppress(OSError):
-                    self.place.record(run).unlink(missing_ok=True)
+                    self.place.drop_record(run)
                     self.place.keep(run, msgspec.structs.replace(state, kept=True))
         return self.ended
 
@@ -120,14 +125,14 @@ class Campaign:
         self, runs: Sequence[CampaignRun], watch: Watch, *, windowed: bool = False
     ) -> Callable[[int, int], None]:
         """Return a function that reports the progress of these runs: it reads the folder, and is called for windows."""
-        pending = {run.name: self.place.state(run) for run in runs}
+        pending = {run.name: run for run in runs}
         counts = {DONE: 0, FAILED: 0}
 
         def look(done: int, todo: int) -> None:
-            there = {entry.name for entry in os.scandir(self.place.states)}
-            for run, path in list(pending.items()):
-                if path.name in there and (state := states.read(path)) is not None and state.token == self.token:
-                    del pending[run]
+            there = self.place.ended()
+            for name, run in list(pending.items()):
+                if run.stem in there and (state := self.place.state_of(run)) is not None and state.token == self.token:
+                    del pending[name]
                     counts[state.status] += 1
             watch(CampaignProgress(counts[DONE], counts[FAILED], len(runs), *((done, todo) if windowed else ())))
 
@@ -161,6 +166,7 @@ class Campaign:
             "rows": found.rows,
         }
         folders.note(self.place.root, RECORDS, facts)
+        self.place.publish()
 
     def found(self) -> Found:
         """Return the existing results of this campaign."""
@@ -196,19 +202,34 @@ def needs_java(out: Path) -> None:
 
 
 @contextmanager
-def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
+def placed(out: Path | ObjectFolder) -> Iterator[CampaignFolder]:
+    """Yield the folder of a campaign; one of objects has a folder of this process for its tables meanwhile."""
+    if isinstance(out, Path):
+        yield CampaignFolder(out.absolute())
+        return
+    with tempfile.TemporaryDirectory(prefix="carrypost-campaign-") as scratch:
+        yield CampaignObjects(Path(scratch), out)
+
+
+@contextmanager
+def begun(grid: Grid, out: Path | ObjectFolder) -> Iterator[Campaign]:
     """Yield a campaign in this folder, which is locked meanwhile; at the end its tables are made.
 
     One that could not begin leaves no folder behind.
     """
-    place = CampaignFolder(out.absolute())
+    with placed(out) as place, _begun(grid, place) as campaign:
+        yield campaign
+
+
+@contextmanager
+def _begun(grid: Grid, place: CampaignFolder) -> Iterator[Campaign]:
     missing = place.missing
     try:
         place.make()
     except LocalError:
         folders.leave(missing)
         raise
-    with locked(place.states) as token:
+    with place.locked() as token:
         place.clear()
         campaign = Campaign(grid, place, token, plan(grid.runs, place))
         try:
@@ -217,7 +238,7 @@ def begun(grid: Grid, out: Path) -> Iterator[Campaign]:
             campaign.close()
             if not campaign.began and not place.states_there():
                 if place.states in missing:
-                    remove(place.states)
+                    place.unlock()
                 folders.leave(missing)
 
 

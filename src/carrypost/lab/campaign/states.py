@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,6 +23,7 @@ import pyarrow as pa
 import carrypost
 from carrypost.files import digest
 from carrypost.lab import folders
+from carrypost.lab.campaign import lock
 from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
@@ -91,6 +92,14 @@ class CampaignFolder:
 
     root: Path
 
+    def __str__(self) -> str:
+        return str(self.root)
+
+    @property
+    def shown_records(self) -> str:
+        """What people are told of the place of records."""
+        return str(self.records)
+
     @property
     def records(self) -> Path:
         """The folder of records."""
@@ -138,6 +147,54 @@ class CampaignFolder:
             if state:
                 (self.states / f"{stem}{_SUFFIX}").unlink(missing_ok=True)
 
+    def locked(self) -> AbstractContextManager[str]:
+        """Hold the lock of this folder while a block lasts; its token."""
+        return lock.locked(self.states)
+
+    def unlock(self) -> None:
+        """Remove the file of the lock, which is held: its folder is to go, too."""
+        lock.remove(self.states)
+
+    def holder(self) -> lock.Holder | None:
+        """Return the holder of the lock."""
+        return lock.holder(self.states)
+
+    def discard(self, written: Path) -> None:
+        """Remove the file of a task that did not become a record."""
+        written.unlink(missing_ok=True)
+
+    def commit(self, run: CampaignRun, written: Path, state: State) -> None:
+        """Give a record its name, and write its state; raises `OSError`."""
+        written.replace(self.record(run))
+        self.keep(run, state)
+
+    def drop_record(self, run: CampaignRun) -> None:
+        """Remove the record of a run, if there is one."""
+        self.record(run).unlink(missing_ok=True)
+
+    def state_of(self, run: CampaignRun) -> State | None:
+        """Return the state of a run; None: there is none that can be read."""
+        return read(self.state(run))
+
+    def ended(self) -> set[str]:
+        """Return the stems of runs that have a state."""
+        return {entry.name.removesuffix(_SUFFIX) for entry in os.scandir(self.states) if entry.name.endswith(_SUFFIX)}
+
+    def records_there(self) -> dict[str, int]:
+        """Return the records by name, with their sizes."""
+        return {path.name: path.stat().st_size for path in sorted(self.records.glob(f"*{_RECORD}"))}
+
+    def is_whole(self, run: CampaignRun, state: State, sizes: dict[str, int]) -> bool:
+        """Return True if the record of a run, one of those of these sizes, is the one that its state names."""
+        path = self.record(run)
+        try:
+            return sizes.get(path.name) == state.size and digest(path) == state.sha256
+        except OSError:
+            return False
+
+    def publish(self) -> None:
+        """Do nothing: the tables of a campaign are written where they belong."""
+
     def keep(self, run: CampaignRun, state: State) -> None:
         """Write the state of a run; raises `OSError`."""
         path = self.state(run)
@@ -170,17 +227,17 @@ class CampaignFolder:
 def read(path: Path) -> State | None:
     """Return a state; None: there is none that can be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=State)
-    except (OSError, msgspec.DecodeError):
+        return decoded(path.read_bytes())
+    except OSError:
         return None
 
 
-def is_whole(path: Path, state: State) -> bool:
-    """Return True if the record of a run is the one that its state names."""
+def decoded(content: bytes | None) -> State | None:
+    """Return the state that a file contains; None: it contains none."""
     try:
-        return path.stat().st_size == state.size and digest(path) == state.sha256
-    except OSError:
-        return False
+        return None if content is None else msgspec.json.decode(content, type=State)
+    except msgspec.DecodeError:
+        return None
 
 
 # --- what is to be done --------------------------------------------------------------------------------------
@@ -208,29 +265,29 @@ class CampaignPlan:
 
 def plan(runs: Sequence[CampaignRun], place: CampaignFolder) -> CampaignPlan:
     """Return the plan of the runs to do."""
-    there = place.states_there()
+    there, sizes = place.states_there(), place.records_there()
     todo = {}
     for run in runs:
         state = there.get(run.stem)
-        if (why := _why(run, state, place)) is not None:
+        if (why := _why(run, state, place, sizes)) is not None:
             todo[run.name] = why
     mine = {run.stem for run in runs}
     names = {run.name for run in runs}
     strangers = [state.run for stem, state in there.items() if stem not in mine and state.run not in names]
     outdated = [stem for stem, state in there.items() if stem not in mine and state.run in names]
     known = mine | there.keys()
-    strangers += [path.name for path in sorted(place.records.glob(f"*{_RECORD}")) if path.stem not in known]
+    strangers += [name for name in sorted(sizes) if name.removesuffix(_RECORD) not in known]
     return CampaignPlan(todo, len(runs) - len(todo), tuple(strangers), tuple(outdated))
 
 
-def _why(run: CampaignRun, state: State | None, place: CampaignFolder) -> str | None:
+def _why(run: CampaignRun, state: State | None, place: CampaignFolder, sizes: dict[str, int]) -> str | None:
     if state is None or state.run != run.name:
         return MISSING
     if state.status == FAILED:
         return FAILED
     if state.fingerprint != run.fingerprint:
         return CHANGED if state.version == carrypost.__version__ else OTHER_VERSION
-    return None if is_whole(place.record(run), state) else DAMAGED
+    return None if place.is_whole(run, state, sizes) else DAMAGED
 
 
 # --- tables --------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ import pyarrow as pa
 from carrypost.emu.runs import prepare
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import CarrypostError
-from carrypost.lab.campaign import lock, states
 from carrypost.lab.campaign.bundle import Unpacked, unpacked
 from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.campaign.states import DONE, CampaignFolder, State, done, failed
@@ -49,7 +48,7 @@ class Held:
 class TaskContext:
     """The data that all runs of a campaign share."""
 
-    root: str
+    place: CampaignFolder
     token: str
     contents: Mapping[str, Broadcast[bytes] | Held]
     """Of files, by hash."""
@@ -65,12 +64,12 @@ class TaskContext:
 
 def play(context: TaskContext, run: CampaignRun) -> State:
     """Do a run; how it ended."""
-    place = CampaignFolder(Path(context.root))
+    place = context.place
     attempt = attempts()
     if not belongs(place, context.token):
         return failed(run, context.token, unseen(context), kept=False)
     if attempt:
-        state = states.read(place.state(run))
+        state = place.state_of(run)
         if state is not None and state.token == context.token:
             return state  # It had ended, and only the answer was lost.
     if attempt >= ATTEMPTS_MAX:
@@ -81,7 +80,7 @@ def play(context: TaskContext, run: CampaignRun) -> State:
         state = kept(context, place, run, _played(context, place, run, written), written)
     finally:
         with suppress(OSError):
-            written.unlink(missing_ok=True)
+            place.discard(written)
     gc.collect()
     pa.default_memory_pool().release_unused()
     return state
@@ -89,13 +88,13 @@ def play(context: TaskContext, run: CampaignRun) -> State:
 
 def belongs(place: CampaignFolder, token: str) -> bool:
     """Return True if this is the folder of that campaign, and the campaign not over."""
-    holder = lock.holder(place.states)
+    holder = place.holder()
     return holder is not None and holder.token == token
 
 
 def unseen(context: TaskContext) -> str:
     """Say why an executor has nothing to do with a campaign."""
-    return f"the executor on {platform.node()} does not see {context.root}, or the campaign is over"
+    return f"the executor on {platform.node()} does not see {context.place}, or the campaign is over"
 
 
 def attempts() -> int:
@@ -150,15 +149,15 @@ def kept(
         return failed(run, context.token, unseen(context), kept=False)
     if state.status == DONE and written is not None:
         try:
-            written.replace(place.record(run))
-            place.keep(run, state)
+            place.commit(run, written, state)
         except OSError as error:
-            why = f"{place.record(run)}, or its state, cannot be written: {os.strerror(error.errno or 0)}"
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            why = f"{place.record(run)}, or its state, cannot be written: {reason}"
             state = failed(run, context.token, why)
         else:
             return state
-    with suppress(OSError):
-        place.record(run).unlink(missing_ok=True)
+    with suppress(OSError, CarrypostError):
+        place.drop_record(run)
     try:
         place.keep(run, state)
     except OSError:

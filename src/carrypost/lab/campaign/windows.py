@@ -24,7 +24,7 @@ from carrypost.emu.population.windows import parts
 from carrypost.emu.records.files import Sink
 from carrypost.lab.campaign.bundle import Unpacked
 from carrypost.lab.campaign.grid import CampaignRun
-from carrypost.lab.campaign.states import CampaignFolder, State, done, failed, read
+from carrypost.lab.campaign.states import State, done, failed, read
 from carrypost.lab.campaign.task import (
     ATTEMPTS_MAX,
     TaskContext,
@@ -88,7 +88,7 @@ def _guarded(
     context: TaskContext, do: Callable[[Unpacked, CampaignRun, Path], _Answer], run: CampaignRun
 ) -> tuple[_Answer, float] | State:
     """Do something for a run, in its folder; return its result and processor time, or the failed state."""
-    place, begun_s = CampaignFolder(Path(context.root)), time.process_time()
+    place, begun_s = context.place, time.process_time()
     if not belongs(place, context.token):
         return failed(run, context.token, unseen(context), kept=False)
     if (died := attempts()) >= ATTEMPTS_MAX:
@@ -122,7 +122,7 @@ def _play(number: int, scenario: Unpacked, run: CampaignRun, folder: Path) -> No
 
 def _ended(context: TaskContext, windows: Windows) -> State:
     """Join the windows of a run to its record, and keep that; how the run ended."""
-    place, run = CampaignFolder(Path(context.root)), windows.run
+    place, run = context.place, windows.run
     if attempts() and (before := read(place.state(run))) is not None and before.token == context.token:
         return before  # It had ended, and only the answer was lost.
     written = place.partial(run, context.token)
@@ -145,7 +145,7 @@ def _join(context: TaskContext, written: Path, scenario: Unpacked, run: Campaign
     with Sink(written) as sink:
         write(sink, plan, run.name, scenario, zip(cut, (load(folder / _name(n)) for n in range(len(cut))), strict=True))
         rows = len(sink.close())
-    return done(run, context.token, CampaignFolder(Path(context.root)).record(run).name, rows=rows, written=written)
+    return done(run, context.token, context.place.record(run).name, rows=rows, written=written)
 
 
 def _name(number: int) -> str:

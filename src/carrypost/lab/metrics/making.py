@@ -107,7 +107,7 @@ class Wanted:
 
 def make(
     engine: Engine,
-    source: Source,
+    source: Source | Sources,
     wanted: Wanted,
     *,
     on_progress: Callable[[int, int], None] = lambda _, __: None,
@@ -119,7 +119,7 @@ def make(
     `on_progress`: called with the number of runs done, and of all; `unreadable`: with the number of lines that are no
     rows of a record; `remark`: with remarks about runs of population mode.
     """
-    sources = _Sources(source)
+    sources = source if isinstance(source, Sources) else FileSources(source)
     home = sources.home(wanted)
     parts = home.absolute() / _PARTS
     with folders.errors_naming(parts):
@@ -142,7 +142,7 @@ def make(
         raise
     shutil.rmtree(parts, ignore_errors=True)
     facts: dict[str, object] = {
-        "source": str(source.path),
+        "source": sources.shown,
         "parameters": {"window_s": wanted.window_s, "merge_runs": wanted.merge_runs},
     }
     for sentence in remarks(origins.values(), wanted.tables):
@@ -150,25 +150,31 @@ def make(
     if populations := {run: each.calibration for run, each in origins.items() if each.of_population}:
         facts["population"] = populations
     folders.note_all(home, {table: facts | {"rows": rows[table.name]} for table in wanted.tables})
+    sources.publish(home)
     return home
 
 
-class _Sources:
+class Sources:
     """Records, and what the states of a campaign say of them, so that they need not be opened."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._states: dict[str, State] = {}
-        if source.path.is_dir() and (source.path / ".runs").is_dir():
-            place = CampaignFolder(source.path)
-            for state in place.states_there().values():
-                if state.record and state.sha256:
-                    self._states[str((place.records / state.record).absolute())] = state
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.lines = False
+        """True if they are lines of JSON, not Parquet."""
+        self.states: dict[str, State] = {}
+
+    @property
+    def shown(self) -> str:
+        """What people are told of the place."""
+        raise NotImplementedError
 
     def home(self, wanted: Wanted) -> Path:
         """Return the folder of the tables."""
-        path = self.source.path
-        return wanted.out or (path.parent if path.is_file() else path) / METRICS
+        raise NotImplementedError
+
+    def size(self, path: str) -> int:
+        """Return the size of a file of records."""
+        return Path(path).stat().st_size
 
     def names(self, path: str) -> list[str]:
         """Return the runs in a file of records."""
@@ -180,25 +186,64 @@ class _Sources:
         state = self._sure(path)
         return records.file_digest(path) if state is None else bytes.fromhex(state.sha256 or "")
 
-    def rows(self, of: RunFiles) -> int:
-        """Return the number of rows of a run's files."""
+    def slices(self, of: RunFiles, slice_rows: int) -> int:
+        """Return the number of slices of a run."""
         states = [self._sure(path) for path in of.files]
         if all(state is not None and state.rows is not None for state in states):
-            return sum(state.rows or 0 for state in states if state is not None)
-        return sum(group.rows for group in of.groups())
+            rows = sum(state.rows or 0 for state in states if state is not None)
+        else:
+            rows = sum(group.rows for group in of.groups())
+        return max(1, -(-rows // slice_rows))
+
+    def measured(self, batch: Batch) -> None:
+        """Measure the runs of a batch, as a task."""
+        measured(batch)
+
+    def collect(self, batches: Sequence[Batch]) -> None:
+        """Make what tasks have made accessible to this process."""
+
+    def publish(self, home: Path) -> None:
+        """Make what this process has made accessible to others."""
 
     def _sure(self, path: str) -> State | None:
         """Return the state of a file, if the file has the size that the state says."""
-        state = self._states.get(path)
-        return state if state is not None and Path(path).stat().st_size == state.size else None
+        state = self.states.get(path)
+        return state if state is not None and self.size(path) == state.size else None
+
+
+class FileSources(Sources):
+    """Records in a folder, or one file."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._path = source.path
+        self.paths = [str(file.absolute()) for file in source.files]
+        self.lines = source.lines
+        if source.path.is_dir() and (source.path / ".runs").is_dir():
+            place = CampaignFolder(source.path)
+            for state in place.states_there().values():
+                if state.record and state.sha256:
+                    self.states[str((place.records / state.record).absolute())] = state
+
+    @property
+    def shown(self) -> str:
+        """What people are told of the place."""
+        return str(self._path)
+
+    def home(self, wanted: Wanted) -> Path:
+        """Return the folder of the tables."""
+        return wanted.out or (self._path.parent if self._path.is_file() else self._path) / METRICS
+
+    def __reduce__(self) -> tuple[object, ...]:  # Tasks need none of it.
+        return Sources, ()
 
 
 def _runs(
-    engine: Engine, sources: _Sources, wanted: Wanted, parts: Path, unreadable: Callable[[int], None]
+    engine: Engine, sources: Sources, wanted: Wanted, parts: Path, unreadable: Callable[[int], None]
 ) -> list[RunFiles]:
     """Return the runs of a source; lines of JSON are made Parquet first."""
-    paths = [str(file.absolute()) for file in sources.source.files]
-    if not sources.source.lines:
+    paths = sources.paths
+    if not sources.lines:
         return records.runs({path: sources.names(path) for path in paths}, merge=wanted.merge_runs)
     orders = [Conversion(path, str(parts / f"lines-{number}.parquet")) for number, path in enumerate(paths)]
     found = engine.each("reading lines", converted, orders)
@@ -209,25 +254,25 @@ def _runs(
 
 
 def _make(
-    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, sources: _Sources, on_progress: Callable[[int, int], None]
+    engine: Engine, runs: Sequence[RunFiles], wanted: Wanted, sources: Sources, on_progress: Callable[[int, int], None]
 ) -> tuple[dict[str, int], dict[str, Origin]]:
     """Make families of these runs; return how many rows each has, and the origins of runs."""
     home = sources.home(wanted)
     how = [f"{carrypost.__version__} {wanted.window_s!r}", *(each.source for each in wanted.plugins)]
     digests = {of.run: records.joined([*how, of.run, *of.names], map(sources.digest, of.files)) for of in runs}
     before = {table.name: kept.KeptTable(home, table) for table in wanted.tables}
-    batches = _Batches(wanted, home)
+    batches = _Batches(wanted, home, sources)
     large: list[Order] = []
     for of, lacking in _lacking(runs, {name: there.runs for name, there in before.items()}, digests):
-        count = -(-sources.rows(of) // wanted.slice_rows)
-        if count > 1:
+        if (count := sources.slices(of, wanted.slice_rows)) > 1:
             target = _target(home, [digests[of.run]], lacking)
             large.append(Order(of, lacking, wanted.window_s, target, count, wanted.plugins))
         else:
             batches.add(of, digests[of.run], lacking)
     small = batches.made()
     ends = [0, *accumulate(len(each.runs) for each in small)]
-    engine.each("metrics", measured, small, lambda done, _: on_progress(ends[done], ends[-1]))
+    engine.each("metrics", sources.measured, small, lambda done, _: on_progress(ends[done], ends[-1]))
+    sources.collect(small)
     _sliced(engine, large, digests)
     made: list[Batch | Order] = sorted([*small, *large], key=lambda each: _runs_of(each)[0].run)
     rows = {}
@@ -261,7 +306,8 @@ def _lacking(
 class _Batches:
     """Runs by batch: of the same families each, and of not too many bytes."""
 
-    def __init__(self, wanted: Wanted, home: Path) -> None:
+    def __init__(self, wanted: Wanted, home: Path, sources: Sources) -> None:
+        self._sources = sources
         self._wanted = wanted
         self._home = home
         self._full: list[Batch] = []
@@ -270,7 +316,7 @@ class _Batches:
 
     def add(self, of: RunFiles, digest: str, families: tuple[str, ...]) -> None:
         """Add a run to the batch of these families that has room, or to a new one."""
-        size = sum(Path(file).stat().st_size for file in of.files)
+        size = sum(map(self._sources.size, of.files))
         runs = self._open.setdefault(families, [])
         if runs and (len(runs) >= self._wanted.batch_runs or self._bytes[families] + size > _BATCH_BYTES):
             self._close(families)
