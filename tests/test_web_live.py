@@ -173,6 +173,8 @@ MISTAKES = {
     "a lifetime that is a text": ({"to": "topic/x", "time_to_live": "1"}, "time_to_live must be of type float"),
     "a priority that is none": ({"to": "topic/x", "priority": 12}, "priority"),
     "a mode that is none": ({"to": "topic/x", "delivery_mode": "LOUD"}, "delivery_mode must be"),
+    "a mode that is a list": ({"to": "topic/x", "delivery_mode": []}, "delivery_mode must be"),
+    "a type that is a list": ({"to": "topic/x", "properties": {"a": {"type": [], "value": 1}}}, "has the type '[]'"),
     "a body that is no text": ({"to": "topic/x", "body": 3}, "body must be a text"),
     "no base64": ({"to": "topic/x", "base64": "*"}, "base64 must be"),
     "recipients of a queue": ({"to": "topic/x", "recipients": ["bert", 3]}, "recipient"),
@@ -194,6 +196,7 @@ async def test_mistakes_are_refused_with_a_sentence_and_nothing_is_stored(tmp_pa
             assert long.status == 413
             assert "no consumer '7'" in await shown.refused("settle", {"consumer": "7", "how": "close"})
             assert "mode must be" in await shown.refused("consume", {"from": "topic/x", "mode": "steal"})
+            assert "mode must be" in await shown.refused("consume", {"from": "topic/x", "mode": {}})
             assert "(character" in await shown.refused("cache?select=size %3E", None)
             await anna.ctx.declare_queue("box")
             assert "character 8" in await shown.refused("browse?queue=box&select=level %3E", None)

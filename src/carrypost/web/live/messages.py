@@ -105,7 +105,7 @@ class Messages:
     async def consume(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Open a consumer that holds what it receives, or take one message."""
         mode = asked.get("mode", "hold")
-        if mode not in {"hold", "take"}:
+        if str(mode) not in {"hold", "take"}:
             raise LocalError(f"mode must be hold or take, not {mode!r}"[:200])
         if len(self._held) >= CONSUMERS_MAX:
             raise LocalError(f"pages have {CONSUMERS_MAX} consumers of this node already: close one of them first")
@@ -288,7 +288,7 @@ def _message(asked: Mapping[str, Any]) -> Message:
         if not isinstance(value, dict):
             made.properties[name] = value
             continue
-        kind = value.get("type")
+        kind = str(value.get("type"))
         if kind not in _TYPES:
             raise LocalError(f"the property {name!r} has the type {kind!r}; there are {', '.join(_TYPES)}"[:300])
         made.properties.set(name, _TYPES[kind], value.get("value"))
@@ -309,7 +309,7 @@ def _options(asked: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = value
     mode = asked.get("delivery_mode")
     if mode is not None:
-        if mode not in DeliveryMode.__members__:
+        if str(mode) not in DeliveryMode.__members__:
             raise LocalError(f"delivery_mode must be {' or '.join(DeliveryMode.__members__)}, not {mode!r}"[:200])
         found["delivery_mode"] = DeliveryMode[mode]
     return found

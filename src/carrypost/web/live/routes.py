@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from carrypost.errors import InvalidSelectorException, LocalError
+from carrypost.errors import CarrypostError, InvalidSelectorException, LocalError
 from carrypost.model.selector import Selector
 from carrypost.node.settings import NodeSettings
 from carrypost.web.answers import json_answer, text_of, whole
@@ -101,7 +102,8 @@ class LiveRoutes:
             node = self.nodes.find(request.path_params["id"])
             found = await act(self.messages[node.id], await _order(request))
             if act is Messages.send:
-                found["neighbours"] = (await node.ask("status"))["neighbours"]
+                with suppress(CarrypostError):  # It is stored, even if the node ended since.
+                    found["neighbours"] = (await node.ask("status"))["neighbours"]
             return json_answer(found, made)
 
         return answer

@@ -157,7 +157,7 @@ export class Acting {
         order.base64 = btoa(binary);
       } else order.body = form.elements.body.value;
       const sent = await post(`${this.live.path}/send`, order);
-      this.said = `stored, ${sent.neighbours} neighbour${sent.neighbours === 1 ? "" : "s"}${sent.expires ? `, expires at ${date(sent.expires * 1e6)}` : ""}`;
+      this.said = `stored, ${sent.neighbours ?? 0} neighbour${sent.neighbours === 1 ? "" : "s"}${sent.expires ? `, expires at ${date(sent.expires * 1e6)}` : ""}`;
       this.live.choose(sent.message);
     });
   }
