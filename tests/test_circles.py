@@ -381,3 +381,25 @@ def test_every_reader_of_a_circle_gets_what_its_epochs_allow_and_nobody_else_any
 @pytest.mark.parametrize("seed", range(100, 600))
 def test_readers_of_circles_in_many_networks(seed: int) -> None:
     play(lambda: CircleSearch(seed).play(seed))
+
+
+@pytest.mark.parametrize("destination", [PLANS, "queue"])
+def test_an_author_sees_its_own_message_as_other_readers_open_it(destination: str) -> None:
+    async def scene() -> None:
+        async with network("a") as net:
+            a = await net.context("a")
+            net.found("a", "rescue")
+            to = destination
+            if to == "queue":
+                to = f"queue/{(await a.declare_queue('Alan')).queue_name}"
+            await a.send(to, "body " * 100, properties={"x": 1}, label="mine", jms_type="T", priority=7)
+            (copy,) = [each for each in net.host("a")._holdings.known_copies() if each.opened is not None]  # noqa: SLF001
+            assert copy.opened is not None
+            assert copy.opened.unsealed is not None
+            key, circle = copy.opened.unsealed.key, copy.opened.unsealed.circle
+            again = sealing.opened(copy.descriptor, key, copy.opened.unsealed.secret, circle)[0]
+            assert again == copy.opened
+            assert (again.id, again.wire, again.shown) == (copy.opened.id, copy.opened.wire, copy.opened.shown)
+            assert again.unsealed == copy.opened.unsealed
+
+    play(scene)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from cryptography.hazmat.primitives import hpke as library
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -60,3 +62,9 @@ def test_another_key_or_another_purpose_opens_nothing() -> None:
         hpke.unwrap(EPHEMERAL, WRAPPED, INFO, AAD)
     with pytest.raises(ForgeryError):
         hpke.unwrap(PRIVATE, WRAPPED, b"another", AAD)
+
+
+@pytest.mark.parametrize("length", [0, 16, 32, 64])
+def test_the_mac_is_that_of_the_library(length: int) -> None:
+    key = bytes(range(length))
+    assert hpke.mac(key, PLAIN) == hmac.digest(key, PLAIN, "sha256")

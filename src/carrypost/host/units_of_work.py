@@ -109,7 +109,7 @@ class UnitsOfWork:
         withheld = withheld or drafted.draft.withheld
         copy = self.publisher.admit(descriptor, drafted.packed, now, withheld=withheld)
         self._enter(((copy, drafted.packed),), now, alone=False)
-        return _plain(drafted, copy.descriptor)
+        return copy.opened or _plain(drafted, copy.descriptor)
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
         """Return each send with its descriptor, made unless it has one. Raises if one is invalid, and changes nothing.

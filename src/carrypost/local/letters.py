@@ -100,7 +100,8 @@ class Letters:
         public = self._keyring.current(now)
         salt = self._keyring.entropy(sealing.SALT_BYTES)
         secret = self._keyring.own_secret(public, salt)
-        return self._seal(draft, salt, secret, sealing.stanza_for_author(public), now)
+        made = self._seal(draft, salt, secret, sealing.stanza_for_author(public), now)
+        return msgspec.structs.replace(made, secret=secret)
 
     def _for_readers(self, draft: Draft, readers: tuple[NodeId, ...], publics: list[bytes], now: int) -> Sealing:
         each = sealing.SECRET_BYTES

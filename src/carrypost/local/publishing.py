@@ -25,7 +25,7 @@ from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.printing import length_of_time
-from carrypost.security.sealing import seal_headers
+from carrypost.security.sealing import as_published, seal_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +126,7 @@ class Publisher:
             while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
                 sequence += 1
         headers, label, attributes = self._headers(draft, stamp, date_us), draft.label, dict(draft.attributes)
+        plain = headers, label, attributes
         if packed.seal is not None:
             headers, label, attributes = seal_headers(packed.seal, headers, attributes, label), "", {}
         descriptor = Descriptor(
@@ -136,6 +137,8 @@ class Publisher:
             persistent=draft.persistent, label=label, attributes=attributes,
             ordering=draft.ordering, barrier=stamp.barrier, headers=headers,
         )  # fmt: skip
+        if packed.seal is not None and packed.seal.is_own:
+            packed.seal.published[:] = [plain]
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
             raise MessageFormatException(f"the descriptor has more than {most} bytes, with its attributes and headers")
@@ -179,6 +182,8 @@ class Publisher:
         if isinstance(copy, Reason):
             raise StateError(f"the cache is full ({copy}), and nothing in it can be evicted for this message")
         self.reserve(descriptor)
+        if packed.seal is not None and packed.seal.published:
+            copy.opened = as_published(descriptor, packed.seal, *packed.seal.published[0])
         if withheld:
             self._holdings.cache.pin((copy,), PUBLISHING)
         if descriptor.pieces > 1 and packed.hashes:

@@ -250,8 +250,11 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
 
     @lazy
     def shown(self) -> str:
-        """Return the name of the message for people and records: its label, else its id."""
-        return self.label or ids.shown(self.id)
+        """Return the name of the message for people and records: its label, else its id.
+
+        A sealed message is called by its id on all nodes, since carriers do not know its label.
+        """
+        return (self.label if self.unsealed is None else "") or ids.shown(self.id)
 
     @lazy
     def id_text(self) -> str:

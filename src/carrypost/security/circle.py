@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import hmac
 from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple
 
@@ -181,7 +180,7 @@ def tags(tag_key: bytes, topic: str) -> str:
 
 def tag(tag_key: bytes, level: str) -> str:
     """Return the tag of one level of a topic's name."""
-    return base32(hmac.digest(tag_key, b"carrypost tag 1\0" + level.encode(), "sha256"))[:_TAG_LETTERS]
+    return base32(hpke.mac(tag_key, b"carrypost tag 1\0" + level.encode()))[:_TAG_LETTERS]
 
 
 # ---------------------------------------------------------------------------------------------------- codes

@@ -131,6 +131,15 @@ class Sealing(msgspec.Struct, frozen=True):
     """Name of the topic of a circle."""
     circle: str = ""
     """Name of the circle on this node."""
+    secret: bytes = b""
+    """The secret of a message to a queue of its own author, who wraps it for other receivers."""
+    published: list[tuple[Headers | None, str, dict[str, AttributeValue]]] = []
+    """Plain headers, label and attributes, once the message is made, if its author is among the readers."""
+
+    @property
+    def is_own(self) -> bool:
+        """True if the author is among the readers."""
+        return bool(self.circle or self.secret)
 
     def with_payload(self, plain: tuple[int, int, PayloadCodec]) -> Sealing:
         """Return the seal of a message whose payload has this size, packed length and codec."""
@@ -147,15 +156,15 @@ def key_id(public: bytes) -> bytes:
 
 def content(secret: bytes, salt: bytes, author: bytes, destination: str) -> Content:
     """Return the content key and the check of a message: HKDF-SHA-256, 48 bytes."""
-    pseudorandom = hmac.digest(salt, secret, "sha256")
+    pseudorandom = hpke.mac(salt, secret)
     info = _CONTENT + author + destination.encode()
-    key = hmac.digest(pseudorandom, info + b"\x01", "sha256")
-    return Content(key, hmac.digest(pseudorandom, key + info + b"\x02", "sha256")[:CHECK_BYTES])
+    key = hpke.mac(pseudorandom, info + b"\x01")
+    return Content(key, hpke.mac(pseudorandom, key + info + b"\x02")[:CHECK_BYTES])
 
 
 def own_secret(private: bytes, salt: bytes) -> bytes:
     """Return the secret of a message that its author seals for itself."""
-    return hmac.digest(private, _OWN_SECRET + salt, "sha256")
+    return hpke.mac(private, _OWN_SECRET + salt)
 
 
 # ------------------------------------------------------------------------------------------------ stanzas
@@ -304,10 +313,30 @@ def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"", circle: str 
         attributes=fields.attributes,
         headers=msgspec.structs.replace(inner, **{name: getattr(sealed, name) for name in _CLEAR}),
     )  # fmt: skip
-    # Records and logs go on to name the message by its id: carriers know no label.
-    same = {name: getattr(descriptor, name) for name in ("id", "shown", "encoded", "signature", "wire")}
-    made.__dict__.update(same, unsealed=Unsealed(key, packed, secret, circle))
+    # Id and wire form follow from these two; what was made of them already need not be made again.
+    known = {name: value for name, value in descriptor.__dict__.items() if name in _SAME}
+    made.__dict__.update(
+        known,
+        encoded=descriptor.encoded,
+        signature=descriptor.signature,
+        unsealed=Unsealed(key, packed, secret, circle),
+    )
     return made, fields
+
+
+def as_published(
+    descriptor: Descriptor, sealing: Sealing, headers: Headers | None, label: str, attributes: dict[str, AttributeValue]
+) -> Descriptor:
+    """Return what `opened` would for a message of this node: its author need not decrypt it."""
+    size, packed, codec = sealing.plain
+    destination = circle_topic(sealing.circle, sealing.topic) if sealing.topic else descriptor.destination
+    made = msgspec.structs.replace(
+        descriptor, destination=destination, size=size, codec=codec, label=label, attributes=attributes,
+        headers=headers or _NONE,
+    )  # fmt: skip
+    unsealed = Unsealed(sealing.content.key, packed, sealing.secret, sealing.circle)
+    made.__dict__.update(encoded=descriptor.encoded, signature=descriptor.signature, unsealed=unsealed)
+    return made
 
 
 def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
@@ -320,6 +349,7 @@ def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
 
 _NONE = Headers()
 _NEVER_SEALED = (*_CLEAR, "seal", "control", "origin", "event", "covers", "fault")
+_SAME = frozenset({"id", "wire", "node", "fingerprint"})
 _HIDDEN = tuple(name for name in Headers.__struct_fields__ if name not in (*_CLEAR, "seal"))
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Fields).decode
