@@ -580,6 +580,7 @@ def test_the_examples_in_the_help_of_each_command_work(noded: Shell, monkeypatch
     (noded.folder / "every_nth.wasm").write_bytes(b"\0asm\1\0\0\0")
     (noded.folder / "letter.txt").write_text("Dear Alan")
     noded.lines("bind", "queue/Alan")
+    assert noded.run("circle", "found", "rescue")[0] == 0
     ran = []
     for command in COMMANDS:
         if command == "receive":
