@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.errors import StateError
+from carrypost.errors import ConfigError, StateError
 from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.wire.frames import Frame, Offer
 from carrypost.host import Host
@@ -42,6 +43,33 @@ def test_a_contact_transfers_the_most_privileged_first_and_the_oldest_of_equals(
     assert [level(descriptor) for descriptor in order] == [each for each in LEVELS for _ in range(2)]
     for first, second in zip(order[::2], order[1::2], strict=True):
         assert first.created_us < second.created_us
+
+
+def got_in_order(seed: int) -> list[tuple[int, int]]:
+    """Return numbers of messages and their priorities, as they came over a slow link in random order."""
+    with testing.network("a", "b", seed=seed, rate_bytes_per_s=20_000, send_order="random") as net:
+        net.subscribe("b", "news")
+        for number in range(60):
+            net.publish("a", "news", b"%d" % number + bytes(900), priority=3 + number % 2)
+        net.link("a", "b")
+        net.advance(60)
+        return [(int(each.payload.rstrip(b"\0")), each.descriptor.priority) for each in net.deliveries("b")]
+
+
+def test_a_random_sending_order_keeps_the_privilege_and_repeats_with_the_seed() -> None:
+    order = got_in_order(1)
+    numbers = [number for number, _ in order]
+    assert sorted(numbers) == list(range(60))
+    assert [priority for _, priority in order] == [4] * 30 + [3] * 30
+    assert numbers[:30] != sorted(numbers[:30])
+    later = sum(a > b for a, b in itertools.pairwise(numbers[:30]))
+    assert 8 < later < 21  # About half of the neighbours in the list are not in order of age.
+    assert order == got_in_order(1) != got_in_order(2)
+
+
+def test_hosts_that_have_to_agree_on_an_order_refuse_a_random_one() -> None:
+    with pytest.raises(ConfigError, match=r'send_order must be "rank" with strategy = "anti-entropy".*not "random"'):
+        Settings(strategy="anti-entropy", send_order="random")
 
 
 def test_a_short_contact_brings_what_matters_most() -> None:

@@ -336,6 +336,10 @@ class Settings:
     after which each host sends what the other lacks (`anti-entropy`). With `anti-entropy` this node carries
     everything. The others are routing strategies to compare with, for emulation only ([Strategies](strategies.md)).
     """
+    send_order: Literal["rank", "random"] = "rank"
+    """Order in which a neighbour is sent what it lacks: by privilege and then by age, the oldest first (`rank`); or by
+    privilege and then in random order (`random`), so that of many messages no neighbour gets the same ones first.
+    """
     spray_copies: int = whole(6, 1, 65_536)
     """`spray-and-wait`: number of hosts that may have a copy of a message at the same time, its recipients apart."""
     spray_binary: bool = True
@@ -421,6 +425,11 @@ class Settings:
         if self.paper_mode and self.strategy != "exchange":
             raise ConfigError(
                 f'strategy must be "exchange" where paper_mode is true, not "{self.strategy}": leave one of them out'
+            )
+        if self.send_order == "random" and self.strategy == "anti-entropy":
+            raise ConfigError(
+                'send_order must be "rank" with strategy = "anti-entropy", whose hosts have to agree on an order, '
+                'not "random"'
             )
         if self.strategy in ROUTING and self.island:
             raise ConfigError(

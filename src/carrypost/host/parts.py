@@ -8,6 +8,7 @@ from carrypost.errors import LocalError
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.discovery.neighbours import Neighbours
 from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.holdings.ranking import ShuffledRanking
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.layer import Layer, Layers
 from carrypost.gossip.outputs import Outputs
@@ -63,7 +64,8 @@ class Parts:
             raise LocalError(f'the settings say security = "{settings.security}", but the identity is {level}')
         outputs = Outputs(settings.limits)
         kind = choose_strategy(settings)
-        holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node, ranking=kind.ranking)
+        ranking = ShuffledRanking(kind.ranking, rng) if settings.send_order == "random" else kind.ranking
+        holdings = Holdings(settings, outputs.journal, privilege, rng, identity.node, ranking=ranking)
         links = Links(settings, outputs, meter)
         own = OwnInterests(settings, identity.node, everything=kind.carries_everything)
         self.context = context = HostContext(identity, settings, holdings, outputs, own, links)

@@ -7,11 +7,14 @@ another `Ranking`, passed to the cache.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from carrypost.gossip.wire.fields import MESSAGE_ID_BYTES_MAX
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import PRIVILEGE_MAX
+
+if TYPE_CHECKING:
+    from random import Random
 
 CREATED_BITS = 54
 """`created_us` is at most 2**53."""
@@ -26,7 +29,7 @@ class Ranking:
     rule costs nothing per message.
     """
 
-    __slots__ = ("_bases", "carried_top", "top")
+    __slots__ = ("bases", "carried_top", "top")
     level_shift: ClassVar = CREATED_BITS
     """Bits of a rank below the level."""
     wanted_first: ClassVar = True
@@ -34,19 +37,20 @@ class Ranking:
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         """Make a ranking; `level` maps a privilege (0 to 255), and True for a wanted message, to a level (0 to 511)."""
-        self._bases = [
+        self.bases = [
             [level(privilege, interesting) << self.level_shift for privilege in range(PRIVILEGE_MAX + 1)]
             for interesting in (False, True)
         ]
-        self.top = max(map(max, self._bases)) | (1 << self.level_shift) - 1
+        """By whether a message is wanted, and by privilege: its level, as the upper bits of its rank."""
+        self.top = max(map(max, self.bases)) | (1 << self.level_shift) - 1
         """The highest possible rank."""
-        carried, wanted = self._bases
+        carried, wanted = self.bases
         self.carried_top = min(wanted) - 1 if min(wanted) > max(carried) else self.top
         """The highest rank of a copy that is only carried; if wanted ones may rank lower, the highest of all."""
 
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""
-        return self._bases[interesting][privilege] | descriptor.created_us
+        return self.bases[interesting][privilege] | descriptor.created_us
 
     def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
         """Return the rank of a message, and its sending order.
@@ -54,15 +58,30 @@ class Ranking:
         The smallest sending order goes first: by privilege, then the message that has waited longest.
         """
         created_us = descriptor.created_us
-        return self._bases[interesting][privilege] | created_us, created_us - (privilege << CREATED_BITS)
+        return self.bases[interesting][privilege] | created_us, created_us - (privilege << CREATED_BITS)
 
     def best(self, privilege: int, interesting: bool) -> int:
         """Return the highest rank that a message of unknown age can have."""
-        return self._bases[interesting][privilege] | (1 << self.level_shift) - 1
+        return self.bases[interesting][privilege] | (1 << self.level_shift) - 1
 
     def floor(self, rank: int) -> int:  # noqa: ARG002 - for rankings that depend on it
         """Return the floor to advertise for the lowest rank of a full cache (see `precedence`); 0 for none."""
         return 0
+
+
+class ShuffledRanking(Ranking):
+    """Another order of eviction, whose messages are sent by privilege, and among equals in random order."""
+
+    __slots__ = ("_random_bits",)
+
+    def __init__(self, ranking: Ranking, rng: Random) -> None:
+        self.bases, self.top, self.carried_top = ranking.bases, ranking.top, ranking.carried_top
+        self._random_bits = rng.getrandbits
+
+    def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
+        """Return the rank of a message, and its sending order, which is drawn."""
+        drawn = self._random_bits(CREATED_BITS) - (privilege << CREATED_BITS)
+        return self.bases[interesting][privilege] | descriptor.created_us, drawn
 
 
 class TotalRanking(Ranking):
@@ -79,7 +98,7 @@ class TotalRanking(Ranking):
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""
         number = int.from_bytes(descriptor.id.ljust(MESSAGE_ID_BYTES_MAX, b"\0"), "big")
-        return self._bases[interesting][privilege] | descriptor.created_us << _ID_BITS | number
+        return self.bases[interesting][privilege] | descriptor.created_us << _ID_BITS | number
 
     def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
         """Return the rank of a message, and its sending order."""
@@ -104,7 +123,7 @@ class ArrivalRanking(Ranking):
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:  # noqa: ARG002 - of its age, nothing
         """Return the rank of a message that comes now."""
         self._arrivals += 1
-        return self._bases[interesting][privilege] | self._arrivals
+        return self.bases[interesting][privilege] | self._arrivals
 
     def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
         """Return the rank of a message that comes now, and its sending order."""
