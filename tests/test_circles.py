@@ -403,3 +403,23 @@ def test_an_author_sees_its_own_message_as_other_readers_open_it(destination: st
             assert again.unsealed == copy.opened.unsealed
 
     play(scene)
+
+
+def test_a_durable_subscription_of_a_circle_that_was_left_does_not_outlive_a_restart() -> None:
+    async def scene() -> None:
+        async with network("a") as net:
+            a = await net.context("a")
+            net.found("a", "rescue")
+            await (await a.create_shared_durable_consumer(PLANS, "mine")).close()
+            await (await a.create_shared_durable_consumer("topic/news", "other")).close()
+            net.leave("a", "rescue")
+            await net.run(5)
+            net.kill("a")
+            net.restart("a")
+            await net.run(5)
+            a = await net.context("a")
+            overview = net.host("a").messaging.overview()
+            assert overview is not None
+            assert overview.durable == 1
+
+    play(scene)

@@ -31,7 +31,7 @@ from carrypost.gossip.wire import frames as fr
 from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
 from carrypost.host.parts import Parts
-from carrypost.local.circles import CircleCommands
+from carrypost.local.circle_commands import CircleCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege

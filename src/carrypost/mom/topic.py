@@ -220,6 +220,9 @@ class Topics(Part):
         for name, row in self._table.read(stored):
             self._number = int.from_bytes(name, "big")
             subscription = Subscription(self._number, row.asked, 0, row.client, self._limits)
+            if subscription.circle and not self._circles.has(subscription.pattern):
+                self._table.delete(name)  # This node left the circle.
+                continue
             if (ended := self._named.get(subscription.key)) is not None:
                 self.remove(ended, now)  # It ended before this one began; that could not be written.
             if subscription.channel:

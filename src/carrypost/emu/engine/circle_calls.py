@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from carrypost.emu.engine.driver import EmulatedDriver
-    from carrypost.local.circles import CircleCommands
+    from carrypost.local.circle_commands import CircleCommands
     from carrypost.model.ids import NodeId
 
 
