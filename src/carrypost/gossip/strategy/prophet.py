@@ -63,7 +63,7 @@ class Prophet(Routed):
         self._keys: dict[int, tuple[bytes, ...]] = {}
         """The recipients of each slot, as they are in `_slots`."""
         self._indexed = self._revision = 0
-        """Slots that are in `_slots`; and a number that rises with changes of it or of the own table."""
+        """Slots that are in `_slots`; and a number that rises with changes of the own table."""
         context.links.handlers[Encounters] = self.receive_encounters
 
     def begin(self, link: Link) -> ExchangeContact:
@@ -95,7 +95,7 @@ class Prophet(Routed):
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
         """Index new messages by their recipients."""
         for copy, _, _ in fresh:
-            self._index(copy.slot)
+            self._index(copy.slot, now)
         super().gained(now, fresh=fresh, own=own, partial=partial)
 
     def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:
@@ -104,16 +104,21 @@ class Prophet(Routed):
         if heard.since_us < 0:
             return 0
         for slot in bits(mask & ~self._indexed):  # They are older than this incarnation.
-            self._index(slot)
+            self._index(slot, now)
         if heard.revision != self._revision:
-            heard.revision, heard.better = self._revision, self._slots.get(b"", 0)
-            aged = self.table.ageing(now - heard.since_us)
+            heard.revision, heard.better = self._revision, 0
             for key, slots in self._slots.items():
-                if (theirs := heard.table.get(key)) and theirs * aged > self.table.units(key, now):
+                if slots and self._is_better(heard, key, now):
                     heard.better |= slots
         return mask & heard.better
 
-    def _index(self, slot: int) -> None:
+    def _is_better(self, heard: _Heard, key: bytes, now: int) -> bool:
+        """Return True if a neighbour is a better carrier than this host to a recipient; b"": to all subscribers."""
+        theirs = heard.table.get(key, 0)
+        return not key or (theirs > 0 and theirs * self.table.ageing(now - heard.since_us) > self.table.units(key, now))
+
+    def _index(self, slot: int, now: int) -> None:
+        """Enter a message under its recipients, also in what is known of neighbours: arrivals are frequent."""
         copy, bit = self._cache.copies[slot], 1 << slot
         if copy is None:
             return
@@ -123,7 +128,9 @@ class Prophet(Routed):
         for key in keys:
             self._slots[key] = self._slots.get(key, 0) | bit
         self._indexed |= bit
-        self._revision += 1
+        for heard in self._heard.values():
+            better = any(self._is_better(heard, key, now) for key in keys)
+            heard.better = heard.better | bit if better else heard.better & ~bit
 
     # --- tables --------------------------------------------------------------------------------------------
 
