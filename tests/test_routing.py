@@ -157,6 +157,23 @@ def test_tickets_return_if_a_contact_ends_before_anything_was_sent() -> None:
         assert ("n", "b") in watch.received
 
 
+@pytest.mark.parametrize("size", [100, 3_000])
+def test_tickets_are_spent_if_a_contact_ends_before_the_acknowledgement(size: int) -> None:
+    with network("abc", "spray-and-wait", spray_copies=2, delay_s=1.0) as net:
+        watch = Watch(net)
+        net.add("z")
+        net.publish("a", "news", bytes(size), label="m", recipients=["z"])
+        net.link("a", "b")
+        for _ in range(300):
+            net.advance(0.1)
+            if watch.received:
+                break
+        net.unlink("a", "b")
+        net.advance(60)
+        meet(net, "a", "c", 60)
+        assert watch.received == [("m", "b")]
+
+
 def test_prophet_gives_messages_to_better_carriers_only() -> None:
     with network("abcdz", "prophet") as net:
         watch = Watch(net)
