@@ -73,6 +73,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "emu show records": INPUT | {".": 2, UNREADABLE: 1, "file": 1, "torn.jsonl": 1, "headless.jsonl": 1},
     "emu soak out": {},  # It is made when a seed fails, and none does.
     "lab ingest files": INPUT | {"torn.csv.gz": 1}, "lab ingest out": TABLES,
+    "lab ingest contacts": INPUT,
     "lab contacts positions": INPUT | {"torn.parquet": 1}, "lab contacts out": TABLES,
     "lab campaign file": INPUT | {UNREADABLE: 1}, "lab campaign out": TABLES,
     "lab metrics folder": INPUT, "lab metrics out": {},  # Only Spark writes there.
@@ -80,6 +81,7 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "lab metrics plugin": INPUT | {UNREADABLE: 1}, "lab report plugin": INPUT | {UNREADABLE: 1},
     "lab stream source": INPUT, "lab stream out": TABLES,
     "web paths": INPUT | {UNREADABLE: 1, "file": 1}, "web scenario": INPUT, "web positions": INPUT,
+    "web node": {},  # A page waits for the node of a folder, also if that does not exist yet.
     "reproduce out": TABLES, "demo record": TABLES, "examples folder": TABLES,
     "pub file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1}, "send file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     **{f"{name} config": SETTINGS for name in MESSAGES}, **{f"{name} data": ASKED for name in MESSAGES},

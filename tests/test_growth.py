@@ -64,7 +64,7 @@ def test_a_message_is_ranked_once_or_twice_however_many_pages_of_offers_there_ar
         rank(self, mask, wanted, copies)
 
     monkeypatch.setattr(Candidates, "rank", counted)
-    monkeypatch.setattr(offers, "_OPEN_PAGES_MAX", 1)
+    monkeypatch.setattr(offers, "OPEN_PAGES_MAX", 1)
     _growth_core.offering(size)()
     assert size <= ranked <= 2 * size
 

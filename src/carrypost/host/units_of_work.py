@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Order
+    from carrypost.security.sealing import Sealing
 
 
 class Drafted:
@@ -62,8 +63,7 @@ class UnitsOfWork:
 
     def publish(self, draft: Draft, now: int) -> Copy:
         """Validate, stamp and admit a message; pass it to the layers, and journal it once."""
-        draft = self.publisher.addressed(draft)
-        self.publisher.check_lifetime(draft)
+        draft = self.publisher.accepted(draft)
         admitted = self._admitted(draft, now, limited=self._holdings.cache.room.limited)
         self._enter(admitted, now, alone=True)
         return admitted[-1][0]
@@ -109,7 +109,9 @@ class UnitsOfWork:
         withheld = withheld or drafted.draft.withheld
         copy = self.publisher.admit(descriptor, drafted.packed, now, withheld=withheld)
         self._enter(((copy, drafted.packed),), now, alone=False)
-        return copy.opened or _plain(drafted, copy.descriptor)
+        if (seal := drafted.packed.seal) is None:
+            return copy.descriptor
+        return copy.opened or _opened(copy.descriptor, seal)
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
         """Return each send with its descriptor, made unless it has one. Raises if one is invalid, and changes nothing.
@@ -179,10 +181,9 @@ class UnitsOfWork:
         """
         for layer in self.layers.having[Layer.check_session]:
             layer.check_session(session)
-        draft = self.publisher.addressed(draft)
+        draft = self.publisher.accepted(draft)
         if is_channel(draft.destination):
             self._check_unit((draft,), ())
-        self.publisher.check_lifetime(draft)
         packed = self.publisher.pack(draft)
         used = self._draft_bytes.get(session, 0)
         if used + packed.length > self._settings.draft_bytes_max:
@@ -198,7 +199,7 @@ class UnitsOfWork:
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
         self._drafts[self._draft_number] = Drafted(session, draft, packed, made)
-        return self._draft_number, None if made is None else _plain(self._drafts[self._draft_number], made)
+        return self._draft_number, made if made is None or packed.seal is None else _opened(made, packed.seal)
 
     def forget_drafts(self, session: int) -> None:
         """Drop the drafts of a session that rolled back, or is gone."""
@@ -207,8 +208,7 @@ class UnitsOfWork:
 
     def _drafted(self, send: Draft | int, session: int) -> Drafted:
         if not isinstance(send, int):
-            self.publisher.check_lifetime(send)
-            send = self.publisher.addressed(send)
+            send = self.publisher.accepted(send)
             return Drafted(0, send, self.publisher.pack(send), None)
         found = self._drafts.get(send)
         if found is None or (session and found.session != session):
@@ -277,7 +277,6 @@ class UnitsOfWork:
             )
 
 
-def _plain(drafted: Drafted, descriptor: Descriptor) -> Descriptor:
-    """Return the descriptor of a message that a program sent, with its plain fields if it is sealed."""
-    seal = drafted.packed.seal
-    return descriptor if seal is None else opened(descriptor, seal.content.key, circle=seal.circle)[0]
+def _opened(descriptor: Descriptor, seal: Sealing) -> Descriptor:
+    """Return the descriptor of a sealed message that a program sent, with its plain fields."""
+    return opened(descriptor, seal.content.key, circle=seal.circle)[0]

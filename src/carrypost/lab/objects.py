@@ -29,7 +29,7 @@ _BLOCK_BYTES = 8 << 20
 
 
 class Object(NamedTuple):
-    """What a listing says of an object."""
+    """Entry of a listing for an object."""
 
     size: int
     mtime_ns: int

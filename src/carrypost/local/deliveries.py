@@ -201,12 +201,14 @@ class Deliveries(Layer):
                 if not again:
                     continue
             joins = bool(descriptor.ordering) and descriptor.joins
-            numbers = () if joins else asking(copy.matched)
+            numbers = () if joins else asking(descriptor if copy.opened is None else copy.matched)
             if numbers:
                 first = claimed.pop(copy.slot, None) is not None or copy.id in burst
                 known = not first and holdings.is_claimed(copy)
                 auto = confirmed.issuperset(numbers)
-                burst[copy.id] = Delivery(copy.readable, numbers, again, copy.hops, known, auto, copy.predecessors_lost)
+                burst[copy.id] = Delivery(
+                    copy.opened or descriptor, numbers, again, copy.hops, known, auto, copy.predecessors_lost
+                )
                 (done if again else new).append(copy)
             elif joins or claimed.pop(copy.slot, None) is not None:
                 burst[copy.id] = Delivery(descriptor, (), again, copy.hops, predecessors_lost=copy.predecessors_lost)

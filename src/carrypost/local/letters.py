@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.errors import IllegalArgumentException, JMSSecurityException, MessageFormatException
 from carrypost.gossip.wire.pieces import Packed, cut
-from carrypost.model.address import CIRCLE, Kind, address
+from carrypost.model.address import Kind, address
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
@@ -39,9 +39,8 @@ class Letters:
         self._circles = circles
 
     def addressed(self, draft: Draft) -> Draft:
-        """Return a draft with the destination that carriers see."""
-        named = str(draft.destination).startswith(CIRCLE)  # Callers are not checked: it may be anything.
-        return self._circles.sealed_draft(draft) if named else draft
+        """Return a draft for the topic of a circle with the destination that carriers see."""
+        return self._circles.sealed_draft(draft)
 
     def seal_for(self, draft: Draft) -> Sealing | None:
         """Return the seal of a letter that is about to be packed; None if the message goes in plain text.

@@ -18,7 +18,7 @@ from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.journal import Durability
-from carrypost.model.address import addressee, is_channel, is_held
+from carrypost.model.address import CIRCLE, addressee, is_channel, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
@@ -72,20 +72,21 @@ class Publisher:
         self._incarnation = incarnation
         self._journal.put(keys.INCARNATION, incarnation, Durability.FULL)
 
-    def check_lifetime(self, draft: Draft) -> None:
-        """Raise `IllegalArgumentException` if a program wants a message to live longer than `lifetime_s_max`."""
+    def accepted(self, draft: Draft) -> Draft:
+        """Return a program's draft with the destination that carriers see, which differs for topics of circles.
+
+        Raises `IllegalArgumentException` if the message should live longer than `lifetime_s_max`.
+        """
+        if str(draft.destination).startswith(CIRCLE):  # Callers are not checked: it may be anything.
+            draft = self._letters.addressed(draft)
         asked_us, most_s = draft.lifetime_us, self._settings.lifetime_s_max
         # Values of other types are refused where the deadline is computed.
         if most_s is None or not isinstance(asked_us, int) or asked_us <= round(most_s * MICROSECONDS):
-            return
+            return draft
         raise IllegalArgumentException(
             f"a message lives at most {length_of_time(most_s)} on this node (lifetime_s_max), not "
             f"{length_of_time(asked_us / MICROSECONDS)}: use a shorter time to live"
         )
-
-    def addressed(self, draft: Draft) -> Draft:
-        """Return a draft with the destination that carriers see, which differs for topics of circles."""
-        return self._letters.addressed(draft)
 
     def pack(self, draft: Draft) -> Packed:
         """Return the payload in its wire form; raises `PayloadError` for a draft that cannot be published."""
@@ -100,7 +101,7 @@ class Publisher:
             self._named(draft, draft.recipients)
         if draft.payload_of is not None:
             return self._packed_of(draft.payload_of)
-        seal = self._letters.seal_for(draft)
+        seal = self._letters.seal_for(draft) if self._identity.signed or draft.sealed else None
         signed, compress = self._identity.signed and seal is None, self._settings.compress
         packed = pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
         return packed if seal is None else self._letters.pack(packed, seal)

@@ -13,7 +13,7 @@ import enum
 import hashlib
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -181,6 +181,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     headers: Headers | None = None
     """Headers of messaging."""
 
+    unsealed: ClassVar[Unsealed | None] = None
+    """The key to the payload, of a sealed message with its plain fields; others have none."""
+
     @lazy
     def encoded(self) -> bytes:
         """Return the bytes that are hashed and signed, without trailing fields that say nothing.
@@ -196,11 +199,6 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     def signature(self) -> bytes:
         """Return the author's signature; empty if security is off."""
         return b""
-
-    @lazy
-    def unsealed(self) -> Unsealed | None:
-        """Return what opens the payload, if this is a sealed message with its plain fields; else None."""
-        return None
 
     @property
     def is_sealed(self) -> bool:

@@ -249,7 +249,8 @@ class Claims(Part):
         return spent
 
     def _hand(self, claim: Claim, consumer: Consumer) -> None:
-        descriptor, claimant = claim.copy.readable, claim.claimant
+        copy, claimant = claim.copy, claim.claimant
+        descriptor = copy.opened or copy.descriptor
         claim.move(ClaimInput.HAND)
         self.number += 1
         claim.number, claim.consumer = self.number, consumer
@@ -265,10 +266,10 @@ class Claims(Part):
         terms = None if claim.tenure is None else claim.tenure.terms
         self._journal.hold(
             Handed(
-                consumer.number, claim.number, descriptor, claim.count, claim.copy.hops,
-                unordered=unordered, out_of_order=self._session_order.is_broken_by(claim.copy), alone=claim.doubtful,
-                lease_us=lease_us and self._holdings.date_of(lease_us), giver=claim.copy.giver,
-                events_lost=claim.lost, predecessors_lost=claim.copy.predecessors_lost,
+                consumer.number, claim.number, descriptor, claim.count, copy.hops,
+                unordered=unordered, out_of_order=self._session_order.is_broken_by(copy), alone=claim.doubtful,
+                lease_us=lease_us and self._holdings.date_of(lease_us), giver=copy.giver,
+                events_lost=claim.lost, predecessors_lost=copy.predecessors_lost,
                 tries=claim.tries, letter=None if terms is None else terms.letter,
             )
         )  # fmt: skip

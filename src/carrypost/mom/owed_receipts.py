@@ -58,7 +58,8 @@ class OwedReceipts(Part):
 
     def acknowledged(self, copy: Copy) -> None:
         """Owe a receipt for a message that was acknowledged for the first time on this node."""
-        descriptor, headers = copy.original, copy.original.headers
+        descriptor = copy.original
+        headers = descriptor.headers
         if headers is None or not headers.receipt:
             return
         held = address.is_held(descriptor.destination)

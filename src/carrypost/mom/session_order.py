@@ -36,7 +36,8 @@ class SessionOrder:
 
     def note(self, copy: Copy) -> None:
         """Note the arrival of a message."""
-        descriptor, headers = copy.original, copy.original.headers
+        descriptor = copy.original
+        headers = descriptor.headers
         if headers is None or not headers.session or not headers.number:
             return
         key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination

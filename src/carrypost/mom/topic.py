@@ -240,12 +240,14 @@ class Topics(Part):
         by_number = self._by_number
         if not by_number:
             return []
+        sealed = copy.opened is not None
+        matched, original = (copy.matched, copy.original) if sealed else (copy.descriptor, copy.descriptor.original)
         return [
             subscription
-            for number in self._own_interests.which(copy.matched)
+            for number in self._own_interests.which(matched)
             if (interest := by_number.get(number)) is not None
             for subscription in interest.subscriptions
-            if subscription.takes(copy.original, self.here)
+            if subscription.takes(original, self.here)
         ]
 
     def pop_changed(self) -> list[tuple[str, list[Subscription]]]:

@@ -12,6 +12,10 @@ class Choosing(Protocol):
     """A strategy, as its offers and sessions see it."""
 
     @property
+    def chooses(self) -> bool:
+        """True if `choose` is to be asked."""
+
+    @property
     def unicast(self) -> bool:
         """True if each message is offered to one neighbour at a time."""
 

@@ -150,7 +150,9 @@ class Offers:
             mask &= contact.machine.peer_lacks
         if mask:
             mask ^= mask & (link.unconfirmed.slots | contact.offers.offered | self._holdings.withheld)
-        return self._choosing.choose(contact, mask, self._holdings.now_us) if mask else 0
+        if mask and self._choosing.chooses:
+            mask = self._choosing.choose(contact, mask, self._holdings.now_us)
+        return mask
 
     def wanted(self, contact: ExchangeContact, mask: int) -> int:
         """Return those of these slots whose messages are for the neighbour itself."""
@@ -265,7 +267,8 @@ class Offers:
             contact.timers.hasten(OFFER, contact.offers.partials_us)
             return
         mask = view.matches & cache.partial & ~contact.link.known & ~self._holdings.withheld
-        mask = self._choosing.choose(contact, mask, now)
+        if self._choosing.chooses:
+            mask = self._choosing.choose(contact, mask, now)
         contact.offers.partials_us = now + _PARTIAL_US
         partials = contact.offers.partials
         for slot in bits(mask):
@@ -295,7 +298,8 @@ class Offers:
             # Messages may have gone meanwhile, or become known by other ways: the repetition lists
             # only the rest. An offer of which nothing is left is closed, not repeated empty.
             mask = offer.mask & self._cache.whole & ~contact.link.known & ~self._holdings.withheld
-            mask = self._choosing.choose(contact, mask, now)
+            if self._choosing.chooses:
+                mask = self._choosing.choose(contact, mask, now)
             entries = [self._holdings.entry_of(copy) for slot in bits(mask) if (copy := copies[slot]) is not None]
             if entries:
                 offer.tries += 1

@@ -29,7 +29,7 @@ class Routed(Exchange):
     """The strategy that gives a neighbour what is for it, and `relay` decides about the rest."""
 
     carries_everything = True
-    unicast = True
+    chooses = unicast = True
     acknowledges = False
     ranking: ClassVar[Ranking] = FIRST_IN_FIRST_OUT
 

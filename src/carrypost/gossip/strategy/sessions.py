@@ -261,7 +261,9 @@ class Sessions:
         jobs = link.outbox.jobs
         link.unlearn(lacks & ~mask_of(jobs))
         if view is not None and len(jobs) < GIVEN_MAX and not self._choosing.unicast:
-            given = self._choosing.choose(contact, lacks & ~link.served, self._holdings.now_us)
+            given = lacks & ~link.served
+            if self._choosing.chooses:
+                given = self._choosing.choose(contact, given, self._holdings.now_us)
             link.learn(self._server.give(link, sorted(self._holdings.at(given), key=_SENDING_ORDER)))
 
 

@@ -40,6 +40,8 @@ class Strategy(Generic[C]):
     """True if each message is acknowledged before the next is sent, as in the papers."""
     carries_everything: ClassVar = False
     """True if a host carries every message that a neighbour has, for any recipient."""
+    chooses: ClassVar = False
+    """True if `choose` decides which messages a neighbour gets, and `gave` learns which it confirmed."""
     unicast: ClassVar = False
     """True if each message is offered to one neighbour at a time: no offer is broadcast, nothing is sent without one,
     and half-received messages are not offered."""
@@ -95,7 +97,8 @@ class Strategy(Generic[C]):
     def announced_receipts(self, link: Link, receipts: tuple[fr.Receipt, ...], now: int) -> bool:
         """Handle the neighbour's receipts of unasked Parcels; return True if the step has to be finished for them."""
         arrived, changed = self.transfers.pushes.announced(link, receipts, now)
-        self._report_given(link, arrived, now)
+        if arrived and self.chooses:
+            self._report_given(link, arrived, now)
         return changed
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
@@ -126,10 +129,12 @@ class Strategy(Generic[C]):
 
     def receive_ack(self, link: Link, frame: fr.Ack, now: int) -> None:
         """Handle an acknowledgement of transfer frames."""
-        self._report_given(link, self.transfers.server.acknowledge(link, frame, now), now)
+        confirmed = self.transfers.server.acknowledge(link, frame, now)
+        if confirmed and self.chooses:
+            self._report_given(link, confirmed, now)
 
     def _report_given(self, link: Link, mask: int, now: int) -> None:
-        if mask and (contact := self.contacts.of(link)) is not None:
+        if (contact := self.contacts.of(link)) is not None:
             self.gave(contact, mask, now)
 
     # --- what happens --------------------------------------------------------------------------------------

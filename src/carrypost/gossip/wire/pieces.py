@@ -65,7 +65,8 @@ def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits
 
 def cut(codec: PayloadCodec, size: int, sent: bytes, *, signed: bool, seal: Sealing | None = None) -> Packed:
     """Cut a payload as it is sent into pieces, and hash these."""
-    pieces = tuple(sent[at : at + PIECE_BYTES] for at in range(0, len(sent), PIECE_BYTES)) or (b"",)
+    small = len(sent) <= PIECE_BYTES
+    pieces = (sent,) if small else tuple(sent[at : at + PIECE_BYTES] for at in range(0, len(sent), PIECE_BYTES))
     hashes = b"".join(hashlib.sha256(piece).digest() for piece in pieces) if signed else b""
     root = root_of(hashes) if signed else b""
     return Packed(codec, size, len(sent), pieces, hashes, root, seal=seal)

@@ -54,7 +54,7 @@ class CampaignObjects(CampaignFolder):
 
     @property
     def shown_records(self) -> str:
-        """What people are told of the place of records."""
+        """Sentence that people are told of the place of records."""
         return f"{self.objects}/{RECORDS.name}"
 
     def make(self) -> None:

@@ -97,7 +97,7 @@ class CampaignFolder:
 
     @property
     def shown_records(self) -> str:
-        """What people are told of the place of records."""
+        """Sentence that people are told of the place of records."""
         return str(self.records)
 
     @property

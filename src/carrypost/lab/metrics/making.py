@@ -165,7 +165,7 @@ class Sources:
 
     @property
     def shown(self) -> str:
-        """What people are told of the place."""
+        """Sentence that people are told of the place."""
         raise NotImplementedError
 
     def home(self, wanted: Wanted) -> Path:
@@ -227,7 +227,7 @@ class FileSources(Sources):
 
     @property
     def shown(self) -> str:
-        """What people are told of the place."""
+        """Sentence that people are told of the place."""
         return str(self._path)
 
     def home(self, wanted: Wanted) -> Path:

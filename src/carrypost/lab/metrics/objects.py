@@ -42,7 +42,7 @@ class ObjectSources(Sources):
 
     @property
     def shown(self) -> str:
-        """What people are told of the place."""
+        """Sentence that people are told of the place."""
         return str(self._objects)
 
     @property
@@ -81,7 +81,7 @@ class ObjectSources(Sources):
 
 
 class _Tasks:
-    """What tasks know of sources."""
+    """Knowledge that tasks have of sources."""
 
     def __init__(self, objects: ObjectFolder) -> None:
         self._objects = objects
