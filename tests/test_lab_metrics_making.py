@@ -217,6 +217,8 @@ def test_a_record_without_rows_has_no_run_and_one_with_the_first_alone_has_no_me
     assert (counts["run"], counts["bcast"], counts["codlvratio"]) == ("s/d/1", 0, None)
     (outcomes,) = rows.pop("outcomes")
     assert {value for name, value in outcomes.items() if name != "run"} == {0}
+    (one,) = rows.pop("one")
+    assert (one["run"], one["created"], one["delivered"], one["delivery_prob"]) == ("s/d/1", 0, 0, None)
     (only,) = rows.pop("timeline")
     assert (only["kind"], only["count"]) == ("run", 1)
     assert not any(rows.values())

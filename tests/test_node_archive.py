@@ -300,7 +300,7 @@ async def test_the_record_of_two_real_nodes_tells_what_happened_in_order(tmp_pat
 @scene
 async def test_the_row_of_a_publication_comes_before_those_of_what_it_sets_off(tmp_path: Path) -> None:
     settings = {"udp": apart(), "node.data": str(tmp_path / "n"), "record.folder": str(tmp_path / "records")}
-    async with Node(parse("", {}, settings | {"cache_messages_max": 1})) as node:
+    async with Node(parse("", {}, settings | {"cache_messages_max": 1, "messaging.enabled": False})) as node:
         got: list[Delivery] = []
         direct = Direct(node, got.extend)
         node.attach(direct.handlers)

@@ -65,7 +65,7 @@ def holding(
     """Yield the copies, the oldest first: see `Host.holding`."""
     copies = [copy for copy in holdings.cache.copies if copy is not None and copy.here and copy.serial > after]
     if names:
-        copies = [copy for copy in copies if copy.descriptor.label in names or ids.shown(copy.id) in names]
+        copies = [copy for copy in copies if copy.readable.label in names or ids.shown(copy.id) in names]
     linked = [(each.link.node, each.view.matches) for each in neighbours if each.link.usable and each.view is not None]
     for copy in sorted(copies, key=lambda copy: copy.serial):
         asked_by = [node for node, matches in linked if matches >> copy.slot & 1]
@@ -81,7 +81,7 @@ def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str], asked_by: list
         serial=copy.serial,
         id=copy.id,
         message=ids.shown(copy.id),
-        label=descriptor.label,
+        label=copy.readable.label,
         destination=address.written(descriptor.destination, descriptor.ordering.text),
         source=descriptor.node,
         role="own" if copy.own else "wanted" if copy.interesting else "carried",
