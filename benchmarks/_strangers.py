@@ -368,6 +368,16 @@ def _long_list(stranger: Stranger) -> f.Frame:
     return f.AckList(2, bytes([255] * 8), stranger.chance.randbytes(8 * min(2_000, stranger.mtu_bytes // 9)))
 
 
+def _tickets(stranger: Stranger) -> f.Frame:
+    """Return tickets for the messages of an offer that was never made."""
+    return f.Tickets(stranger.chance.randrange(1 << 20), (1,))
+
+
+def _encounters(stranger: Stranger) -> f.Frame:
+    """Return another table, with a node that does not exist."""
+    return f.Encounters(0, 1, stranger.chance.randbytes(8) + bytes([64, 0]))
+
+
 def _empty_summary(stranger: Stranger) -> f.Frame:
     """Return a list of nothing: everything is lacking, each time."""
     return f.Summary(stranger.chance.getrandbits(40), 0, 1, 0)
@@ -499,6 +509,8 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "AckList: another one each time": _endless(_other_list),
     "AckList: other parts": _endless(_other_parts),
     "AckList: long": _endless(_long_list),
+    "Tickets: of no offer": _endless(_tickets),
+    "Encounters: another table each time": _endless(_encounters),
     "Summary: of nothing, another one each time": _endless(_empty_summary),
     "Summary: of unknown messages": _endless(_long_summary),
     "Missing: of no list": _endless(_missing),

@@ -57,6 +57,7 @@ def test_along_a_chain_messages_go_straight_beside_those_handed_on(tmp_path: Pat
     assert [row["met"] for row in shown["Goals"][:2]] == [row["found"] >= row["goal"] for row in shown["Goals"][:2]]
 
 
+@pytest.mark.soak
 def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_possible(tmp_path: Path) -> None:
     shown = tables(tmp_path, "node", "--quick", "--json", "--profile", "--trace")
     assert list(shown) == ["Reception", "Areas", "Floor"]

@@ -10,6 +10,7 @@ from tests.benches import Bench
 from carrypost.overlay.modulators import programs
 
 
+@pytest.mark.soak
 def test_legs_and_events_are_weighed_against_gossip_routes_and_modulators_by_the_clock(tmp_path: Path) -> None:
     shown = Bench("overlay").tables(tmp_path, "--quick", "--json")
     modules = ["Modules", "Runoff"] if programs.is_installed() else []

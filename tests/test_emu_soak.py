@@ -58,6 +58,7 @@ def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: P
     assert 13 < sum(exact) < 40
 
 
+@pytest.mark.soak
 def test_several_processes_find_the_same(searched: dict[int, SeedOutcome]) -> None:
     seeds = SEEDS[-5:]  # More than one process takes at a time.
     assert list(soak(seeds, jobs=2)) == [searched[seed] for seed in seeds]

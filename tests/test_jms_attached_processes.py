@@ -217,6 +217,7 @@ def stop_a_reader(folder: Path, stopped_s: float, messages: int) -> None:
         assert grown < 20 * MIB, f"{grown:,} bytes"
 
 
+@pytest.mark.soak
 def test_a_stopped_program_costs_the_node_little_and_gets_everything_later(tmp_path: Path) -> None:
     stop_a_reader(tmp_path, 10, 1_000)
 

@@ -396,7 +396,10 @@ async def test_misuse_is_told_by_an_exception_that_says_what_to_do(net: testing.
 
 USES: dict[str, Callable[[Context], object]] = {
     "acknowledge": lambda c: c.acknowledge(),
+    "add_card": lambda c: c.add_card("CEAL5"),
     "ask": lambda c: c.ask(NEWS, "x", timeout=1),
+    "card": lambda c: c.card(),
+    "circles": lambda c: c.circles.found("rescue"),
     "commit": lambda c: c.commit(),
     "create_browser": lambda c: c.create_browser(ELSEWHERE),
     "create_consumer": lambda c: c.create_consumer(NEWS),

@@ -241,7 +241,7 @@ TAKERS: dict[str, Callable[[Context, str], object]] = {
 async def test_text_that_names_no_destination_is_refused(net: testing.Network, taker: str) -> None:
     async with net.context("a", client_id="me") as ctx:
         for text in ("", "news", "Topic/news", "topic/", "queue/", "/news", "control/a", "topics/news"):
-            with pytest.raises(InvalidDestinationException, match="'channel/NAME', 'queue/NAME' or"):
+            with pytest.raises(InvalidDestinationException, match="'circle/CIRCLE/NAME', 'queue/NAME' or"):
                 await begun(TAKERS[taker](ctx, text))
         with pytest.raises(InvalidDestinationException, match="must be NAME@NODE"):
             await begun(TAKERS[taker](ctx, "queue/@a"))

@@ -214,6 +214,7 @@ def test_the_package_is_zipped_whole_and_the_same_every_time(tmp_path: Path) -> 
     assert not any(name.endswith(".pyc") for name in names)
 
 
+@pytest.mark.soak
 def test_the_zip_alone_is_a_package_that_runs_campaigns(tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); from carrypost.lab.campaign import task; print(task.__file__)"

@@ -44,6 +44,7 @@ def allowed(percent: int) -> float:
     return max(LOAD_MAX, mean) + mean / CLIENTS_PER_BROKER
 
 
+@pytest.mark.soak
 def test_work_is_shared_where_the_nearest_brokers_would_have_too_much() -> None:
     short = {"duration_s": 40}
     control, nearest = (balanced(f"{name}-80", 1, 20, short) for name in ("control", "nearest"))

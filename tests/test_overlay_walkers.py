@@ -50,6 +50,7 @@ def mean(runs: Sequence[Found]) -> Found:
     return Found(*[fmean(column) for column in zip(*runs, strict=True)])
 
 
+@pytest.mark.soak
 def test_paths_that_follow_mobility_are_between_those_of_the_network_and_static_ones() -> None:
     adaptive = walked(1, SMALL | {"settings.overlay.update_s": 10})
     static = walked(1, SMALL | STATIC)

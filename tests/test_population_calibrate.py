@@ -123,6 +123,7 @@ def test_too_few_contacts_and_what_is_not_modelled_are_refused_before_or_after_t
         calibrate(path, 1, 1e6, {"radio.rate_bytes_per_s": 1_000})
 
 
+@pytest.mark.soak
 def test_calibrated_on_one_seed_population_mode_comes_near_faithful_mode_on_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
