@@ -130,6 +130,7 @@ def searched() -> Search:
         return Search(list(soak(SEEDS, ADDRESSED)), seen)
 
 
+@pytest.mark.soak
 def test_draws_have_recipients_purges_and_evictions_that_are_judged(searched: Search) -> None:
     seen = searched.seen
     assert min(seen["recipients"], seen["purged"], seen["evicted"]) > 5, seen

@@ -28,6 +28,7 @@ def test_without_delays_receptions_are_the_flood_bound(schedule: Schedule) -> No
     assert violations(table) == []
 
 
+@pytest.mark.soak
 @given(schedules(messages_max=9), st.sampled_from(("zero", "delays.json")), st.sampled_from((1, 2.5, 5, 100)))
 @examples(25)
 def test_windows_change_no_row(schedule: Schedule, delays: str, window_s: float) -> None:
