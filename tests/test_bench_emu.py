@@ -163,4 +163,5 @@ def test_a_benchmark_that_is_stopped_leaves_nothing_behind(number: int, scratch:
     running.send_signal(number)
     running.communicate(timeout=120)
     assert running.returncode not in {0, None}
-    assert list(scratch.iterdir()) == []
+    # To find the folder, the standard library writes a file of four bytes; a signal in that instant leaves it.
+    assert [each for each in scratch.iterdir() if each.is_dir() or each.read_bytes() not in {b"", b"blat"}] == []
