@@ -84,6 +84,7 @@ def test_a_receiver_is_weighed_as_consumer_and_as_carrier_against_the_least_poss
         pytest.param(("--quick",), id="all kinds", marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.soak
 def test_strangers_are_weighed_datagram_by_datagram_and_as_a_flood(tmp_path: Path, attack: tuple[str, ...]) -> None:
     shown = tables(tmp_path, "hostile", "--json", *attack)
     whole = ["Datagrams", "Profiles", "States", "Floods"]

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.classic_races import RACES, TIMES
 from tests.classic_world import Scene
+from tests.examples import soaked
 from tests.test_classic_rows import VirtualWorld
 
 from carrypost import testing
@@ -36,8 +37,9 @@ def _owner(handle: asyncio.Handle) -> object:
     return getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public has it
 
 
+@pytest.mark.parametrize("times", [60, *soaked([TIMES])])
 @pytest.mark.parametrize("name", RACES)
-def test_a_race_ends_well_whichever_task_goes_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_ends_well_whichever_task_goes_on(name: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(name)
     monkeypatch.setattr(loop, "VirtualLoop", PickingLoop)
     monkeypatch.setattr(PickingLoop, "chance", random.Random(name))
@@ -47,7 +49,7 @@ def test_a_race_ends_well_whichever_task_goes_on(name: str, monkeypatch: pytest.
         async with network as net, AsyncExitStack() as stack:
             assert isinstance(asyncio.get_running_loop(), PickingLoop)
             scene = await Scene.open(VirtualWorld(net, stack))
-            for time in range(TIMES):
+            for time in range(times):
                 async with AsyncExitStack() as inner:
                     try:
                         await RACES[name](VirtualWorld(net, inner), scene, chance)

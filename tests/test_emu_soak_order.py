@@ -41,6 +41,7 @@ def test_a_seed_draws_the_same_scenario_every_time() -> None:
     assert draw_ordered(5).files != draw_ordered(6).files
 
 
+@pytest.mark.soak
 def test_the_draws_can_be_read_and_have_everything_that_can_go_wrong(tmp_path: Path) -> None:
     scenarios: list[Scenario] = []
     lifetimes: set[float | None] = set()

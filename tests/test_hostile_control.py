@@ -357,7 +357,9 @@ def test_thousands_of_profiles_are_compiled_at_a_pace_and_few_are_kept() -> None
 
 
 @pytest.mark.parametrize(
-    ("destination", "terms", "selectors"), [("other", 500, 40), ("news", 150, 8)], ids=["read", "evaluated"]
+    ("destination", "terms", "selectors"),
+    [pytest.param("other", 500, 40, marks=pytest.mark.soak), ("news", 150, 8)],
+    ids=["read", "evaluated"],
 )
 def test_who_tells_one_profile_of_dear_selectors_after_the_other_is_muted(
     destination: str, terms: int, selectors: int

@@ -190,6 +190,7 @@ def test_whatever_a_strangers_selectors_are_a_message_takes_no_more_steps_than_t
     assert instructions(lambda: matcher.which_of(descriptor)) <= INSTRUCTIONS_PER_STEP * STEPS_MAX
 
 
+@pytest.mark.soak
 def test_the_worst_selectors_of_a_profile_cost_at_most_what_its_worst_patterns_do() -> None:
     # CPU times of the same run, which vary a little: as measured on a machine at rest they are less by a quarter.
     found = {str(row["profile"]): row for row in _worst.rows()}

@@ -143,6 +143,7 @@ def test_an_offer_counts_with_the_consumers_own_and_latest_word_only() -> None:
         play.check("B", 1)
 
 
+@pytest.mark.soak
 def test_an_offer_whose_attach_ends_before_the_state_comes_changes_nothing() -> None:
     with scene() as play:
         attach = play.attach_of("B")

@@ -12,7 +12,7 @@ from tests.classic_world import Scene
 from tests.test_sync_classic_rows import BlockingWorld, driven, settings
 
 __all__ = ["settings"]
-FEW = 40
+FEW = 20
 
 
 def race(name: str, settings: Path, times: int) -> None:
