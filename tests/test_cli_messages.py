@@ -372,7 +372,11 @@ def test_sub_and_receive_go_on_when_their_node_is_back(shell: Shell) -> None:
     shell.copied_node()
     shell.lines("pub", "-t", "x", "again")
     shell.lines("send", "-q", "Fred", "letter")
-    assert "again" in reader.out.readline()
+    found = reader.out.readline()
+    if '"redelivered":true' in found:  # The node ended before it knew that the first was printed.
+        assert "hello" in found
+        found = reader.out.readline()
+    assert "again" in found
     code, out, err = reader.end(signal.SIGINT)
     assert (code, out, err.count("\n"), "lost the connection to the node" in err) == (130, "", 1, True)
     code, out, _ = receiver.ended()
