@@ -6,7 +6,8 @@ itself. A short list is listed at once. An empty list sends nothing until it is 
 send none of this.
 
 Any of it may be lost: a host repeats its XOR a few times until it hears that the lists are equal, and sends it again
-some time after its list changed.
+some time after its list changed. While the last XOR of the neighbour says that the lists differ, it goes on, at ever
+longer intervals.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _SHORT = ACK_PARTS
 _REPEAT_US = 2_000_000
 """Time after which an XOR without an answer is repeated; doubled each time."""
 _REPEATS = 3
+"""Repetitions for a neighbour whose list is not known to differ."""
+_DOUBLINGS_MAX = 5
 _AGAIN_PERIODS = 6
 """A list that changed during a contact is compared again after this many times the interval of broadcasts."""
 _FRAME_BYTES = 48
@@ -45,6 +48,8 @@ class Contact(msgspec.Struct, eq=False):
     link: Link
     sent_xor: int = -1
     """The XOR that was last sent to the neighbour."""
+    heard_xor: int = -1
+    """The XOR that was last heard from it."""
     repeats: int = 0
     due_us: int = NEVER
     """Time at which the XOR is sent again."""
@@ -98,8 +103,9 @@ class Comparison:
         self._wait(contact, now)
 
     def _wait(self, contact: Contact, now: int) -> None:
-        waits = contact.repeats < _REPEATS and not self._lossless
-        contact.due_us = now + (_REPEAT_US << contact.repeats) if waits else NEVER
+        differs = contact.heard_xor not in (-1, self._known.xor)
+        waits = (contact.repeats < _REPEATS or differs) and not self._lossless
+        contact.due_us = now + (_REPEAT_US << min(contact.repeats, _DOUBLINGS_MAX)) if waits else NEVER
 
     def receive(self, link: Link, frame: AckList, now: int) -> None:
         """Handle one step of the neighbour, and answer it; raises `RemoteError`."""
@@ -115,6 +121,7 @@ class Comparison:
         """Round 0: the neighbour sends one XOR."""
         known, theirs = self._known, int.from_bytes(frame.xors, "big")
         xor = known.xor
+        contact.heard_xor = theirs
         if theirs == xor:
             if contact.sent_xor != xor:
                 self._send_xor(contact, now)
