@@ -15,18 +15,22 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from tests import lab_pages
 from tests.lab_pages import Reader
+from tools import results
 
 from carrypost.cli.app import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import curves, exports, html, page, plots
+from carrypost.lab.report import curves, grids, html, page, plots
 from carrypost.lab.report.curves import Curve, Extent
+from carrypost.lab.report.grids import Grid, TableRow
 from carrypost.lab.report.intervals import interval, over_rows, quantile
 from carrypost.lab.report.page import Page
 from carrypost.lab.report.paper import BUS
+from carrypost.lab.report.pictures import Figures
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Study, matched
 from carrypost.lab.schemas import Table
@@ -259,7 +263,7 @@ def test_figures_are_numbered_throughout_and_are_there_as_files(
     assert len(figures) == 3 * sum(tag == "svg" for tag, _ in found.tags)
     links = {attrs["href"] for tag, attrs in found.tags if tag == "a"}
     assert {f"bus-figures/{name}" for name in files} <= links
-    assert 'href="bus-figures' not in exports.unlinked(found.source)
+    assert 'href="bus-figures' not in results.unlinked(found.source)
     for name in figures:
         if name.endswith(".pdf"):
             assert (out.with_name("bus-figures") / name).read_bytes().startswith(b"%PDF")
@@ -294,23 +298,33 @@ def _compiled(folder: Path, scratch: Path) -> None:
 
 def test_a_table_in_parts_is_one_file() -> None:
     heads = ["settings", *(f"a rather long head of column {number}" for number in range(12))]
-    rows = [html.TableRow(name, [f"{name}-{number}-{'x' * 12}" for number in range(12)]) for name in ("one", "50 %")]
-    page = html.table("Wide", heads, [rows])
-    assert page.count("<table>") > 1
-    text, files = exports.tables(page, "figures")
-    assert sorted(files) == ["table-1.csv", "table-1.tex"]
-    assert text.count("Table 1: ") == 1
-    found = list(csv.reader(io.StringIO(files["table-1.csv"])))
+    rows = [TableRow(name, [f"{name}-{number}-{'x' * 12}" for number in range(12)]) for name in ("one", "50 %")]
+    figures = Figures("figures")
+    text = figures.show([grids.table("Wide", heads, [rows]), grids.table("", ["", "x"], [[TableRow("a", ["b"])]])])
+    assert text.count("Wide (continued)") == text.count("<table>") - 2 > 0
+    assert sorted(figures.files) == ["table-1.csv", "table-1.tex"]
+    assert text.count("Table 1: ") == text.count('class="files"') == 1
+    found = list(csv.reader(io.StringIO(figures.files["table-1.csv"])))
     assert found == [heads, *([row.head, *row.cells] for row in rows)]
-    assert r"50 \% & 50 \%-0-" in files["table-1.tex"]
+    assert r"50 \% & 50 \%-0-" in figures.files["table-1.tex"]
+
+
+def test_files_of_a_table_have_what_the_page_shows() -> None:
+    rows = [TableRow("slow", [html.give_or_take("1", "2 & 3"), "–", "4"]), TableRow(Markup("<b>fast</b>"), ["5"])]
+    grid = Grid("Some", ["settings", "one", "none", "two"], [rows[:1], rows[1:]], over=[("", 1), ("first", 2), ("", 1)])
+    assert grid.csv() == "settings,first: one,two\nslow,1 ± 2 & 3,4\nfast,5,\n"
+    assert grid.latex("x").splitlines()[4:] == [
+        r"\begin{tabular}{lrr}", r"\toprule", r" & first &  \\", r"settings & one & two \\", r"\midrule",
+        r"slow & 1 $\pm$ 2 \& 3 & 4 \\", r"\midrule", r"fast & 5 &  \\", r"\bottomrule", r"\end{tabular}",
+        r"\end{table}",
+    ]  # fmt: skip
 
 
 def test_the_contents_name_every_heading() -> None:
-    body = "<h2>One &amp; all</h2><p>x</p><h3>Messages</h3><h2>Two</h2>"
-    text, found = exports.contents(body)
+    text, found = html.contents(Markup("<h2>One &amp; all</h2><p>x</p><h3>Messages</h3><h2>Two</h2>"))
     assert found == [(2, "section-1", "One & all"), (3, "section-2", "Messages"), (2, "section-3", "Two")]
     assert '<h3 id="section-2">Messages</h3>' in text
-    assert exports.contents("<h2>One</h2>") == ("<h2>One</h2>", [])
+    assert html.contents(Markup("<h2>One</h2>")) == ("<h2>One</h2>", [])
 
 
 # --------------------------------------------------------------------------------------------------------- curves

@@ -19,9 +19,10 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import curves, html, page, tables
-from carrypost.lab.report.html import TableRow
+from carrypost.lab.report import curves, grids, html, page, tables
+from carrypost.lab.report.grids import Element, TableRow
 from carrypost.lab.report.paper import OSTERMALM
+from carrypost.lab.report.pictures import Figures
 from carrypost.lab.report.study import Study
 from carrypost.lab.schemas import Table
 
@@ -69,6 +70,10 @@ def _made(folder: Path, *seeds: dict[Table, list[dict[str, Any]]], scenario: str
     return Reader(page.render(Study(folder)).text)
 
 
+def _html(*parts: Element) -> str:
+    return Figures().show(*parts)
+
+
 def _delays(metric: str, time_s: float, most_s: float | None = None) -> dict[Table, list[dict[str, Any]]]:
     """Return the same delay everywhere, except for the longest."""
     names = ("min_s", "avg_s", "stdev_s", *(f"p{each}_s" for each in f.PERCENTILES))
@@ -103,21 +108,23 @@ def test_a_cell_may_be_broken_before_its_interval_and_nowhere_else() -> None:
 @pytest.mark.parametrize(("letters", "kind"), [(60, ""), (110, " many")])
 def test_tables_that_are_too_wide_for_a_sheet_are_smaller_in_print(letters: int, kind: str) -> None:
     cells: list[html.Piece] = ["x" * 8] * (letters // 10)
-    text = html.table("", [""] * len(cells), [[TableRow("", cells)]])
+    text = _html(grids.table("", [""] * len(cells), [[TableRow("", cells)]]))
     assert text.startswith(f'<div class="wide{kind} short">')
     cells = [html.give_or_take("x" * 8, "zz")] * (letters // 10)
-    assert html.table("", [""] * len(cells), [[TableRow("", cells)]]).startswith(f'<div class="wide{kind} short">')
+    assert _html(grids.table("", [""] * len(cells), [[TableRow("", cells)]])).startswith(
+        f'<div class="wide{kind} short">'
+    )
 
 
 def test_a_table_wider_than_the_page_goes_on_below() -> None:
     heads: list[html.Piece] = ["settings", "", *("abcdefgh"[place] for place in range(8))]
     row = TableRow("slow", ["ours", *("x" * 20 for _ in range(8))])
-    found = Reader(html.table("Wide", heads, [[row]], kept=2))
+    found = Reader(_html(grids.table("Wide", heads, [[row]], kept=2)))
     assert found.tables["Wide"][0] == ["settings", "", "a", "b", "c", "d"]
     assert found.tables["Wide (continued)"][0] == ["settings", "", "e", "f", "g", "h"]
     assert found.tables["Wide (continued)"][1][:2] == ["slow", "ours"]
     over = [("", 2), ("first", 4), ("second", 4)]
-    found = Reader(html.table("Wide", heads, [[row]], kept=2, over=over))
+    found = Reader(_html(grids.table("Wide", heads, [[row]], kept=2, over=over)))
     assert [rows[0] for rows in found.tables.values()] == [["", "first"], ["", "second"]]
     assert found.tables["Wide (continued)"][1] == ["settings", "", "e", "f", "g", "h"]
 
@@ -125,24 +132,24 @@ def test_a_table_wider_than_the_page_goes_on_below() -> None:
 def test_columns_without_a_value_are_left_out_with_their_heads() -> None:
     lines = [TableRow("a", ["1", "–", "2", ""]), TableRow("b", ["3", "–", "4", "–"])]
     over = [("", 1), ("first", 2), ("second", 1), ("third", 1)]
-    found = Reader(html.table("some", ["", "one", "none", "two", "never"], [lines], over=over))
+    found = Reader(_html(grids.table("some", ["", "one", "none", "two", "never"], [lines], over=over)))
     assert found.tables["some"] == [["", "first", "second"], ["", "one", "two"], ["a", "1", "2"], ["b", "3", "4"]]
     assert ("th", {"colspan": "1"}) in found.tags
     assert ("th", {"colspan": "2"}) not in found.tags
 
 
 def test_in_place_of_a_table_without_rows_there_is_a_sentence() -> None:
-    found = Reader(html.table("Moves", ["", "count"], [[]]))
+    found = Reader(_html(grids.table("Moves", ["", "count"], [[]])))
     assert (found.tables, found.text) == ({}, "Moves: there are no data in these runs.")
 
 
 def test_columns_that_are_alike_in_all_rows_become_a_sentence() -> None:
     lines = [TableRow("a", ["endless", "1, 2", "7 s", "–"]), TableRow("b", ["endless", "1, 2", "9 s", "–"])]
     heads = ["settings", "lifetime", "seeds", "time", "loss"]
-    found = Reader(html.comparison("Runs", heads, lines, texts=(1, 2)))
+    found = Reader(_html(*grids.comparison("Runs", heads, lines, texts=(1, 2))))
     assert found.tables["Runs"] == [["settings", "time"], ["a", "7 s"], ["b", "9 s"]]
     assert found.text.endswith("The same in all rows: lifetime endless; seeds 1, 2.")
-    one = Reader(html.comparison("Runs", heads, lines[:1]))
+    one = Reader(_html(*grids.comparison("Runs", heads, lines[:1])))
     assert one.tables["Runs"] == [heads[:4], ["a", "endless", "1, 2", "7 s"]]
 
 

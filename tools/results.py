@@ -11,6 +11,7 @@ change of behaviour that makes a page out of date is noticed.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,13 +21,15 @@ from typing import Any, Final, NamedTuple
 
 from carrypost import emu
 from carrypost.lab.campaign import recipes, reproduce
-from carrypost.lab.report.exports import unlinked
 from carrypost.lab.report.origins import made_by
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "docs" / "results"
 SEEDS: Final = {name: "1-20" if name == "emma" else "1-10" for name in recipes.RECIPES}
 """Seeds of each page: at least ten, also where the paper has one run."""
+
+
+_FILES: Final = re.compile(r'\s*<(p|span) class="files">.*?</\1>', re.DOTALL)
 
 
 class Short(NamedTuple):
@@ -72,9 +75,13 @@ def put(name: str, page: Path) -> None:
     """Take a page over, with a check of the present code."""
     check = {"made_by": made_by(), "settings": CHECKS[name].settings, "duration_s": CHECKS[name].duration_s}
     text = json.dumps(check | {"rows": checked(name)}, indent=2)
-    alone = unlinked(page.read_text(encoding="utf-8"))
-    (RESULTS / f"{name}.html").write_text(alone, encoding="utf-8", newline="\n")
+    (RESULTS / f"{name}.html").write_text(unlinked(page.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
     check_file(name).write_text(f"{text}\n", encoding="utf-8", newline="\n")
+
+
+def unlinked(page: str) -> str:
+    """Return a page without links to files beside it."""
+    return _FILES.sub("", page)
 
 
 def main(names: Sequence[str]) -> int:

@@ -285,7 +285,7 @@ BROKER_TRAFFIC = _family(
 LOAD = _family(
     "load",
     "load of brokers as a share of their capacity, over time (OVERLAY, figure 13)",
-    Column("t", "float64", "time in seconds"),
+    _TIME,
     Column("brokers", "int64", "number of brokers present"),
     Column("mean", "float64", "mean load of all brokers; 1: their full capacity"),
     Column("max", "float64", "load of the broker with the highest load"),

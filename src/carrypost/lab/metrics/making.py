@@ -10,6 +10,7 @@ command was killed.
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -154,7 +155,7 @@ def make(
     return home
 
 
-class Sources:
+class Sources(ABC):
     """Records, and what the states of a campaign say of them, so that they need not be opened."""
 
     def __init__(self) -> None:
@@ -164,13 +165,18 @@ class Sources:
         self.states: dict[str, State] = {}
 
     @property
+    @abstractmethod
     def shown(self) -> str:
         """Sentence that people are told of the place."""
-        raise NotImplementedError
 
+    @abstractmethod
     def home(self, wanted: Wanted) -> Path:
         """Return the folder of the tables."""
-        raise NotImplementedError
+
+    @property
+    def task(self) -> Callable[[Batch], None]:
+        """Function that measures the runs of a batch, as a task."""
+        return measured
 
     def size(self, path: str) -> int:
         """Return the size of a file of records."""
@@ -195,13 +201,11 @@ class Sources:
             rows = sum(group.rows for group in of.groups())
         return max(1, -(-rows // slice_rows))
 
-    def measured(self, batch: Batch) -> None:
-        """Measure the runs of a batch, as a task."""
-        measured(batch)
-
+    @abstractmethod
     def collect(self, batches: Sequence[Batch]) -> None:
         """Make what tasks have made accessible to this process."""
 
+    @abstractmethod
     def publish(self, home: Path) -> None:
         """Make what this process has made accessible to others."""
 
@@ -234,8 +238,11 @@ class FileSources(Sources):
         """Return the folder of the tables."""
         return wanted.out or (self._path.parent if self._path.is_file() else self._path) / METRICS
 
-    def __reduce__(self) -> tuple[object, ...]:  # Tasks need none of it.
-        return Sources, ()
+    def collect(self, batches: Sequence[Batch]) -> None:
+        """Do nothing: tasks share the folder."""
+
+    def publish(self, home: Path) -> None:
+        """Do nothing: others see the folder."""
 
 
 def _runs(
@@ -271,7 +278,7 @@ def _make(
             batches.add(of, digests[of.run], lacking)
     small = batches.made()
     ends = [0, *accumulate(len(each.runs) for each in small)]
-    engine.each("metrics", sources.measured, small, lambda done, _: on_progress(ends[done], ends[-1]))
+    engine.each("metrics", sources.task, small, lambda done, _: on_progress(ends[done], ends[-1]))
     sources.collect(small)
     _sliced(engine, large, digests)
     made: list[Batch | Order] = sorted([*small, *large], key=lambda each: _runs_of(each)[0].run)

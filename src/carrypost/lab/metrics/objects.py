@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -62,9 +63,10 @@ class ObjectSources(Sources):
         """Return 1: slices of a run need a folder that tasks share."""
         return 1
 
-    def measured(self, batch: Batch) -> None:
-        """Measure the runs of a batch, as a task: fetch their records, and put their tables."""
-        measured_objects(self._objects, batch)
+    @property
+    def task(self) -> Callable[[Batch], None]:
+        """Function that measures the runs of a batch, as a task: fetches their records, and puts their tables."""
+        return partial(measured_objects, self._objects)
 
     def collect(self, batches: Sequence[Batch]) -> None:
         """Fetch the tables that tasks have put."""
@@ -75,20 +77,6 @@ class ObjectSources(Sources):
         """Put the tables, and remove what was there before, parts of tasks included."""
         files = {file.relative_to(home).as_posix(): file for file in home.rglob("*") if file.is_file()}
         self._objects.replace(METRICS, files)
-
-    def __reduce__(self) -> tuple[object, ...]:  # Tasks need the place, not all states.
-        return _Tasks, (self._objects,)
-
-
-class _Tasks:
-    """Knowledge that tasks have of sources."""
-
-    def __init__(self, objects: ObjectFolder) -> None:
-        self._objects = objects
-
-    def measured(self, batch: Batch) -> None:
-        """Measure the runs of a batch."""
-        measured_objects(self._objects, batch)
 
 
 def measured_objects(objects: ObjectFolder, batch: Batch) -> None:

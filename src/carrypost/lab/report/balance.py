@@ -16,7 +16,8 @@ from carrypost.emu.arrays import Floats
 from carrypost.emu.engine.delivery_paths import DELIVERY
 from carrypost.lab.metrics import families
 from carrypost.lab.report import origins, plots, verdict
-from carrypost.lab.report.html import TableRow, join, paragraph, table
+from carrypost.lab.report.grids import Element, TableRow, table
+from carrypost.lab.report.html import paragraph
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.overlay import WHOLE_S, hops_of, lengths, mean_of, overlay_of, two_digits
 from carrypost.lab.report.pictures import Figures, Picture
@@ -164,7 +165,7 @@ def _static(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[flo
     return [hops for each in found.get(STATIC, {}).values() for hops in lengths(study, each, DELIVERY)]
 
 
-def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
+def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Element]:
     control, nearest = found.get(CONTROL, {}), found.get(NEAREST, {})
     lines = []
     for percent in sorted({*control, *nearest}):
@@ -176,7 +177,7 @@ def _values(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Markup:
     made = [table("Loads of brokers and path lengths", heads, [lines])]
     if static := _static(study, found):
         made.append(paragraph("Static paths have ", over_seeds(static, two_digits), " hops.", kind="note"))
-    return join(made)
+    return made
 
 
 def _compared(found: Mapping[str, Mapping[int, Series]]) -> dict[str, dict[int, Series]]:

@@ -14,7 +14,8 @@ from markupsafe import Markup
 
 from carrypost.lab.metrics.families import ONE
 from carrypost.lab.report import origins, verdict
-from carrypost.lab.report.html import Piece, TableRow, table
+from carrypost.lab.report.grids import Element, TableRow, table
+from carrypost.lab.report.html import Piece
 from carrypost.lab.report.pictures import Figures
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.tables import beside
@@ -90,7 +91,7 @@ def _whole(series: Series) -> bool:
     return series.first.duration_s == WHOLE_S
 
 
-def _table(study: Study, found: Mapping[tuple[str, str], Series], load: str) -> Markup:
+def _table(study: Study, found: Mapping[tuple[str, str], Series], load: str) -> Element:
     """Return a group of rows for each strategy: The ONE's figures, ours, and the differences."""
     groups = []
     for strategy, name in _NAMES.items():

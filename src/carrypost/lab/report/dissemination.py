@@ -9,14 +9,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from markupsafe import Markup
 
 from carrypost.emu.arrays import Floats
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Extent, Steps
 from carrypost.lab.report.distributions import by_settings, ordered, steps_of
-from carrypost.lab.report.html import TableRow, table
+from carrypost.lab.report.grids import Element, TableRow, table
 from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study, matched
@@ -125,7 +124,7 @@ def _ratios(run_figures: Sequence[tuple[float, float]]) -> list[float]:
     return [part / whole for part, whole in run_figures if whole]
 
 
-def _costs(study: Study, all_series: Sequence[Series]) -> Markup:
+def _costs(study: Study, all_series: Sequence[Series]) -> Element:
     heads = [
         "settings",
         "bytes sent",

@@ -17,7 +17,8 @@ from markupsafe import Markup
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, origins, plots
 from carrypost.lab.report.curves import Curve, Extent
-from carrypost.lab.report.html import Piece, TableRow, table
+from carrypost.lab.report.grids import Element, TableRow, table
+from carrypost.lab.report.html import Piece
 from carrypost.lab.report.intervals import over_rows
 from carrypost.lab.report.loads import ISLAND, MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
 from carrypost.lab.report.pictures import Figures, Picture
@@ -45,7 +46,7 @@ class _Shown(NamedTuple):
     """A figure, a half for each strategy, and its numbers."""
 
     pictures: Sequence[tuple[str, Picture]] = ()
-    numbers: str = ""
+    numbers: Element = ""
 
 
 def is_of_paper(all_series: Sequence[Series]) -> bool:
@@ -74,7 +75,7 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def _shown(loads: Loads, of: Of, numbers: str = "") -> _Shown:
+def _shown(loads: Loads, of: Of, numbers: Element = "") -> _Shown:
     drawn = [(strategy, picture) for strategy in loads.strategies if (picture := of(strategy)) is not None]
     if not drawn:
         return _Shown()
@@ -200,7 +201,7 @@ def _distributions(loads: Loads) -> _Shown:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _numbers(loads: Loads, name: str, what: str, found: Mapping[str, Mapping[int, Series]], *, modes: bool) -> Markup:
+def _numbers(loads: Loads, name: str, what: str, found: Mapping[str, Mapping[int, Series]], *, modes: bool) -> Element:
     """Return means over seeds, with minimum and maximum, by strategy and then by buffer or number of hosts."""
     groups: list[list[TableRow]] = []
     names: list[str] = []
@@ -226,7 +227,7 @@ def _span(values: Sequence[float]) -> str:
     return f"{100 * min(values):.0f} – {100 * max(values):.0f}" if len(values) > 1 else NOTHING
 
 
-def _trends(loads: Loads) -> Markup:
+def _trends(loads: Loads) -> Element:
     """Show what the paper's text says, a row each, and what we found with each strategy."""
     rows = [TableRow(trend, [of(loads, strategy) for strategy in loads.strategies]) for trend, of in _TRENDS.items()]
     return table(

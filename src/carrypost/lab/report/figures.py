@@ -11,7 +11,6 @@ from datetime import time
 from typing import NamedTuple
 
 import numpy as np
-from markupsafe import Markup
 
 from carrypost.emu.arrays import Floats
 from carrypost.lab.metrics import families
@@ -19,8 +18,8 @@ from carrypost.lab.report import curves, plots
 from carrypost.lab.report import paper as printed
 from carrypost.lab.report.curves import Curve, Extent
 from carrypost.lab.report.distributions import steps, unit
-from carrypost.lab.report.html import TableRow
-from carrypost.lab.report.html import table as table_of
+from carrypost.lab.report.grids import Element, TableRow
+from carrypost.lab.report.grids import table as table_of
 from carrypost.lab.report.paper import Experiment, Point
 from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis, Histogram, Mark
@@ -132,7 +131,7 @@ class Distributions(NamedTuple):
     """Figure 5 or 10, and the points that the paper quotes."""
 
     pictures: list[tuple[str, Picture]]
-    quoted: Markup
+    quoted: Element
     cut_s: float
     longer: bool
     """Some delays are beyond the axis."""
@@ -192,7 +191,7 @@ def _points(paper: Experiment, series: Series, metric: str) -> Sequence[Point]:
     return () if quoted is None else quoted.tdelay_points if metric == families.TDELAY else quoted.ltcy_points
 
 
-def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
+def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Element:
     """Return the quoted points as a table: which share of ours is below."""
     lines = []
     for metric in (families.TDELAY, families.LTCY):
@@ -206,7 +205,7 @@ def _quoted(study: Study, all_series: Sequence[Series], paper: Experiment) -> Ma
                 name = f"{metric} under {shown(point.value_s)}, lifetime {series.label}"
                 lines.append(TableRow(name, [f"{point.share:.0%}".replace("%", " %"), over_seeds(under, tenths)]))
     if not lines:
-        return Markup("")
+        return ""
     return table_of(f"Points of {paper.figures[2]} that the paper quotes", ["", "paper", "ours"], [lines])
 
 
@@ -217,7 +216,7 @@ class Evolution(NamedTuple):
     node: str = ""
     from_s: float = 0.0
     stay_s: float = 0.0
-    table: Markup = Markup("")
+    table: Element = ""
 
 
 def evolution(study: Study, pair: Sequence[Series], paper: Experiment, *, whole: bool) -> Evolution:
@@ -289,7 +288,7 @@ def _walker(study: Study, run: FinishedRun, *, whole: bool) -> Evolution:
     return Evolution([], str(found["node"][at]), float(starts[at]), float(stays[at]))
 
 
-def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Markup:
+def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Element:
     lines = []
     for series in pair:
         run = series.first

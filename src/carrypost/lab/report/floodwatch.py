@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from carrypost.lab.metrics import families
 from carrypost.lab.report import origins, plots, verdict
-from carrypost.lab.report.html import TableRow, table
+from carrypost.lab.report.grids import Element, TableRow, table
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.overlay import mean_of, overlay_of
 from carrypost.lab.report.pictures import Figures, Picture
@@ -190,7 +190,7 @@ def _ms(value: float | None) -> str:
 
 def _values(
     found: Mapping[Case, Series], values: Mapping[Case, Sequence[float]], ratio: float, period_s: float
-) -> Markup:
+) -> Element:
     lines = []
     for topology in TOPOLOGIES:
         static, ours = (Case(ratio, period_s, approach, topology) for approach in (STATIC, ADAPTIVE))

@@ -14,7 +14,8 @@ from carrypost.lab.metrics import families
 from carrypost.lab.report import contacts, dissemination, distributions, origins, summary, tables, verdict
 from carrypost.lab.report.distributions import Distribution, Drawn
 from carrypost.lab.report.figures import waited
-from carrypost.lab.report.html import Piece, TableRow, comparison, paragraph, table
+from carrypost.lab.report.grids import Element, TableRow, comparison, table
+from carrypost.lab.report.html import Piece, paragraph
 from carrypost.lab.report.pictures import Figures
 from carrypost.lab.report.study import FinishedRun, Series, Study
 from carrypost.lab.report.times import count, mean, share, shown
@@ -37,7 +38,7 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
         summary=summary.of_settings(study, all_series),
         sweeps=summary.sweeps(study, all_series),
         processing=_processing(study, all_series),
-        listed=_lists(study, all_series),
+        to_recipients=_lists(study, all_series),
         delays=_delays(study, all_series),
         taken=_taken(study, all_series, families.CODLVDELAY, "from publication to delivery"),
         waited=_taken(study, all_series, families.LTCY, "from reception to delivery") if waits else [],
@@ -64,7 +65,7 @@ def _lists(study: Study, all_series: Sequence[Series]) -> bool:
     return any(study.row(families.OUTCOMES, run).get("listed") for series in all_series for run in series.runs)
 
 
-def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
+def _processing(study: Study, all_series: Sequence[Series]) -> list[Element]:
     if _lists(study, all_series):
         return _to_recipients(study, all_series)
     heads = ("published", "received", "delivered", "of these", "expired waiting", "neither", "delivery ratio")
@@ -89,7 +90,7 @@ def _processing(study: Study, all_series: Sequence[Series]) -> Markup:
     return comparison("Outcome of messages", ["settings", *heads], lines)
 
 
-def _to_recipients(study: Study, all_series: Sequence[Series]) -> Markup:
+def _to_recipients(study: Study, all_series: Sequence[Series]) -> list[Element]:
     """Return the outcome of messages that list their recipients."""
     heads = ("created", "refused", "recipients", "delivered", "delivery ratio", "relayed", "overhead ratio")
     lines = []
@@ -108,7 +109,7 @@ def _to_recipients(study: Study, all_series: Sequence[Series]) -> Markup:
     return comparison("Outcome of messages", ["settings", *heads], lines)
 
 
-def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns: Sequence[Figured]) -> Markup:
+def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns: Sequence[Figured]) -> list[Element]:
     """Return a table of means, a row for each choice of settings."""
     lines = [
         TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
@@ -117,7 +118,7 @@ def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns
     return comparison(title, ["settings", *(name for name, *_ in columns)], lines)
 
 
-def _delays(study: Study, all_series: Sequence[Series]) -> Markup | str:
+def _delays(study: Study, all_series: Sequence[Series]) -> Element:
     """Return a table; empty where nothing was received."""
     names = {"tdelay": "transmission delay", "ltcy": "latency of delivery", "codlvdelay": "both together"}
     columns = ("min_s", "avg_s", "stdev_s", *(f"p{each}_s" for each in families.PERCENTILES), "max_s")
@@ -162,7 +163,7 @@ def _at_once(study: Study, all_series: Sequence[Series]) -> str:
     return text
 
 
-def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
+def _contacts(study: Study, all_series: Sequence[Series]) -> list[Element]:
     activity, contacts = families.ACTIVITY_SUMMARY, families.CONTACT_SUMMARY
     columns = (
         ("nodes", activity, "nodes", count),
@@ -177,7 +178,7 @@ def _contacts(study: Study, all_series: Sequence[Series]) -> Markup:
     return _by_settings(study, all_series, "Nodes and contacts", columns)
 
 
-def _traffic(study: Study, all_series: Sequence[Series]) -> Markup:
+def _traffic(study: Study, all_series: Sequence[Series]) -> Element:
     """Return the bytes by kind of frame, a row for each choice of settings."""
     by_run = {run.name: _by_frame(study, run) for series in all_series for run in series.runs}
     frames = {frame: 0 for found in by_run.values() for frame in found}

@@ -15,7 +15,8 @@ from markupsafe import Markup
 import carrypost
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.origin import remarks
-from carrypost.lab.report.html import TableRow, comparison, filled, join, paragraph, table, tag
+from carrypost.lab.report.grids import Element, TableRow, comparison, table
+from carrypost.lab.report.html import filled, join, paragraph, tag
 from carrypost.lab.report.paper import PARAMETERS, Experiment
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import NOTHING, count, lifetime, shown
@@ -54,7 +55,7 @@ def _value(key: str, value: object) -> str:
     return str(value)
 
 
-def ran(all_series: Sequence[Series]) -> Markup:
+def ran(all_series: Sequence[Series]) -> list[Element]:
     """Return a line for each choice of settings: seeds, runs, what they cost."""
     lines = []
     for series in all_series:
@@ -68,7 +69,7 @@ def ran(all_series: Sequence[Series]) -> Markup:
             TableRow(series.settings, [lived, listed, count(len(seeds)), f"{sum(cpu):,.0f} s" if cpu else NOTHING])
         )
     heads = ["settings", "lifetime", "seeds", "runs", "processor time"]
-    return join([comparison("Runs", heads, lines, texts=(1,)), population(all_series)])
+    return [*comparison("Runs", heads, lines, texts=(1,)), population(all_series)]
 
 
 def population(all_series: Sequence[Series]) -> Markup:
@@ -97,14 +98,14 @@ def seeds(all_series: Sequence[Series]) -> str:
     )
 
 
-def failures(study: Study, scenario: str) -> Markup:
+def failures(study: Study, scenario: str) -> list[Element]:
     """Return the failures, if there are any."""
     failed = [each for each in study.failures if each["scenario"] == scenario]
     if not failed:
-        return Markup("")
+        return []
     lines = [TableRow(each["run"], [each["error"]]) for each in failed[:_LISTED_MAX]]
     more = f", the first {_LISTED_MAX} of {len(failed)}" if len(failed) > _LISTED_MAX else ""
-    return join([tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))])
+    return [tag("h3", "Failures"), table(f"Runs that failed{more}", ["run", "why"], [lines], texts=(0,))]
 
 
 def of_paper(study: Study, all_series: Sequence[Series], paper: str) -> dict[str, object]:
@@ -120,14 +121,14 @@ def of_paper(study: Study, all_series: Sequence[Series], paper: str) -> dict[str
 
 def parameters(
     all_series: Sequence[Series], paper: Experiment | None, keys: Mapping[str, Mapping[str, str]] | None = None
-) -> Markup:
+) -> list[Element]:
     """Show the settings that held: of the keys that matter, and of those that settings change.
 
     `keys` are those of another paper than CAUSAL, with their meanings, by source.
     """
     known = [dict(flat(series.first.in_force)) for series in all_series]
     if not any(known):
-        return paragraph("The parameters of these runs are unknown, because their records are missing.", kind="note")
+        return [paragraph("The parameters of these runs are unknown, because their records are missing.", kind="note")]
     groups = []
     columns_of, given = keys or _keys(known), bool(paper or keys)
     for source, these in columns_of.items():
@@ -145,7 +146,7 @@ def parameters(
     made = table("Parameters in force", heads, [group for group in groups if group], texts=(0, 1, 2))
     whole = all_series[0].first
     full = tag("pre", whole.text.strip(), kind="every")
-    return join([made, paragraph(f"Every key of {whole.name}, defaults included:"), full])
+    return [made, paragraph(f"Every key of {whole.name}, defaults included:"), full]
 
 
 def _keys(known: Sequence[Mapping[str, object]]) -> dict[str, dict[str, str]]:

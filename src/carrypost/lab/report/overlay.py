@@ -15,7 +15,8 @@ from markupsafe import Markup
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, origins, plots, verdict
 from carrypost.lab.report.curves import Curve
-from carrypost.lab.report.html import Piece, TableRow, table
+from carrypost.lab.report.grids import Element, TableRow, table
+from carrypost.lab.report.html import Piece
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis, Mark
@@ -149,7 +150,7 @@ def kilobits(study: Study, series: Series) -> list[float]:
     return [float(each.mean()) / 1_000 for each in rates if len(each)]
 
 
-def _values(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> Markup:
+def _values(study: Study, adaptive: Mapping[float, Series], static: Series | None) -> Element:
     first = next(iter(adaptive.values()), static)
     lines = []
     if first is not None:

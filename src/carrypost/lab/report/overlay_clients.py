@@ -16,7 +16,7 @@ from carrypost.emu.engine.delivery_paths import BEST, DELIVERY
 from carrypost.lab.metrics import families
 from carrypost.lab.report import origins, overlay, plots, verdict
 from carrypost.lab.report.curves import Curve
-from carrypost.lab.report.html import TableRow, table
+from carrypost.lab.report.grids import Element, TableRow, table
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.overlay import WHOLE_S, by_time, hops_of, lengths, mean_of, overlay_of, two_digits
 from carrypost.lab.report.pictures import Figures, Picture
@@ -132,7 +132,7 @@ def _order(of: Approach) -> tuple[int, float, float]:
     return _APPROACHES.index(of.name), of.speed or 0.0, of.discovery_s
 
 
-def _values(study: Study, found: Mapping[Approach, Series]) -> Markup:
+def _values(study: Study, found: Mapping[Approach, Series]) -> Element:
     lines = []
     for of in sorted(found, key=_order):
         ours, best = (lengths(study, found[of], path) for path in (DELIVERY, BEST))
@@ -198,7 +198,7 @@ def _by_speed(study: Study, found: Mapping[Approach, Series]) -> Picture | None:
     return plots.plain(lines, (Axis("speed (m/s)", speeds[-1] * 1.03, ticks=speeds), _HOPS), "Figure 12", "clients")
 
 
-def _moves(study: Study, of: Mapping[str, Series]) -> Markup:
+def _moves(study: Study, of: Mapping[str, Series]) -> Element:
     lines = []
     for name in [each for each in _APPROACHES if each in of]:
         rows = [study.columns(families.RELOCATIONS, run) for run in of[name].runs]

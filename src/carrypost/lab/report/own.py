@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from markupsafe import Markup
-
 from carrypost.errors import LocalError
 from carrypost.lab.metrics.plugins import Plugin
 from carrypost.lab.report import tables
-from carrypost.lab.report.html import TableRow, paragraph, table, tag
+from carrypost.lab.report.grids import Element, Grid, TableRow, table
+from carrypost.lab.report.html import paragraph, tag
 from carrypost.lab.report.pictures import Block, Figure
 from carrypost.lab.report.study import Series, Study
 from carrypost.lab.report.times import count, mean, share, shown
@@ -25,7 +24,7 @@ def part(study: Study, all_series: Sequence[Series], plugins: Sequence[Plugin]) 
         if plugin.report is not None:
             found = list(plugin.report(study, all_series))
             for each in found:
-                if not isinstance(each, str | Markup | Figure):
+                if not isinstance(each, str | Grid | Figure):
                     raise LocalError(f"{plugin.path}: report must return parts of a page, not {each!r}")
             made += found
         else:
@@ -34,7 +33,7 @@ def part(study: Study, all_series: Sequence[Series], plugins: Sequence[Plugin]) 
     return made
 
 
-def _shown(study: Study, all_series: Sequence[Series], of: Table) -> list[Markup]:
+def _shown(study: Study, all_series: Sequence[Series], of: Table) -> list[Element]:
     """Return a family as a table: texts are keys, numbers are means over seeds."""
     keys = [each for each in of.columns[1:] if each.type == "string"]
     values = [each for each in of.columns[1:] if each.type != "string"]

@@ -21,7 +21,6 @@ from carrypost.lab.report import (
     baselines,
     causal,
     emma,
-    exports,
     field,
     floodwatch,
     general,
@@ -31,9 +30,9 @@ from carrypost.lab.report import (
     own,
 )
 from carrypost.lab.report.field import FieldTest
-from carrypost.lab.report.html import STYLE, Piece, filled, join, paragraph, tag
+from carrypost.lab.report.html import STYLE, contents, filled, paragraph, tag
 from carrypost.lab.report.paper import EXPERIMENTS, SOURCES
-from carrypost.lab.report.pictures import Figures
+from carrypost.lab.report.pictures import Block, Figures
 from carrypost.lab.report.study import METRICS, Series, Study
 from carrypost.lab.schemas import Table
 from carrypost.printing import many
@@ -84,7 +83,7 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), besi
     With `beside`, the folder of its figures and tables as files, it has links to them.
     """
     figures = Figures(beside)
-    body: list[Piece] = []
+    body: list[Block] = []
     for name, series in study.scenarios.items():
         paper = _paper(name, series)
         if paper == "causal":
@@ -97,13 +96,13 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), besi
             body.append(_OVERLAY[name].section(study, series, figures))
         else:
             body.append(general.section(study, series, figures))
-        body.append(figures.show(*own.part(study, series, plugins)))
+        body += own.part(study, series, plugins)
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)
     for name in gone:
-        body += [tag("h2", name), paragraph("None of its runs succeeded."), origins.failures(study, name)]
+        body += [tag("h2", name), paragraph("None of its runs succeeded."), *origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
     papers = {paper for name, series in study.scenarios.items() if (paper := _paper(name, series))}
-    return _page(_title(study), body, figures, beside, [source for paper, source in SOURCES.items() if paper in papers])
+    return _page(_title(study), body, figures, [source for paper, source in SOURCES.items() if paper in papers])
 
 
 def _paper(name: str, all_series: Sequence[Series]) -> str:
@@ -136,18 +135,13 @@ def field_test(test: FieldTest, beside: str = "") -> Page:
     """Return the page of records of real nodes; `beside` as in `render`."""
     figures = Figures(beside)
     body = [field.body(test, figures), origins.made()]
-    return _page(field.title(test), body, figures, beside)
+    return _page(field.title(test), body, figures)
 
 
-def _page(
-    title: str, body: Sequence[Piece], figures: Figures, beside: str, sources: Sequence[Mapping[str, str]] = ()
-) -> Page:
-    inside, listed = exports.contents(join(body, "\n"))
-    tables: dict[str, str] = {}
-    if beside:
-        inside, tables = exports.tables(inside, beside)
+def _page(title: str, body: Sequence[Block], figures: Figures, sources: Sequence[Mapping[str, str]] = ()) -> Page:
+    inside, listed = contents(figures.show(body))
     text = filled("page", title=title, style=STYLE, sources=sources, contents=listed, body=inside)
-    return Page(f"{text}\n", figures.files | tables)
+    return Page(f"{text}\n", figures.files)
 
 
 def check(out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures: pictures with their captions, numbered as they come on the page, each also as a file and as numbers.
+"""Figures and tables, numbered as they come on the page, each also as files beside it; figures with their numbers.
 
 Figure 4 with two halves gives ``figure-4a.svg``, ``figure-4a.pdf`` and the same of ``b``, for papers and slides, and
 ``figure-4a.csv`` and ``figure-4b.csv`` with the points that are drawn, for other plotting programs.
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from carrypost.lab.report import html, svg
-from carrypost.lab.report.html import Piece, join, paragraph
+from carrypost.lab.report.grids import Element, Grid, listed
+from carrypost.lab.report.html import Link, Piece, join, paragraph
 
 Cell = str | float | None
 
@@ -63,12 +64,12 @@ class Figure:
         return [(letter, *each) for letter, each in zip(letters, pictures, strict=False)]
 
 
-Block = Piece | Figure
+Block = Element | Figure
 """A part of a page."""
 
 
 class Figures:
-    """The figures of a page, numbered in the order in which they are shown, and their files.
+    """The figures and tables of a page, numbered in the order in which they are shown, and their files.
 
     `beside` is the folder of the files, for links to them; empty: there are no links.
     """
@@ -77,14 +78,14 @@ class Figures:
         self.files: dict[str, str] = {}
         """By name."""
         self._beside = beside
-        self._count = 0
+        self._count = self._tables = 0
 
     def filled(self, template: str, **values: object) -> Markup:
-        """Return a template with these values, which shows blocks and figures."""
-        return html.filled(template, show=self.show, figure=self.figure, **values)
+        """Return a template with these values; blocks that it prints are shown, and it can make figures and tables."""
+        return html.filled(template, show=self.show, figure=self.figure, listed=listed, **values)
 
     def show(self, *blocks: Block | Iterable[Block]) -> Markup:
-        """Return parts of the page; each figure gets the next number."""
+        """Return parts of the page; each figure, and each table with a caption, gets the next number."""
         return join((self._shown(each) for each in blocks), "\n")
 
     def figure(self, pictures: Pictures, paper: str = "", missing: str = "", *, caller: Callable[[], Markup]) -> Markup:
@@ -96,6 +97,8 @@ class Figures:
     def _shown(self, block: Block | Iterable[Block]) -> Piece:
         if isinstance(block, str):
             return block
+        if isinstance(block, Grid):
+            return self._table(block)
         if not isinstance(block, Figure):
             return self.show(*block)
         self._count += 1
@@ -103,6 +106,16 @@ class Figures:
         for half, _, picture in block.halves():
             name = f"figure-{self._count}{half}"
             self.files |= {f"{name}.svg": svg.alone(picture.svg), f"{name}.csv": picture.csv()}
-            files = [(ending.upper(), f"{self._beside}/{name}.{ending}") for ending in ("svg", "pdf", "csv")]
-            links.append((f"({half}) " if half else "", files))
+            links.append((f"({half}) " if half else "", self._links(name, "svg", "pdf", "csv")))
         return html.filled("figure", number=self._count, figure=block, links=links if self._beside else [])
+
+    def _table(self, grid: Grid) -> Markup:
+        if not grid.caption:
+            return grid.html()
+        self._tables += 1
+        name = f"table-{self._tables}"
+        self.files |= grid.files(name)
+        return grid.html(self._tables, self._links(name, "csv", "tex") if self._beside else [])
+
+    def _links(self, name: str, *endings: str) -> list[Link]:
+        return [(ending.upper(), f"{self._beside}/{name}.{ending}") for ending in endings]

@@ -11,11 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup
-
 from carrypost.lab.metrics import families
 from carrypost.lab.report import distributions, plots
-from carrypost.lab.report.html import TableRow, comparison
+from carrypost.lab.report.grids import Element, TableRow, comparison
 from carrypost.lab.report.loads import curve
 from carrypost.lab.report.pictures import Picture
 from carrypost.lab.report.plots import Axis
@@ -82,7 +80,7 @@ def values(study: Study, series: Series, metric: Metric) -> list[float]:
     return [found for run in series.runs if (found := metric.of(study, run)) is not None]
 
 
-def of_settings(study: Study, all_series: Sequence[Series]) -> Markup:
+def of_settings(study: Study, all_series: Sequence[Series]) -> list[Element]:
     """Return all settings with their main metrics."""
     lines = [
         TableRow(series.settings, [over_seeds(values(study, series, metric), metric.show) for metric in METRICS])

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import Piece, TableRow, give_or_take, table
+from carrypost.lab.report.grids import Element, TableRow, table
+from carrypost.lab.report.html import Piece, give_or_take
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.paper import Experiment, Quad
 from carrypost.lab.report.study import Series, Study
@@ -84,7 +83,7 @@ def _lines(name: str, cells: Sequence[Beside], *, whole: bool) -> list[TableRow]
     return lines
 
 
-def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Markup:
+def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Element:
     """Table I or IV: nodes and contacts. All lifetimes have the same, so one series is enough."""
 
     def quad(name: str, of: Table, quoted: Quad) -> Iterable[tuple[str, Beside]]:
@@ -112,7 +111,7 @@ def scene(study: Study, series: Series, paper: Experiment, *, whole: bool) -> Ma
     return table(f"{paper.tables[0]}: nodes and contacts", heads, [body])
 
 
-def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
+def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Element:
     """Table II or V: what became of messages."""
     figures: tuple[tuple[str, str, Show, Differ], ...] = (
         ("broadcast events", "bcast", count, difference),
@@ -140,7 +139,7 @@ def processing(study: Study, all_series: Sequence[Series], paper: Experiment, *,
     return table(f"{paper.tables[1]}: what became of messages", heads, groups, kept=2)
 
 
-def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Markup:
+def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, whole: bool) -> Element:
     """Table III or VI: transmission delays and co-delivery latencies."""
     groups: list[list[TableRow]] = []
     for series in all_series:
@@ -163,7 +162,7 @@ def delays(study: Study, all_series: Sequence[Series], paper: Experiment, *, who
     return table(f"{paper.tables[2]}: delays", heads, groups, over=over, kept=2)
 
 
-def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime") -> Markup:
+def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime") -> Element:
     """Return the sizes of registries and barriers: mean and most.
 
     The paper has no such table. Empty where nothing is kept.
@@ -174,7 +173,7 @@ def registries(study: Study, all_series: Sequence[Series], head: str = "lifetime
     ]  # fmt: skip
     ordered = study.table(families.BARRIERS).num_rows > 0
     if not (sizes or ordered):
-        return Markup("")
+        return ""
     lines = []
     for series in all_series:
         cells = _carried(study, series) if ordered else []

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report.html import TableRow, join, paragraph, table, tag
+from carrypost.lab.report.grids import Element, TableRow, table
+from carrypost.lab.report.html import paragraph, tag
 from carrypost.lab.report.intervals import interval
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.study import Series, Study
@@ -33,7 +34,7 @@ class _Pair(NamedTuple):
     paper: float
 
 
-def against_paper(study: Study, all_series: Sequence[Series], paper: Experiment) -> Markup:
+def against_paper(study: Study, all_series: Sequence[Series], paper: Experiment) -> Element:
     """Return a table: figures of the paper, and whether ours agree with them for all lifetimes."""
     rows = [
         _row(name, _pairs(study, all_series, paper, column), shares=False) for name, column in _COUNTS.items()
@@ -87,12 +88,12 @@ class Claim(NamedTuple):
     holds: bool = False
 
 
-def of_claims(claims: Sequence[Claim], all_series: Sequence[Series], whole_s: float) -> Markup:
+def of_claims(claims: Sequence[Claim], all_series: Sequence[Series], whole_s: float) -> list[Element]:
     """Return a table of statements that hold or do not; `whole_s` is the length of a whole run.
 
     Statements that cannot be checked with these runs are listed below the table.
     """
-    made = []
+    made: list[Element] = []
     lengths = dict.fromkeys(each.first.duration_s for each in all_series)
     if any(each != whole_s for each in lengths):
         lasted = f"These runs last {', '.join(map(shown, lengths))} in place of {shown(whole_s)}."
@@ -107,7 +108,7 @@ def of_claims(claims: Sequence[Claim], all_series: Sequence[Series], whole_s: fl
         made.append(paragraph(note, kind="note"))
     if missing := "; ".join(each.paper for each in claims if not each.ours):
         made.append(paragraph(f"Not measured by these runs: {missing}.", kind="note"))
-    return join(made)
+    return made
 
 
 def quoted(text: str, ours: float | None, paper: float, show: Show) -> Claim:
