@@ -115,6 +115,26 @@ def test_first_contact_offers_a_message_to_one_neighbour_at_a_time() -> None:
         assert max(Counter(label for label, _ in watch.received).values()) == 1
 
 
+@pytest.mark.parametrize("size", [100, 50_000])
+def test_first_contact_hands_a_message_over_only_to_a_neighbour_that_has_stored_it(size: int) -> None:
+    """Check a neighbour that crashes while its disk still writes the message: the giver keeps its copy."""
+    with network("abc", "first-contact", disk_delay_s=2) as net:
+        watch = Watch(net)
+        net.publish("a", "news", bytes(size), label="m", recipients=list("c"))
+        net.advance(5)
+        net.link("a", "b")
+        for _ in range(100):
+            net.advance(0.1)
+            if watch.received:
+                break
+        net.kill("b")
+        net.restart("b")
+        net.unlink("a", "b")
+        net.advance(30)
+        meet(net, "a", "c", 30)
+        assert got(net, "c") == ["m"]
+
+
 @pytest.mark.parametrize("binary", [True, False])
 def test_spray_and_wait_gives_half_of_its_tickets_or_one(binary: bool) -> None:
     with network("abcdefghz", "spray-and-wait", spray_copies=6, spray_binary=binary) as net:

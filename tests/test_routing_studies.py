@@ -162,6 +162,23 @@ def test_a_half_received_message_is_kept_after_its_contact_only_if_asked_for(kee
         assert dropped == ([] if keep else [Reason.INCOMPLETE] * 3)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_half_received_message_is_kept_after_a_crash_only_if_asked_for(keep: bool) -> None:
+    with testing.network("a", "b", altruistic=True, keep_partials=keep, rate_bytes_per_s=20_000) as net:
+        net.publish("a", "news", testing.Blank(200_000), label="m")
+        net.subscribe("b", "news")
+        net.link("a", "b")
+        net.advance(8)
+        net.kill("b")
+        net.unlink("a", "b")
+        net.restart("b")
+        assert net.host("b").overview().messages == keep
+        net.advance(30)
+        net.link("a", "b")
+        net.advance(6)
+        assert len(net.deliveries("b")) == keep
+
+
 # --- The ONE's figures -----------------------------------------------------------------------------------------------
 
 

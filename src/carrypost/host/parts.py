@@ -79,7 +79,7 @@ class Parts:
         self.layers = Layers([self.acked, *upper] if kind.acknowledges else upper, links.handlers)
         departures = Removals(context, self.layers)
         receptions = Arrivals(context, self.layers, departures, every=kind.unicast)
-        transfers = Transfers(context, receptions, rng)
+        transfers = Transfers(context, receptions, rng, durable_first=kind.durable_first)
         self.strategy = strategy = kind(context, transfers, departures)
         self.island = Island(context, strategy, self.acked, rng) if settings.island else None
         if self.island is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from carrypost import journal as keys
 from carrypost.events import Reason
 from carrypost.gossip.slots import bits
+from carrypost.gossip.wire.pieces import full_mask
 from carrypost.journal import Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -29,6 +30,7 @@ class Recovery:
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs, self._journal = context.outputs, context.outputs.journal
         self._deliveries = deliveries
+        self._keep_partials = context.settings.keep_partials
 
     def restore(self, state: Iterable[tuple[Key, Value]], now: int) -> int:
         """Restore the state of the earlier batches, without payloads; return its incarnation."""
@@ -61,8 +63,10 @@ class Recovery:
         over = self._holdings.recipients.is_over(descriptor, now)
         if over and not stored.claimed:
             # Its copy was to be deleted with the last recipient, and that was not written.
-            self._holdings.forget(descriptor, stored.held)
-            self._outputs.drop((descriptor,), Reason.PURGED)
+            self._forget(stored, Reason.PURGED)
+            return
+        if not self._keep_partials and stored.held != full_mask(descriptor.pieces):
+            self._forget(stored, Reason.INCOMPLETE)
             return
         size = sum(descriptor.piece_length(piece) for piece in bits(stored.held)) + (0 if stored.own else len(hashes))
         copy = self._holdings.admit(
@@ -71,9 +75,7 @@ class Recovery:
         )  # fmt: skip
         if isinstance(copy, Reason):
             # The shares of the cache are not known yet, so a copy that does not fit is dropped for lack of room.
-            reason = copy if copy is Reason.EXPIRED else Reason.NO_ROOM
-            self._holdings.forget(descriptor, stored.held)
-            self._outputs.drop((descriptor,), reason)
+            self._forget(stored, copy if copy is Reason.EXPIRED else Reason.NO_ROOM)
             return
         self._cache.backdate(copy, stored.received_us)
         copy.predecessors_lost = stored.predecessors_lost
@@ -85,6 +87,10 @@ class Recovery:
         if over:
             self._holdings.linger(copy)
         self._deliveries.restored(copy, delivered=stored.delivered, confirmed=confirmed)
+
+    def _forget(self, stored: StoredMessage, reason: Reason) -> None:
+        self._holdings.forget(stored.descriptor, stored.held)
+        self._outputs.drop((stored.descriptor,), reason)
 
     def _restore_seen(self, descriptor: Descriptor, message: bytes, now: int) -> None:
         if not descriptor.alive(now):

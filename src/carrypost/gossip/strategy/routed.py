@@ -31,6 +31,7 @@ class Routed(Exchange):
     carries_everything = True
     chooses = unicast = True
     acknowledges = False
+    durable_first = True
     ranking: ClassVar[Ranking] = FIRST_IN_FIRST_OUT
 
     def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:

@@ -47,6 +47,9 @@ class Strategy(Generic[C]):
     and half-received messages are not offered."""
     acknowledges: ClassVar = True
     """True if acknowledgements of recipients spread, so that other hosts drop their copies."""
+    durable_first: ClassVar = False
+    """True if a message is acknowledged to the neighbour that sent it once it is durable, and not before: then the
+    neighbour may drop its copy."""
     ranking: ClassVar[Ranking] = INTEREST_FIRST
     """The order of eviction from a full cache."""
 

@@ -17,7 +17,7 @@ from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.link import GIVER, Link
 from carrypost.gossip.transfers.wants import PATIENCE_US
-from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, OpenParcel, PieceRequest, Request
+from carrypost.gossip.wire.frames import Ack, Frame, Offer, OfferEntry, OpenParcel, PieceRequest, Request
 from carrypost.gossip.wire.pieces import from_bitmap, full_mask, to_bitmap
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import NEVER
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.inbox import Want
+    from carrypost.gossip.transfers.inbox import Inbox, Want
     from carrypost.gossip.transfers.room_retry import RoomRetry
     from carrypost.gossip.transfers.wants import Wants
 
@@ -60,13 +60,16 @@ _ACK_UNASKED = 16
 class Requests:
     """Requests of one host to all its neighbours."""
 
-    def __init__(self, context: HostContext, wants: Wants, second_look: RoomRetry) -> None:
+    def __init__(
+        self, context: HostContext, wants: Wants, second_look: RoomRetry, *, durable_first: bool = False
+    ) -> None:
+        """`durable_first`: acknowledge a transfer frame once what it brought is durable, and not before."""
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs, self._interests = context.outputs, context.interests
         self._limits = context.limits
         self._reminded = context.settings.island
         """True if offers of messages that this host acknowledged are answered by the acknowledgement."""
-        self._wants = wants
+        self._wants, self._durable_first = wants, durable_first
         self._room_retry, self._memories = second_look, context.holdings.cache.memories
         self._given_up_max = self._limits.offers_open_max // _GIVEN_UP_PART
 
@@ -246,9 +249,7 @@ class Requests:
         if inbox.asked_us:
             link.outbox.recovery.expect(now - inbox.asked_us)
             inbox.asked_us = 0
-        earlier = inbox.acks.note(serials)
-        if earlier:
-            link.send(earlier)
+        self._acknowledge(link, inbox.acks.note(serials))
         if last or inbox.acks.count >= _ACK_FRAMES:
             link.timers.arm(ACKNOWLEDGE, now)
         elif link.timers.due[ACKNOWLEDGE] == NEVER:
@@ -264,8 +265,7 @@ class Requests:
         # would wait too long for it.
         if not link.route:
             inbox.unasked.note(serials)
-        if earlier := inbox.acks.note(serials):
-            link.send(earlier)
+        self._acknowledge(link, inbox.acks.note(serials))
         if inbox.acks.count >= _ACK_UNASKED and link.timers.due[ACKNOWLEDGE] > now:
             link.timers.arm(ACKNOWLEDGE, now)
 
@@ -278,8 +278,16 @@ class Requests:
             self._request(link, fresh, serials, now)
         if link.timers.due[ACKNOWLEDGE] <= now:
             link.timers.cancel(ACKNOWLEDGE)
-            link.send((inbox.acks.report(),))
+            self._acknowledge(link, [inbox.acks.report()])
             inbox.reported()
+
+    def _acknowledge(self, link: Link, acks: list[Ack]) -> None:
+        if not acks:
+            return
+        if self._durable_first:
+            self._outputs.journal.when_durable(_send_within, link, link.inbox, acks)
+        else:
+            link.send(acks)
 
     def repeat(self, link: Link, now: int) -> None:
         """Repeat requests.
@@ -337,6 +345,12 @@ def _require_room(link: Link) -> None:
     # A stranger may offer what it does not have: all of that is noted, requested, and requested again.
     if link.rank is not GIVER and len(link.inbox.wants) >= _TRIAL_WANTS:
         raise LimitError("offers-open")
+
+
+def _send_within(link: Link, inbox: Inbox, acks: list[Ack]) -> None:
+    """Send acknowledgements, unless their contact is over: the next one numbers its frames anew."""
+    if link.inbox is inbox:
+        link.send(acks)
 
 
 def _patience_us(link: Link, tries: int) -> int:

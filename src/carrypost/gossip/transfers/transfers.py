@@ -38,7 +38,10 @@ _ENTRY_BYTES = 25
 class Transfers:
     """The moving half of one host's contacts."""
 
-    def __init__(self, context: HostContext, arrivals: Arrivals, rng: Random) -> None:
+    def __init__(
+        self, context: HostContext, arrivals: Arrivals, rng: Random, *, durable_first: bool = False
+    ) -> None:
+        """`durable_first`: acknowledge transfer frames once what they brought is durable, and not before."""
         self._links = context.links
         self.wants = Wants(context)
         self.inbound = Inbound(context, self.wants, arrivals)
@@ -46,7 +49,7 @@ class Transfers:
         self.pushes = Pushes(context, self._bursts)
         self.server = RequestServer(context, self._bursts, self.pushes)
         self.room_retry = RoomRetry(context, self.wants)
-        self.requests = Requests(context, self.wants, self.room_retry)
+        self.requests = Requests(context, self.wants, self.room_retry, durable_first=durable_first)
         self._parcels = Parcels(context, self.wants, self.requests, self.inbound, arrivals)
         self._holdings, self._entries_max = context.holdings, context.limits.offer_entries_max
         self._offers = 0
