@@ -135,6 +135,17 @@ def test_first_contact_hands_a_message_over_only_to_a_neighbour_that_has_stored_
         assert got(net, "c") == ["m"]
 
 
+def test_first_contact_does_not_hand_a_message_back_to_an_author_that_forgot_it() -> None:
+    with network("abc", "first-contact") as net:
+        net.publish("a", "news", b"x", label="m", recipients=list("c"))
+        meet(net, "a", "b")
+        net.kill("a")
+        net.restart("a")
+        meet(net, "a", "b")
+        meet(net, "b", "c")
+        assert got(net, "c") == ["m"]
+
+
 @pytest.mark.parametrize("binary", [True, False])
 def test_spray_and_wait_gives_half_of_its_tickets_or_one(binary: bool) -> None:
     with network("abcdefghz", "spray-and-wait", spray_copies=6, spray_binary=binary) as net:

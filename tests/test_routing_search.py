@@ -100,9 +100,7 @@ def test_first_contact_never_loses_a_message(actions: list[Any], noise: tuple[fl
 
 @given(st.lists(_ACTIONS, max_size=30), _NOISE, st.integers(1, 5), st.booleans())
 @examples(20)
-def test_tickets_never_become_more(
-    actions: list[Any], noise: tuple[float, ...], tickets: int, binary: bool
-) -> None:
+def test_tickets_never_become_more(actions: list[Any], noise: tuple[float, ...], tickets: int, binary: bool) -> None:
     with network("spray-and-wait", noise, spray_copies=tickets, spray_binary=binary) as net:
         for node in NODES:
             net.subscribe(node, "news")

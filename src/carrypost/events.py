@@ -39,7 +39,7 @@ class Reason(enum.StrEnum):
     PURGED = "purged"
     """All recipients of the message have it, so carriers need it no more."""
     INCOMPLETE = "incomplete"
-    """The contact ended before the message was whole, and `keep_partials` is false."""
+    """The contact ended, or the host crashed, before the message was whole, and `keep_partials` is false."""
     FORWARDED = "forwarded"
     """A neighbour has the message now, and this host keeps no copy of what it hands over."""
     DEAD_LETTER = "dead-letter"

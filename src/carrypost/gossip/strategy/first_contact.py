@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.events import Reason
-from carrypost.gossip.slots import mask_of
+from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.strategy.routed import Routed
 
 if TYPE_CHECKING:
@@ -20,11 +20,13 @@ class FirstContact(Routed):
     """The strategy that hands messages over."""
 
     def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:  # noqa: ARG002 - as others have it
-        """Choose everything that is not offered, or on its way, to another neighbour."""
+        """Choose everything that is not the neighbour's own, and not offered, or on its way, to another one."""
         for other in self.contacts.all if len(self.contacts.all) > 1 else ():
             if other is not contact:
                 mask &= ~(other.offers.offered | mask_of(other.link.outbox.jobs))
-        return mask
+        # An author that has forgotten its message in a crash would acknowledge it, and not carry it.
+        copies, author = self._cache.copies, contact.link.node
+        return mask_of([slot for slot in bits(mask) if (copy := copies[slot]) and copy.descriptor.node != author])
 
     def gave(self, contact: ExchangeContact, mask: int, now: int) -> None:  # noqa: ARG002
         """Drop what the neighbour has now."""

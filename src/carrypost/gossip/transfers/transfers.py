@@ -38,9 +38,7 @@ _ENTRY_BYTES = 25
 class Transfers:
     """The moving half of one host's contacts."""
 
-    def __init__(
-        self, context: HostContext, arrivals: Arrivals, rng: Random, *, durable_first: bool = False
-    ) -> None:
+    def __init__(self, context: HostContext, arrivals: Arrivals, rng: Random, *, durable_first: bool = False) -> None:
         """`durable_first`: acknowledge transfer frames once what they brought is durable, and not before."""
         self._links = context.links
         self.wants = Wants(context)
