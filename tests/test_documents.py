@@ -28,7 +28,7 @@ import carrypost
 from carrypost import journal, naming
 from carrypost.config import Limits, Settings
 from carrypost.config.rules import written
-from carrypost.emu.scenario.scenario import MODELS, Scenario
+from carrypost.emu.scenario.scenario import CONTACT_MODELS, MODELS, Scenario
 from carrypost.events import Event, Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
@@ -122,6 +122,8 @@ def test_an_example_of_a_scenario_has_only_keys_and_values_that_there_are(text: 
 def test_every_model_of_mobility_has_an_example() -> None:
     shown = {tomllib.loads(text).get("mobility", {}).get("model") for text in SCENARIOS}
     assert shown - {None} == set(MODELS)
+    shown = {tomllib.loads(text).get("contacts", {}).get("model") for text in SCENARIOS}
+    assert shown - {None} == set(CONTACT_MODELS)
 
 
 def test_mypy_checks_the_programs_of_documents(tmp_path: Path) -> None:

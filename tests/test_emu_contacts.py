@@ -35,7 +35,7 @@ SECOND = 1_000_000
 
 # ------------------------------------------------------------------------------------------------- contacts
 def test_columns_are_found_by_name_and_pairs_are_turned_round() -> None:
-    text = "end,start,note, b ,a\n\n20, 10 ,x,anna,bert\n7.0000004,5,y,bert,cora\n"
+    text = "end,start,heard, b ,a\n\n20, 10 ,,anna,bert\n7.0000004,5,,bert,cora\n"
     assert parse_contacts(text, "c.csv") == [
         Contact("bert", "cora", 5 * SECOND, 7 * SECOND),
         Contact("anna", "bert", 10 * SECOND, 20 * SECOND),
@@ -72,6 +72,14 @@ def test_touching_contacts_are_two_and_empty_ones_none() -> None:
             r"c.csv, line 4: this contact of x and y overlaps \[5, 9\) s of line 2; contacts of one pair",
         ),
         (
+            "a,b,start,end,hears\nx,y,1,2,x",
+            "c.csv, line 1: column 'hears' is not known; did you mean heard\\?; the columns are a, b, start, end and",
+        ),
+        (
+            "a,b,start,end,heard\nx,y,1,2,\nx,y,3,4,z",
+            "c.csv, line 3: heard must be 'x' or 'y', the end that is heard, or empty for both, not 'z'",
+        ),
+        (
             'a,b,start,end\nx,"y,1,2\n3,4\n',
             "c.csv, line 3: b is there|c.csv, line 3: b|c.csv, line 3: start is missing",
         ),
@@ -80,6 +88,15 @@ def test_touching_contacts_are_two_and_empty_ones_none() -> None:
 def test_a_mistake_in_a_contact_file_is_told_with_its_line(text: str, message: str) -> None:
     with pytest.raises(LocalError, match=f"^(?:{message})"):
         parse_contacts(text, "c.csv")
+
+
+def test_a_contact_may_work_one_way() -> None:
+    text = "a,b,start,end,heard\nb,a,1,2,b\na,b,2,3,a\na,b,4,5,\n"
+    assert [each.heard for each in parse_contacts(text, "c.csv")] == ["b", "a", ""]
+    overlapping = "a,b,start,end,heard\na,b,1,3,a\na,b,2,4,a\n"
+    assert parse_meetings(overlapping, "c.csv", overlaps=True).contacts == [Contact("a", "b", SECOND, 4 * SECOND, "a")]
+    with pytest.raises(LocalError, match=r"line 3: this contact of a and b overlaps .*; they differ in heard$"):
+        parse_meetings(overlapping.replace("2,4,a", "2,4,b"), "c.csv", overlaps=True)
 
 
 @pytest.mark.parametrize("name", ["x" * 65, "x:y", '"x\ny"', "x\x00y"])
@@ -107,8 +124,8 @@ def test_a_file_is_read_whether_packed_or_not(tmp_path: Path) -> None:
 
 
 def test_text_that_begins_as_a_zip_file_does_is_text(tmp_path: Path) -> None:
-    (tmp_path / "c.csv").write_text("PK,a,b,start,end\n7,x,y,1,2\n", encoding="utf-8")
-    assert read_contacts(tmp_path / "c.csv") == [Contact("x", "y", SECOND, 2 * SECOND)]
+    (tmp_path / "n.csv").write_text("PK,node,join,leave\n7,x,1,2\n", encoding="utf-8")
+    assert read_presences(tmp_path / "n.csv") == [Presence("x", SECOND, 2 * SECOND)]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -365,6 +382,17 @@ def test_what_is_wrong_in_a_table_is_told_with_its_row(
     table(tmp_path / "one.parquet", *rows)
     with pytest.raises(LocalError, match=said):
         read_contacts(tmp_path)
+
+
+def test_a_table_may_have_contacts_that_work_one_way_and_no_other_columns(tmp_path: Path) -> None:
+    columns = {"a": ["a", "a"], "b": ["b", "b"], "start": [1.0, 5.0], "end": [2.0, 6.0]}
+    pq.write_table(pa.table(columns | {"heard": ["b", None]}), tmp_path / "one.parquet")
+    (tmp_path / "run.toml").write_text("duration_s = 10\n[contacts]\nfile = 'one.parquet'\nstart_s = 1\n")
+    made = read_inputs(Scenario.load(tmp_path / "run.toml"), 1).contacts
+    assert made == [Contact("a", "b", 0, SECOND, "b"), Contact("a", "b", 4 * SECOND, 5 * SECOND)]
+    pq.write_table(pa.table(columns | {"rssi": [1, 2]}), tmp_path / "one.parquet")
+    with pytest.raises(LocalError, match=r"one\.parquet: column 'rssi' is not known; the columns are a, b, start, end"):
+        read_contacts(tmp_path / "one.parquet")
 
 
 def test_contacts_of_several_scenarios_are_not_played_together(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_movement_comes_back_from_a_file_with_the_same_contacts() -> None:
     # The file calls nodes by their indices.
     columns = (ours.a.tolist(), ours.b.tolist(), ours.start_us.tolist(), ours.end_us.tolist())
     expected = {(frozenset((str(a), str(b))), start, end) for a, b, start, end in zip(*columns, strict=True)}
-    assert {(frozenset((a, b)), start, end) for a, b, start, end in theirs.contacts()} == expected
+    assert {(frozenset((a, b)), start, end) for a, b, start, end, _ in theirs.contacts()} == expected
 
 
 def test_original_file_takes_the_place_of_the_shipped_mobility(tmp_path: Path) -> None:

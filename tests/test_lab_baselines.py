@@ -31,9 +31,7 @@ def test_the_scenario_has_the_contacts_and_messages_of_the_one() -> None:
     scenario = Scenario.load(reproduce.scenario_file("helsinki"))
     inputs = read_inputs(scenario, 1)
     assert (len(inputs.contacts), len({name for each in inputs.contacts for name in each[:2]})) == (30_875, 126)
-    assert sum(end_us - start_us for *_, start_us, end_us in inputs.contacts) / 30_875 == pytest.approx(
-        5.95e6, rel=1e-4
-    )
+    assert sum(each.end_us - each.start_us for each in inputs.contacts) / 30_875 == pytest.approx(5.95e6, rel=1e-4)
     (script,) = inputs.scripts.values()
     assert len(script) == 1_463
     assert {each.lifetime_us for each in script} == {18_000_000_000}

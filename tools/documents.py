@@ -377,6 +377,15 @@ def mobility_tables() -> str:
     return "\n\n".join(found)
 
 
+def contact_model_tables() -> str:
+    """Return every model of contacts."""
+    found = []
+    for name, (module, kind_name) in scenario.CONTACT_MODELS.items():
+        kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
+        found.append(_scenario_table(f'### [contacts], model = "{name}"', kind))
+    return "\n\n".join(found)
+
+
 def _scenario_table(title: str, kind: type) -> str:
     return "\n\n".join([title, inspect.getdoc(kind) or "", _config_table(kind)])
 
@@ -581,6 +590,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "trace settings": lambda: _config_table(node_settings.TraceSettings),
     "scenario": scenario_tables,
     "mobility": mobility_tables,
+    "contact models": contact_model_tables,
     "lab tables": lab_tables,
     "metrics": family_tables,
     "node metrics": node_metrics_table,

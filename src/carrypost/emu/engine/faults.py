@@ -68,7 +68,7 @@ class FaultPlan(NamedTuple):
         if all(known == [place] for place, known in names.items()):
             return list(contacts)
         return [
-            Contact(min(a, b), max(a, b), contact.start_us, contact.end_us)
+            contact._replace(a=min(a, b), b=max(a, b), heard={contact.a: a, contact.b: b}.get(contact.heard, ""))
             for contact in contacts
             for a in names.get(contact.a, ())
             for b in names.get(contact.b, ())

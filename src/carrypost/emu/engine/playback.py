@@ -14,7 +14,7 @@ from pathlib import Path
 
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
-from carrypost.emu.traces.contacts import FOREVER_US, Contact
+from carrypost.emu.traces.contacts import FOREVER_US, HEARD, Contact
 from carrypost.errors import LocalError
 from carrypost.files import staged
 from carrypost.model.times import MICROSECONDS
@@ -26,12 +26,12 @@ LINES = (".jsonl", ".ndjson")
 def play(contacts: Iterable[Contact], scheduler: Scheduler, radio: Radio, record: Record | None) -> None:
     """Play contacts on a radio from now on; their times count from the present."""
 
-    def up(a: str, b: str, end_us: int) -> None:
+    def up(a: str, b: str, end_us: int, heard: str) -> None:
         if record is not None:
             attrs = {"end": repr(end_us / MICROSECONDS)} if end_us < FOREVER_US else {}
-            record.add(Kind.CONTACT, scheduler.now, a, peer=b, attrs=attrs)
+            record.add(Kind.CONTACT, scheduler.now, a, peer=b, attrs=attrs | ({HEARD: heard} if heard else {}))
         for way in ((a, b), (b, a)):
-            if not radio.linked(*way):
+            if heard in {"", way[0]} and not radio.linked(*way):
                 radio.link(*way, one_way=True)
 
     def down(a: str, b: str) -> None:
@@ -39,8 +39,8 @@ def play(contacts: Iterable[Contact], scheduler: Scheduler, radio: Radio, record
             if radio.linked(*way):
                 radio.unlink(*way, one_way=True)
 
-    for a, b, start_us, end_us in contacts:
-        scheduler.post(scheduler.now + start_us, Phase.UP, a, up, a, b, end_us)
+    for a, b, start_us, end_us, heard in contacts:
+        scheduler.post(scheduler.now + start_us, Phase.UP, a, up, a, b, end_us, heard)
         if end_us < FOREVER_US:
             scheduler.post(scheduler.now + end_us, Phase.DOWN, a, down, a, b)
 

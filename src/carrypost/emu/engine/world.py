@@ -24,7 +24,7 @@ from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact, clipped
+from carrypost.emu.traces.contacts import HEARD, Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Event, Reason
 from carrypost.gossip.wire.pieces import Blank
@@ -252,7 +252,7 @@ class Emulation:
         ways = self._ways(contact)
         attrs = {"end": repr(contact.end_us / MICROSECONDS)}
         if len(ways) == 1:
-            attrs["heard"] = ways[0][0]
+            attrs[HEARD] = ways[0][0]
         self.record.add(Kind.CONTACT, self.now, a, peer=b, attrs=attrs)
         model = self._models.get(self._pair(contact), self._model) if self._models else self._model
         if len(ways) == 1:
@@ -290,6 +290,8 @@ class Emulation:
     def _ways(self, contact: Contact) -> Sequence[tuple[str, str]]:
         """Return the directions in which a contact works, as (node that is heard, node that hears)."""
         a, b = contact.a, contact.b
+        if contact.heard:
+            return ((a, b) if contact.heard == a else (b, a),)
         for pair in ((a, b), (b, a)) if self._one_way else ():
             if (self._place[pair[0]], self._place[pair[1]]) in self._one_way:
                 return (pair,)

@@ -1,9 +1,9 @@
 """Text files that people bring: contacts, presences, scripts, movement.
 
 Files may be packed with gzip or xz, or be the only file in a zip file; that is recognized by the first bytes, whatever
-the name. A CSV file has a header, and its columns are found by name; others are ignored. A time is a number of seconds,
-rounded to a whole microsecond here and nowhere else. Whatever is wrong is a `LocalError` that names the file and the
-line.
+the name. A CSV file has a header, and its columns are found by name; others are ignored or, if asked for, refused. A
+time is a number of seconds, rounded to a whole microsecond here and nowhere else. Whatever is wrong is a `LocalError`
+that names the file and the line.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import lzma
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from carrypost.config.rules import nearest
 from carrypost.errors import LocalError
 from carrypost.files import refused
 from carrypost.model.times import MICROSECONDS
@@ -39,10 +40,11 @@ class Line(NamedTuple):
 
     name: str
     number: int
+    """0: it is about the whole file."""
 
     def error(self, message: str) -> LocalError:
-        """Return the error to raise, with the file, the line and the message."""
-        return LocalError(f"{self.name}, line {self.number}: {message}")
+        """Return the error to raise, with the file, the line, if there is one, and the message."""
+        return LocalError(f"{self.name}{f', line {self.number}' if self.number else ''}: {message}")
 
     def number_of(self, text: str, what: str) -> float:
         """Return a finite number."""
@@ -164,10 +166,13 @@ def read_text(path: str | Path) -> str:
         raise LocalError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
 
-def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[CsvRow]:
+def rows(
+    text: str, name: str, columns: Sequence[str], optional: Sequence[str] = (), *, others: bool = True
+) -> Iterator[CsvRow]:
     """Yield the rows of a CSV text; empty lines are skipped.
 
-    All of `columns` must be there; those of `optional` may be missing, as if empty.
+    All of `columns` must be there; those of `optional` may be missing, as if empty. `others`: further columns are
+    ignored, not refused.
     """
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     positions: dict[str, int] = {}
@@ -179,6 +184,8 @@ def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] =
             line = Line(name, reader.line_num)
             if not positions:
                 positions = _header(line, [cell.strip() for cell in cells], columns, optional)
+                if not others:
+                    check_columns(line, [cell.strip() for cell in cells], columns, optional)
                 width, columns_there = max(positions.values()) + 1, len(cells)
                 continue
             if len(cells) < width:
@@ -193,6 +200,14 @@ def rows(text: str, name: str, columns: Sequence[str], optional: Sequence[str] =
     if not positions:
         wanted = ", ".join(columns)
         raise LocalError(f"{name}, line 1: the file is empty; it must start with a header that names {wanted}")
+
+
+def check_columns(line: Line, found: Iterable[str], columns: Sequence[str], optional: Sequence[str]) -> None:
+    """Refuse columns that mean nothing here."""
+    known = (*columns, *optional)
+    if unknown := next((name for name in found if name not in known), None):
+        wanted = f"{', '.join(columns)} and perhaps {', '.join(optional)}"
+        raise line.error(f"column {unknown!r} is not known{nearest(unknown, known)}; the columns are {wanted}")
 
 
 def _header(line: Line, cells: list[str], columns: Sequence[str], optional: Sequence[str]) -> dict[str, int]:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.config import Settings
 from carrypost.config.rules import changed
@@ -64,7 +65,8 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         if each.kind == "script"
     }
     _check_labels(scenario, scripts)
-    presences, met, ignored = _who_and_whom(scenario, seed)
+    given = _given(scenario, seed)
+    presences, met = given.presences, given.contacts
     if presences is None:
         published = [each for script in scripts.values() for each in script]
         named = {name for each in published for name in (each.node, *each.recipients)}
@@ -94,7 +96,14 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     settings = settings_of(scenario, members)
     _check_lifetimes(scenario, scripts, {node: settings.get(node, scenario.settings) for node in there})
     channels = _channels(scenario, members, settings)
+    if scenario.of_population and given.one_way:
+        raise ConfigError(
+            f'{scenario.name}: population mode does not model contacts that work one way; mode = "faithful" does'
+        )
     contacts = [] if met is None or scenario.of_population else met.contacts()
+    if given.one_way:
+        contacts = [each._replace(heard=given.one_way.get(each[:3], "")) for each in contacts]
+    ignored = given.ignored_events
     return Inputs(presences, contacts, scripts | drawn, settings, channels, _files(scenario), met, ignored)
 
 
@@ -109,30 +118,50 @@ def _channels(
     }
 
 
-def _who_and_whom(scenario: Scenario, seed: int | str) -> tuple[list[Presence] | None, Encounters | None, int]:
-    """Return the stays of nodes and their contacts, None where no input gives them; and the events ignored."""
+class _Given(NamedTuple):
+    """What the inputs say of nodes and their contacts."""
+
+    presences: list[Presence] | None
+    """None: no input gives them."""
+    contacts: Encounters | None
+    """None: the same."""
+    active: list[Presence] | None = None
+    """The times at which people use their devices; None: while their nodes are present."""
+    one_way: Mapping[tuple[str, str, int], str] = MappingProxyType({})
+    """The nodes that are heard in contacts that work one way, by a, b and start."""
+    ignored_events: int = 0
+
+
+def _given(scenario: Scenario, seed: int | str) -> _Given:
+    """Read or draw nodes and contacts."""
     presences: list[Presence] | None = None
     if scenario.nodes.file:
         presences = read_presences(scenario.path(scenario.nodes.file))
     elif scenario.nodes.count is not None:
         presences = [Presence(name, 0, None) for name in counted(scenario.nodes.count)]
     if scenario.mobility is not None:
-        return *_by_mobility(scenario, seed, presences), 0
-    if not scenario.contacts.file:
-        return presences, None, 0
-    from carrypost.emu.traces.contact_columns import read_columns, stays_of  # noqa: PLC0415 - needs numpy, and only here
+        return _Given(*_by_mobility(scenario, seed, presences))
+    if not (scenario.contacts.file or scenario.contacts.model):
+        return _Given(presences, None)
+    from carrypost.emu.traces import contact_columns as columns  # noqa: PLC0415 - needs numpy, and only here
 
+    if scenario.contact_model is not None:
+        drawn = scenario.contact_model.meet(seed, scenario.duration_us)
+        met = columns.columns_of(drawn.contacts, {each.node for each in drawn.presences})
+        return _Given(drawn.presences, met, drawn.active, columns.one_way_of(drawn.contacts))
     known = None if presences is None else {presence.node for presence in presences}
     table = scenario.contacts
-    found, ignored = read_columns(scenario.path(table.file), known, overlaps=table.overlaps)
-    found = found.shifted(-round(scenario.contacts.start_s * MICROSECONDS))
+    read = columns.read_columns(scenario.path(table.file), known, overlaps=table.overlaps)
+    start_us = round(scenario.contacts.start_s * MICROSECONDS)
+    found = read.contacts.shifted(-start_us)
     if scenario.contacts.presence == FROM_CONTACTS:
         # A node with contacts both before and after the start of the run is present from the start.
-        presences = stays_of(found, scenario.duration_us)
+        presences = columns.stays_of(found, scenario.duration_us)
     coming = found.select(found.end_us > 0)
     if len(found):
         _check_time(scenario, int(coming.start_us.min()) if len(coming) else None)
-    return presences, coming, ignored
+    one_way = {(a, b, t_us - start_us): heard for (a, b, t_us), heard in read.one_way.items()}
+    return _Given(presences, coming, None, one_way, read.ignored_events)
 
 
 def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:

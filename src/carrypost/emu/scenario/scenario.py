@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from carrypost.config import UNBOUNDED, Settings
 from carrypost.config.document import Document, toml
-from carrypost.config.rules import changed, rules_of, written
+from carrypost.config.rules import changed, nearest, rules_of, written
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
 from carrypost.config.settings import ROUTING
 from carrypost.emu.scenario import channels, tables
@@ -25,6 +25,7 @@ from carrypost.files import read_text
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
+    from carrypost.emu.traces.contacts import DrawnContacts
     from carrypost.emu.traces.tracks import Movement
 
 MODELS = {
@@ -36,6 +37,8 @@ MODELS = {
     "trace": ("traces", "Trace"),
 }
 """Mobility models: module in `carrypost.emu.mobility`, class. Loaded when a scenario names them: they need numpy."""
+CONTACT_MODELS = {"campus": ("campus", "Campus")}
+"""Models of contacts: the same."""
 MOBILITY = "mobility.file"
 """The key whose file is named by its whole path once a scenario is read."""
 _DELAY_S = 0.001
@@ -66,6 +69,13 @@ class Mobility(Protocol):
         """Return the movement of every node."""
 
 
+class ContactModel(Protocol):
+    """A model of contacts."""
+
+    def meet(self, seed: int | str, duration_us: int) -> DrawnContacts:
+        """Return the contacts and presences of every node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Nodes with settings of their own."""
@@ -84,6 +94,7 @@ class Scenario:
     nodes: tables.NodesTable
     groups: tuple[Group, ...]
     contacts: tables.ContactsTable
+    contact_model: ContactModel | None
     mobility: Mobility | None
     radio: tables.RadioTable
     settings: Settings
@@ -144,7 +155,8 @@ class Scenario:
         content = written(self.run) | {
             "name": self.name,
             "nodes": written(self.nodes),
-            "contacts": written(self.contacts),
+            "contacts": written(self.contacts if self.contact_model is None else self.contact_model)
+            | ({"model": self.contacts.model} if self.contact_model is not None else {}),
             "mobility": {} if self.mobility is None else written(self.mobility) | self._movement(),
             "radio": written(self.radio) | {"delay_s": self.delay_s},
             "settings": written(self.settings),
@@ -189,12 +201,14 @@ class _ScenarioReader:
         if run.duration_s is None:
             raise document.error("", "duration_s is missing: set the length of the run in seconds")
         nodes = document.value(tables.NodesTable, "nodes")
+        contacts, contact_model = self._contacts()
         made = Scenario(
             name=run.name or Path(self._file).stem,
             run=run,
             nodes=nodes,
             groups=self._groups(nodes),
-            contacts=document.value(tables.ContactsTable, "contacts"),
+            contacts=contacts,
+            contact_model=contact_model,
             mobility=self._mobility(),
             radio=document.value(tables.RadioTable, "radio"),
             settings=self._settings(ideal=run.mode == tables.IDEAL),
@@ -209,8 +223,11 @@ class _ScenarioReader:
     def _check(self, made: Scenario) -> None:
         """Refuse tables that contradict each other."""
         error = self._document.error
-        if made.mobility is not None and made.contacts.file:
+        if made.mobility is not None and (made.contacts.file or made.contacts.model):
             raise error("contacts", "[contacts] and [mobility] exclude each other: leave out one of them")
+        if made.contact_model is not None and (made.nodes.file or made.nodes.count is not None):
+            text = "and [nodes] exclude each other: both give the nodes, and the times at which they are present"
+            raise error("contacts.model", f'contacts.model = "{made.contacts.model}" {text}')
         if made.nodes.file and made.nodes.count is not None:
             raise error("nodes", "nodes.file and nodes.count exclude each other: leave out one of them")
         if made.contacts.presence == tables.FROM_CONTACTS:
@@ -330,17 +347,34 @@ class _ScenarioReader:
         }
         if not table:
             return None
-        model = table.pop("model", None)
-        if model not in MODELS:
-            names = ", ".join(f'"{name}"' for name in MODELS)
-            raise self._document.error("mobility.model", f"mobility.model must be one of {names}, not {model!r}")
-        module, name = MODELS[model]
-        kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), name)
+        kind = self._model("mobility", table.pop("model", None), MODELS)
         for key in table.keys() & {"file", "folder"}:
             if isinstance(table[key], str):
                 table[key] = str(self._folder / table[key])
         made: Mobility = self._document.value(kind, "mobility", table)
         return made
+
+    def _contacts(self) -> tuple[tables.ContactsTable, ContactModel | None]:
+        table = dict(self._document.table("contacts"))
+        if (model := table.pop("model", "")) == "":
+            return self._document.value(tables.ContactsTable, "contacts"), None
+        kind = self._model("contacts", model, CONTACT_MODELS)
+        if "file" in table:
+            text = "contacts.file and contacts.model exclude each other: leave out one of them"
+            raise self._document.error("contacts.file", text)
+        made: ContactModel = self._document.value(kind, "contacts", table)
+        return tables.ContactsTable(model=model), made
+
+    def _model(self, table: str, model: object, models: Mapping[str, tuple[str, str]]) -> Any:  # noqa: ANN401 - a class
+        """Return the class of a model; it is loaded now."""
+        found = models.get(model) if isinstance(model, str) else None
+        if found is None:
+            names = ", ".join(f'"{name}"' for name in models)
+            one = "one of " if len(models) > 1 else ""
+            near = nearest(str(model), models)
+            raise self._document.error(f"{table}.model", f"{table}.model must be {one}{names}, not {model!r}{near}")
+        module, name = found
+        return getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), name)
 
     def _settings(self, *, ideal: bool) -> Settings:
         usual = Settings.emulated(**_IDEAL) if ideal else Settings.emulated()

@@ -160,8 +160,11 @@ class ContactsTable:
     """The contacts of a scenario without mobility."""
 
     file: str = text("", "a file")
-    """File of contacts: CSV `a,b,start,end`, half open; The ONE's connection events, `t CONN a b up`; or a table of the
-    laboratory."""
+    """File of contacts: CSV `a,b,start,end`, half open, and optionally `heard`; The ONE's connection events, `t CONN a
+    b up`; or a table of the laboratory."""
+    model: str = text("", "a model of contacts")
+    """Instead of a file, a model that draws contacts and presences from the seed. The other keys are then those of the
+    model."""
     start_s: float = number(0.0, 0.0, 100 * YEAR_S)
     """Time in the file at which the run begins."""
     presence: Literal["throughout", "contacts"] = "throughout"

@@ -6,8 +6,10 @@ and in which row. Text files are parsed line by line, as they always are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,24 +26,37 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
 
-def read_columns(path: Path, nodes: Collection[str] | None = None, *, overlaps: bool = False) -> tuple[Encounters, int]:
-    """Return the contacts of a file and the number of events that are ignored, as `read_meetings` does.
+class ContactColumns(NamedTuple):
+    """The contacts of a file, and what else is known of it."""
 
-    All nodes that the file names are among its nodes, also those of contacts that last no time.
-    """
-    if path.is_dir() or path.suffix == ".parquet":
-        found = _sound(contact_tables.table_of(path), nodes)
+    contacts: Encounters
+    """All nodes that the file names are among its nodes, also those of contacts that last no time."""
+    ignored_events: int = 0
+    """As in `Meetings`."""
+    one_way: Mapping[tuple[str, str, int], str] = MappingProxyType({})
+    """The nodes that are heard in contacts that work one way, by a, b and start."""
+
+
+def read_columns(path: Path, nodes: Collection[str] | None = None, *, overlaps: bool = False) -> ContactColumns:
+    """Return the contacts of a file as `read_meetings` does."""
+    if (path.is_dir() or path.suffix == ".parquet") and (table := contact_tables.table_of(path)) is not None:
+        found = _sound(table, nodes)
         if found is not None:
-            return found, 0
+            return ContactColumns(found)
     contacts, met, ignored = read_meetings(path, nodes, overlaps=overlaps)
-    return columns_of(contacts, met), ignored
+    return ContactColumns(columns_of(contacts, met), ignored, one_way_of(contacts))
+
+
+def one_way_of(contacts: Iterable[Contact]) -> dict[tuple[str, str, int], str]:
+    """Return the nodes that are heard in contacts that work one way, by a, b and start."""
+    return {each[:3]: each.heard for each in contacts if each.heard}
 
 
 def columns_of(contacts: Iterable[Contact], names: Iterable[str]) -> Encounters:
     """Return contacts by columns; `names` has all nodes."""
     known = tuple(sorted(names))
     place = {name: code for code, name in enumerate(known)}
-    rows = [(place[a], place[b], start_us, end_us) for a, b, start_us, end_us in contacts]
+    rows = [(place[a], place[b], start_us, end_us) for a, b, start_us, end_us, _ in contacts]
     a, b, start_us, end_us = np.array(rows, np.int64).reshape(-1, 4).T
     return Encounters(known, a.astype(np.int32), b.astype(np.int32), start_us, end_us).ordered()
 

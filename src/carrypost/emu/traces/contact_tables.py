@@ -13,30 +13,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.emu.scenario.csvfiles import Line
+from carrypost.emu.scenario.csvfiles import Line, check_columns
+from carrypost.emu.traces.contacts import COLUMNS, HEARD
 from carrypost.errors import LocalError
 from carrypost.files import refused
 from carrypost.model.times import MICROSECONDS
 
-_COLUMNS = ("a", "b", "start", "end")
 _PLACED = ("node", "t", "x", "y")
 _SCENARIO = "scenario"
+_OPTIONAL = (HEARD, _SCENARIO)
 
 
-def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int]]:
+def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int, str]]:
     """Yield the rows of a file, or of the files in a folder."""
-    for file, table in _tables(path, _COLUMNS, "contacts"):
-        columns = (table[name].to_pylist() for name in _COLUMNS)
-        for number, (a, b, start, end) in enumerate(zip(*columns, strict=True), 1):
+    for file, table in _tables(path, COLUMNS, "contacts", _OPTIONAL):
+        columns = [table[name].to_pylist() for name in COLUMNS]
+        heard = table[HEARD].to_pylist() if HEARD in table.column_names else [None] * len(table)
+        for number, (a, b, start, end, only) in enumerate(zip(*columns, heard, strict=True), 1):
             line = Line(str(file), number)
             if a is None or b is None:
                 raise line.error("a and b must be names")
-            yield line, a, b, line.time_us(start or "", "start"), line.time_us(end or "", "end")
+            yield line, a, b, line.time_us(start or "", "start"), line.time_us(end or "", "end"), only or ""
 
 
-def table_of(path: Path) -> pa.Table:
-    """Return the same rows as one table of texts, without checking them."""
-    return pa.concat_tables([table.select(_COLUMNS) for _, table in _tables(path, _COLUMNS, "contacts")])
+def table_of(path: Path) -> pa.Table | None:
+    """Return the same rows as one table of texts, without checking them; None if some contacts work one way."""
+    found = [table for _, table in _tables(path, COLUMNS, "contacts", _OPTIONAL)]
+    if any(HEARD in table.column_names for table in found):
+        return None
+    return pa.concat_tables([table.select(COLUMNS) for table in found])
 
 
 def positions_of(path: Path) -> pa.Table:
@@ -51,15 +56,17 @@ def positions_of(path: Path) -> pa.Table:
     return pa.table([found["node"], t_us, x, y], names).sort_by([("node", "ascending"), ("t_us", "ascending")])
 
 
-def _tables(path: Path, columns: tuple[str, ...], called: str) -> Iterator[tuple[Path, pa.Table]]:
-    """Yield the files to read, with their contents."""
+def _tables(
+    path: Path, columns: tuple[str, ...], called: str, optional: tuple[str, ...] | None = None
+) -> Iterator[tuple[Path, pa.Table]]:
+    """Yield the files to read, with their contents; `optional`: columns besides, where others are refused."""
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files:
         hint = f"; name the table: {path / called}" if (path / called).is_dir() else ""
         raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file{hint}")
     scenarios: set[str] = set()
     for file in files:
-        table = _read(file, columns, called)
+        table = _read(file, columns, called, optional)
         if _SCENARIO in table.column_names:
             scenarios.update(table[_SCENARIO].unique().to_pylist())
             if len(scenarios) > 1:
@@ -68,13 +75,15 @@ def _tables(path: Path, columns: tuple[str, ...], called: str) -> Iterator[tuple
         yield file, table
 
 
-def _read(file: Path, columns: tuple[str, ...], called: str) -> pa.Table:
+def _read(file: Path, columns: tuple[str, ...], called: str, optional: tuple[str, ...] | None) -> pa.Table:
     """Return the columns that are needed, as texts."""
     try:
         there = pq.read_schema(file).names
         if missing := [name for name in columns if name not in there]:
             raise LocalError(f"{file} has no column {missing[0]!r}; {called} have {', '.join(columns)}")
-        kept = [name for name in (_SCENARIO, *columns) if name in there]
+        if optional is not None:
+            check_columns(Line(str(file), 0), there, columns, optional)
+        kept = [name for name in dict.fromkeys((_SCENARIO, *columns, *(optional or ()))) if name in there]
         texts = pa.schema([(name, pa.string()) for name in kept])
         return pq.ParquetFile(file).read(columns=kept).select(kept).cast(texts)
     except FileNotFoundError:

@@ -4,10 +4,10 @@ Both are half open: at its end a contact is over, at its leave a node is gone. A
 with the lower name first; contacts of one pair never overlap. Two that touch are two contacts: the link went down and
 up at that instant. Times are whole microseconds of the run.
 
-Read from CSV (``a,b,start,end`` and ``node,join,leave``, in seconds) or from The ONE's connection files (``t CONN a b
-up``, ``t CONN a b down``; events about messages are passed over), which are also written, so that others can check us.
-As in The ONE, the ``up`` of a connected pair and the ``down`` of an unconnected one are ignored; they are counted.
-Whatever is wrong is a `LocalError` that names the file and the line.
+Read from CSV (``a,b,start,end``, perhaps ``heard``, and ``node,join,leave``, in seconds) or from The ONE's connection
+files (``t CONN a b up``, ``t CONN a b down``; events about messages are passed over), which are also written, so that
+others can check us. As in The ONE, the ``up`` of a connected pair and the ``down`` of an unconnected one are ignored;
+they are counted. Whatever is wrong is a `LocalError` that names the file and the line.
 """
 
 from __future__ import annotations
@@ -32,10 +32,16 @@ ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
 """Events of The ONE that are about messages, not about contacts."""
 
 
-Found = tuple[Line, str, str, int, int] | None
-"""A contact as a file has it: where, two nodes, start and end in microseconds. None: an event that is ignored."""
-_Span = tuple[int, int, Line]
-"""Start and end in microseconds, and where a file has them."""
+COLUMNS = ("a", "b", "start", "end")
+"""Columns of a file of contacts."""
+HEARD = "heard"
+"""Column that it may have besides; empty: both hear each other."""
+Found = tuple[Line, str, str, int, int, str] | None
+"""A contact as a file has it: where, two nodes, start and end in microseconds, the one that is heard if only one is.
+
+None: an event that is ignored."""
+_Span = tuple[int, int, Line, str]
+"""Start and end in microseconds, where a file has them, and the node that is heard if only one is."""
 
 
 class Contact(NamedTuple):
@@ -45,6 +51,8 @@ class Contact(NamedTuple):
     b: str
     start_us: int
     end_us: int
+    heard: str = ""
+    """The only one of the two that is heard; empty: both are."""
 
 
 class Meetings(NamedTuple):
@@ -68,6 +76,16 @@ class Presence(NamedTuple):
     def includes(self, t_us: int) -> bool:
         """Return True if the node is there at this time."""
         return self.join_us <= t_us and (self.leave_us is None or t_us < self.leave_us)
+
+
+class DrawnContacts(NamedTuple):
+    """Contacts that a model drew, and what else it knows."""
+
+    contacts: list[Contact]
+    """Sorted by start, a, b."""
+    presences: list[Presence]
+    active: list[Presence]
+    """The times at which people use their devices, in which the workload `random` publishes."""
 
 
 def read_contacts(path: str | Path) -> list[Contact]:
@@ -103,13 +121,15 @@ def _checked(rows: Iterable[Found], nodes: Collection[str] | None, *, overlaps: 
         if row is None:
             ignored += 1
             continue
-        line, a, b, start_us, end_us = row
+        line, a, b, start_us, end_us, heard = row
         pair = _pair(line, a, b, known)
+        if heard and heard not in pair:
+            raise line.error(f"{HEARD} must be {a!r} or {b!r}, the end that is heard, or empty for both, not {heard!r}")
         names.update(line.node(node) for node in pair if node not in names)
         if end_us < start_us:
             raise line.error(f"the contact ends at {brief(end_us)} s, before it starts at {brief(start_us)} s")
         if end_us > start_us:
-            found.setdefault(pair, []).append((start_us, end_us, line))
+            found.setdefault(pair, []).append((start_us, end_us, line, heard))
     return Meetings(_without_overlaps(found, overlaps=overlaps), sorted(names), ignored)
 
 
@@ -123,13 +143,13 @@ def _overlap(spans: list[_Span]) -> tuple[_Span, _Span] | None:
 
 
 def _joined(spans: list[_Span]) -> list[_Span]:
-    """Return spans without overlaps; those that only touch stay apart."""
+    """Return spans without overlaps of those that work in the same directions; those that only touch stay apart."""
     joined: list[_Span] = []
-    for start_us, end_us, line in sorted(spans, key=lambda span: span[:2]):
-        if joined and start_us < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end_us), joined[-1][2])
+    for start_us, end_us, line, heard in sorted(spans, key=lambda span: span[:2]):
+        if joined and start_us < joined[-1][1] and heard == joined[-1][3]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end_us), joined[-1][2], heard)
         else:
-            joined.append((start_us, end_us, line))
+            joined.append((start_us, end_us, line, heard))
     return joined
 
 
@@ -138,11 +158,12 @@ def _without_overlaps(found: dict[tuple[str, str], list[_Span]], *, overlaps: bo
     for (a, b), spans in found.items():
         intervals = _joined(spans) if overlaps else spans
         if (both := _overlap(intervals)) is not None:
-            later, (start_us, end_us, earlier) = both
+            later, (start_us, end_us, earlier, heard) = both
             times = f"[{brief(start_us)}, {brief(end_us)}) s of line {earlier.number}"
             message = f"this contact of {a} and {b} overlaps {times}; contacts of one pair must not overlap"
-            raise later[2].error(f"{message}; to join them: overlaps = true in [contacts]")
-        contacts.extend(Contact(a, b, start_us, end_us) for start_us, end_us, _ in intervals)
+            join = "to join them: overlaps = true in [contacts]"
+            raise later[2].error(f"{message}; {join if later[3] == heard else f'they differ in {HEARD}'}")
+        contacts.extend(Contact(a, b, start_us, end_us, heard) for start_us, end_us, _, heard in intervals)
     return sorted(contacts, key=_by_start)
 
 
@@ -161,7 +182,7 @@ def parse_presences(text: str, name: str) -> list[Presence]:
             raise row.line.error(
                 f"{node} leaves at {brief(leave_us)} s, which is not after it joins at {brief(join_us)} s"
             )
-        found.setdefault(node, []).append((join_us, leave_us, row.line))
+        found.setdefault(node, []).append((join_us, leave_us, row.line, ""))
     if not found:
         raise LocalError(f"{name}, line 1: there are no nodes below the header")
     for node, spans in found.items():
@@ -170,7 +191,7 @@ def parse_presences(text: str, name: str) -> list[Presence]:
     return [
         Presence(node, join_us, None if leave_us == FOREVER_US else leave_us)
         for node, spans in sorted(found.items())
-        for join_us, leave_us, _ in spans
+        for join_us, leave_us, *_ in spans
     ]
 
 
@@ -218,11 +239,11 @@ def clipped(contacts: Iterable[Contact], presences: Iterable[Presence] | None, e
         for node, join_us, leave_us in sorted(presences, key=lambda presence: presence[:2]):
             stays.setdefault(node, []).append((join_us, end_us if leave_us is None else min(leave_us, end_us)))
     found: list[Contact] = []
-    for a, b, start_us, until_us in contacts:
+    for a, b, start_us, until_us, heard in contacts:
         left = [(max(start_us, 0), min(until_us, end_us))]
         if stays is not None:
             left = _common(_common(left, stays.get(a, ())), stays.get(b, ()))
-        found.extend(Contact(a, b, start, end) for start, end in left if start < end)
+        found.extend(Contact(a, b, start, end, heard) for start, end in left if start < end)
     return sorted(found, key=_by_start)
 
 
@@ -245,8 +266,9 @@ def _pair(line: Line, a: str, b: str, known: frozenset[str] | None) -> tuple[str
 
 # -------------------------------------------------------------------------------------------------- formats
 def _parse_csv(text: str, name: str) -> Iterator[Found]:
-    for row in rows(text, name, ("a", "b", "start", "end")):
-        yield row.line, row.text("a"), row.text("b"), row.time_us("start"), row.time_us("end")
+    for row in rows(text, name, COLUMNS, (HEARD,), others=False):
+        heard = row.text(HEARD) if HEARD in row else ""
+        yield row.line, row.text("a"), row.text("b"), row.time_us("start"), row.time_us("end"), heard
 
 
 def _is_one(text: str) -> bool:
@@ -287,6 +309,6 @@ def _parse_one(text: str, name: str, *, overlaps: bool) -> Iterator[Found]:
             since.setdefault(pair, (line, t_us))
         elif not ups[pair]:
             first, start_us = since.pop(pair)
-            yield first, *pair, start_us, t_us
+            yield first, *pair, start_us, t_us, ""
     for pair, (first, start_us) in since.items():
-        yield first, *pair, start_us, FOREVER_US
+        yield first, *pair, start_us, FOREVER_US, ""

@@ -31,7 +31,7 @@ class Script(NamedTuple):
 
 def ingest(path: Path, contacts: Path, out: Path) -> Script:
     """Write the script of a list of messages into a folder; `contacts`: the file that names the hosts."""
-    hosts = read_columns(contacts)[0].nodes
+    hosts = read_columns(contacts).contacts.nodes
     rows = list(_rows(path, frozenset(hosts), contacts))
     file = out / SCRIPT
     with folders.errors_naming(file):
