@@ -578,6 +578,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "constants": constants_table,
     "settings": settings_table,
     "messaging settings": messaging_table,
+    "sealing settings": lambda: _config_table(config.settings.Sealing),
     "overlay settings": lambda: _config_table(config.settings.Overlay),
     "overlay authors": overlay_authors_table,
     "limits": limits_table,

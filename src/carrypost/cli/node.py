@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _END_S = 60.0
 """Within this a node ends: it has to write what it has accepted, on any disk."""
 _LOOK_S = 0.05
+_TROUBLES = {"removed": "this node was removed", "key": "secret missing", "overdue": "no charter for 30 days"}
+"""Faults of circles, by their words in the overview."""
 _SEATS_TOLD = 6
 """Consumers with seats here that `status` names."""
 
@@ -230,6 +232,8 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("island", _island(found["island"], found["neighbours"])),
         ("overlay", _overlay(found["overlay"])),
         ("messaging", _messaging(found["messaging"])),
+        ("circles", _circles(found["messaging"])),
+        ("closed network", _closed(found["closed"])),
         ("STOMP", _clients(found["services"].get("stomp"))),
         ("OpenWire", _clients(found["services"].get("openwire"))),
         ("metrics", found["services"].get("metrics", {}).get("url", "")),
@@ -241,6 +245,23 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, object]]:
         ("datagrams", f"{_datagrams(found['udp']['counters'])}; of up to {found['datagram_bytes']:,} bytes"),
         *_troubles(found),
     ]
+
+
+def _circles(messaging: Mapping[str, Any] | None) -> str:
+    """Return the circles of the node, and what is wrong with them; empty without any."""
+    circles = () if messaging is None else messaging.get("circles", ())
+    return "; ".join(
+        f"{name} ({many(members, 'member')}{f', {_TROUBLES[trouble]}' if trouble else ''})"
+        for name, members, trouble in circles
+    )
+
+
+def _closed(found: Sequence[str] | None) -> str:
+    """Return the closed network of the node, and the key of its datagrams; empty if the node is in none."""
+    if found is None:
+        return ""
+    name, key = found
+    return f"{name}, key {key}" if key else f"{name}, of which this node is no member: it hears nobody"
 
 
 def _clock(found: Mapping[str, Any]) -> str:

@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from typing import Literal
 
 from carrypost.config.document import Document
-from carrypost.config.rules import Fields, changed, lifetime, number, patterns, size, table, texts, whole
+from carrypost.config.rules import Fields, changed, lifetime, number, patterns, size, table, text, texts, whole
 from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
 MTU_BYTES_MIN = 576
 ROUTING = frozenset({"direct", "first-contact", "spray-and-wait", "prophet"})
 """Strategies for emulation, whose state is not stored."""
+PACKET_BYTES = 32
+"""Bytes that a closed network adds to each datagram."""
 DATAGRAM_BYTES = 1_200
 """The longest datagram that every path is taken to carry."""
 
@@ -248,6 +250,9 @@ class Sealing:
     """Seal messages to queues and to listed recipients: if the keys of all readers are known, always, or never. With
     `always`, a message for a node whose key is not known is refused. A program can decide otherwise for each message.
     Without security nothing is sealed."""
+    closed: str = text("", "the name of a circle of this node")
+    """Exchange datagrams with members of this circle alone, protected by its secret; empty: with all nodes. This node
+    has to be a member. Requires security, messaging and the strategy `exchange`."""
 
 
 @table("overlay")
@@ -440,6 +445,13 @@ class Settings:
             raise ConfigError("overlay.enabled requires island = true, which finds paths between brokers: set both")
         if self.overlay.broker and not self.overlay.enabled:
             raise ConfigError("overlay.broker requires overlay.enabled = true: set both, or neither")
+        if self.sealing.closed and (
+            self.security == "off" or not self.messaging.enabled or self.paper_mode or self.strategy != "exchange"
+        ):
+            raise ConfigError(
+                'sealing.closed requires security = "signed", messaging.enabled = true and strategy = "exchange", '
+                "without paper_mode: set these, or leave sealing.closed out"
+            )
         if self.datagram_bytes > self.limits.datagram_bytes_max:
             raise ConfigError(
                 f"mtu_bytes must be at most limits.datagram_bytes_max ({self.limits.datagram_bytes_max:,}), "
@@ -458,7 +470,8 @@ class Settings:
     @property
     def datagram_bytes(self) -> int:
         """The longest datagram that is sent where nothing is known of an interface or of a neighbour."""
-        return DATAGRAM_BYTES if self.mtu_bytes is None else self.mtu_bytes
+        whole_bytes = DATAGRAM_BYTES if self.mtu_bytes is None else self.mtu_bytes
+        return whole_bytes - PACKET_BYTES if self.sealing.closed else whole_bytes
 
 
 def parse(text: str = "", environment: Mapping[str, str] = {}, **keywords: object) -> Settings:

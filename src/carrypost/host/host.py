@@ -102,7 +102,7 @@ class Host:
         """Commands about circles, which require that messaging is open."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
-        self._prefix = host_context.prefix
+        self._prefix, self.closed = host_context.prefix, host_context.links.closed
         self._started = False
 
     # --- life ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 from carrypost.island.overview import IslandOverview
 from carrypost.model.ids import NodeId
 from carrypost.overlay.commands import OverlayView
+from carrypost.security import packets
 
 if TYPE_CHECKING:
     from carrypost.gossip.acked.acked import Acked
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
 
-ONE_WAY = "one-way"
+ONE_WAY, OLDER = "one-way", "older"
 
 
 class NeighbourView(msgspec.Struct, frozen=True):
@@ -27,7 +28,8 @@ class NeighbourView(msgspec.Struct, frozen=True):
     """Node that the other side claims to be; announcements are not signed."""
     address: str
     state: str
-    """silent, heard, linked, or one-way: heard for long without hearing this host."""
+    """silent, heard, linked; one-way: heard for long without hearing this host; older: under an older key of a closed
+    network, so that it gets charters alone."""
     since_us: int
     heard_us: int
     queued: int
@@ -52,6 +54,8 @@ class Overview(msgspec.Struct, frozen=True):
     """Copies in the cache."""
     bytes: int
     """Their payload."""
+    closed: tuple[str, str] | None
+    """The name of the closed network, and the id of its present key, empty if none is known; None: it is not closed."""
     acknowledgements: int
     """Records of acknowledgements that it knows and passes on."""
     island: IslandOverview | None
@@ -74,12 +78,12 @@ def overview(
     overlay: OverlayView | None,
 ) -> Overview:
     """Return an overview of the host."""
-    places, holdings = neighbours.places, context.holdings
+    places, holdings, closed = neighbours.places, context.holdings, context.links.closed
     views = tuple(
         NeighbourView(
             node=each.link.node,
-            address=each.link.peer,
-            state=ONE_WAY if each.one_way_reported else each.state.value,
+            address=packets.parted(each.link.peer)[0],
+            state=OLDER if each.link.is_old else ONE_WAY if each.one_way_reported else each.state.value,
             since_us=each.linked_us if each.link.usable else each.first_us,
             heard_us=each.heard_us,
             queued=len(each.link.outbox.jobs),
@@ -96,6 +100,7 @@ def overview(
         datagram_bytes=context.links.datagram_bytes,
         messages=holdings.cache.messages,
         bytes=holdings.cache.bytes,
+        closed=(closed.name, "" if closed.keys is None else closed.keys.present.id.hex()) if closed.name else None,
         acknowledgements=len(acked.known),
         island=None if island is None else island.overview(),
         overlay=overlay,

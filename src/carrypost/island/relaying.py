@@ -172,7 +172,7 @@ class Relaying:
         """Return the link to the neighbour that a prefix stands for, if there is one."""
         if self._usable is not self._links.usable:
             self._usable = self._links.usable
-            self._by_prefix = {link.prefix: link for link in self._usable if not link.route}
+            self._by_prefix = {link.prefix: link for link in self._usable if not (link.route or link.is_old)}
         return self._by_prefix.get(prefix)
 
     # --- own datagrams -------------------------------------------------------------------------------------

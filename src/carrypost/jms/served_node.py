@@ -54,6 +54,11 @@ class ServedNode:
         """
         node = Node(settings, privilege=_privilege(settings.place.plugins, given))
         await node.start()
+        if outside := node.outside:
+            if stopping is not None:
+                await node.stop()
+                raise NodeError(outside)
+            _log.warning("%s", outside)  # A program may be about to join.
         provider = _provider(node) if settings.core.messaging.enabled else None
         control = Control(node, None if provider is None else SocketService(provider), stopping=stopping)
         try:

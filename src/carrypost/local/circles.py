@@ -32,7 +32,7 @@ from carrypost.model.ids import NodeId, node_bytes, node_of
 from carrypost.model.pattern import entry
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.security import circle as values
-from carrypost.security import codes, hpke, sealing
+from carrypost.security import codes, hpke, packets, sealing
 from carrypost.security.circle import Charter, Code, Epoch, Invitation
 from carrypost.security.identity import Identity
 
@@ -61,7 +61,7 @@ class Circles(Part):
 
     def __init__(self, context: HostContext, deliveries: Deliveries, keyring: Keyring) -> None:
         self._node, self._holdings, self._emit = context.node, context.holdings, context.outputs.emit
-        self._deliveries, self._entropy = deliveries, keyring.entropy
+        self._deliveries, self._entropy, self._closed = deliveries, keyring.entropy, context.links.closed
         self.keyring = keyring
         self._rows = Table(keyring.ledger, b"C", CircleRow)
         self._epoch_rows = Table(keyring.ledger, b"E", EpochRow)
@@ -209,6 +209,8 @@ class Circles(Part):
         del self._all[circle.id]
         if (wanted := self._wants.pop(circle.id, None)) is not None:
             self._deliveries.unsubscribe((wanted,))
+        if self._closed.name in (circle.name, circle.id):
+            self._closed.forget()
         self._emit(CircleChanged(circle.name, 0, 0))
 
     def export(self, name: str) -> str:
@@ -344,10 +346,24 @@ class Circles(Part):
             row = circle.epochs[key] = EpochRow(epoch.secret, now)
             self._epoch_rows.put(_epoch_name(circle, *key), row)
             self.learnt.add(circle.id)
+            self._close(circle)
+
+    def _close(self, circle: Circle) -> None:
+        """Pass on the keys of datagrams, if the circle is that of the closed network."""
+        if self._closed.name not in (circle.name, circle.id) or not circle.epochs:
+            return
+        newest = sorted(circle.epochs, reverse=True)
+        if (epoch := circle.epoch) is not None:
+            newest.remove((epoch.number, epoch.id))
+            newest.insert(0, (epoch.number, epoch.id))
+        keys = [packets.packet_key(circle.epochs[each].secret) for each in newest[: packets.OLDER_MAX + 1]]
+        removed = frozenset(map(node_of, circle.removed))
+        self._closed.update(circle.id, packets.PacketKeys(keys[0], tuple(keys[1:])), removed, self._holdings.now_us)
 
     def _changed(self, circle: Circle) -> None:
         number, epoch = (0, 0) if circle.signed is None else (circle.signed.charter.number, circle.signed.charter.epoch)
         self._emit(CircleChanged(circle.name, number, epoch))
+        self._close(circle)
         self._look_ahead()
 
     # --- time ----------------------------------------------------------------------------------------------
@@ -406,6 +422,8 @@ class Circles(Part):
         for name, epoch in self._epoch_rows.read(stored):
             if (found := self._all.get(node_of(name[:16]))) is not None:
                 found.epochs[int.from_bytes(name[16:20], "big"), name[20:]] = epoch
+        for circle in self._all.values():
+            self._close(circle)
 
     def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - the layer that opens messages has the rows
         """Want charters, once messaging is open."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from carrypost.config import Settings
+from carrypost.config.settings import PACKET_BYTES
 from carrypost.errors import NodeError, StateError
 from carrypost.events import Event, HostLost, PayloadWanted
 from carrypost.gossip.holdings.copy_states import CopyState
@@ -230,6 +231,7 @@ class NodeDriver(ProgramDriver):
         if not self._running or self._driven is None:
             return
         now = self.now
+        self._count_unprotected()
         self._look(now)
         own = self._pass_on(batch, now)
         if self.overloaded:
@@ -289,7 +291,7 @@ class NodeDriver(ProgramDriver):
             else:
                 passed_on.setdefault(passed[0], []).append(passed[1])
         for peer, datagrams in passed_on.items():
-            self._udp.send(datagrams, peer, announcing=False)
+            self._send_bytes(datagrams, peer)
             if self.traffic is not None:
                 self.traffic[frames.Relay.__name__] += sum(map(len, datagrams))
         return rest
@@ -415,7 +417,22 @@ class NodeDriver(ProgramDriver):
 
     def _send(self, sent: Sequence[Frame], to: str | None, *, announcing: bool) -> None:
         if sent:
-            self._udp.send(codec.datagrams(sent, self.settings.datagram_bytes), to, announcing=announcing)
+            self._send_bytes(codec.datagrams(sent, self.settings.datagram_bytes), to, announcing=announcing)
+
+    def _send_bytes(self, datagrams: Sequence[bytes], to: str | None, *, announcing: bool = False) -> None:
+        node = b""
+        if (protection := self._udp.protection) is not None:
+            protection.rekey(self.host.closed.keys)
+            node = b"" if to is None else self.host.closed.prefix_at(to)
+        self._udp.send(datagrams, to, announcing=announcing, node=node)
+
+    def _count_unprotected(self) -> None:
+        """Count datagrams that a closed network dropped, and let it open those under keys that became known."""
+        if (protection := self._udp.protection) is not None:
+            protection.rekey(self.host.closed.keys)
+            refused, protection.refused = protection.refused, 0
+            if refused:
+                self.host.closed.refuse(refused)
 
     def stored(self, descriptor: Descriptor) -> bytes:
         """Read a payload from the store."""
@@ -438,6 +455,8 @@ class NodeDriver(ProgramDriver):
     def _fit(self) -> None:
         """Inform the host of the longest datagram that the interfaces carry, if that has changed: they come and go."""
         carried_bytes = self._udp.datagram_bytes
+        if carried_bytes and self._udp.protection is not None:
+            carried_bytes -= PACKET_BYTES
         if carried_bytes != self._carried_bytes:
             self._carried_bytes = carried_bytes
             self.host.carry(carried_bytes, self.now)
@@ -467,6 +486,7 @@ class NodeDriver(ProgramDriver):
             self._restore()
             return
         try:
+            self._count_unprotected()
             self._fit()
             self._look(self.now)
             self._wake(self.now)

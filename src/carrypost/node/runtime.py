@@ -17,6 +17,7 @@ from carrypost.events import ClaimLost, Event
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.journal import DATE, INCARNATION, Key, Value
+from carrypost.model.ids import node_prefix
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.clock import NodeClock
@@ -29,6 +30,8 @@ from carrypost.node.settings import NodeSettings
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 from carrypost.overlay.events import ModulatorFault
+from carrypost.security.entropy import from_system
+from carrypost.security.packets import Packets
 
 Handlers = Mapping[type[Event], Callable[[Any], None]]
 """Functions that handle events, by class of event."""
@@ -91,6 +94,8 @@ class Node:
                 "the system's clock is %d s behind this node's store, and is not believed until it is set",
                 self.clock.ahead_us // MICROSECONDS,
             )
+        if core.sealing.closed:
+            self.udp.protect(Packets(node_prefix(identity.node), from_system))
         await self.udp.open()
         make = partial(Host, identity, core, random.SystemRandom(), privilege=self._privilege, meter=_cpu_us)
         driver = NodeDriver(make, core, self._handle_event, clock=self.clock, store=self.store, udp=self.udp)
@@ -144,6 +149,17 @@ class Node:
     def host(self) -> Host:
         """The host, or the one before while another one is being restored; raises `StateError` unless the node runs."""
         return self.driver.host
+
+    @property
+    def outside(self) -> str:
+        """A sentence for people if this node does not belong to the closed network that its settings name."""
+        name = self.settings.core.sealing.closed
+        if not name or self.host.closed.keys is not None:
+            return ""
+        return (
+            f"sealing.closed: this node is in no circle {name!r}, so it hears nobody, and nobody hears it: join with "
+            f"`carrypost circle join CODE`, or found the circle with `carrypost circle found {name}`"
+        )
 
     @property
     def uptime_s(self) -> float:

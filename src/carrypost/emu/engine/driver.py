@@ -30,6 +30,7 @@ from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import NEVER
 from carrypost.overlay.modulators.modules import CompileWanted
+from carrypost.security import packets
 from carrypost.security.entropy import derived
 from carrypost.security.identity import Identity
 
@@ -100,6 +101,7 @@ class EmulatedDriver(ProgramDriver):
         self.identity = Identity.derived(environment.seed, name) if signed else Identity.plain(name)
         environment.names[self.identity.node] = name
         self._datagram_bytes = settings.datagram_bytes
+        self._closed = bool(settings.sealing.closed)
         self.disk = Disk()
         self.state = _DOWN
         self.gone = 0
@@ -264,7 +266,15 @@ class EmulatedDriver(ProgramDriver):
             self.gone += 1
             self.host.payload_gone(message, self.now)
         if frames:
-            self._radio.send(self.name, frames, transmission.to, self._datagram_bytes)
+            self._send(frames, transmission.to)
+
+    def _send(self, frames: Sequence[Frame], to: str | None) -> None:
+        if not self._closed:
+            self._radio.send(self.name, frames, to, self._datagram_bytes)
+            return
+        peer, key = packets.parted(to or "")
+        if (keys := self.host.closed.keys) is not None:
+            self._radio.send(self.name, frames, peer or None, self._datagram_bytes, key=key or keys.present.id)
 
     def _report(self, events: Sequence[Event]) -> None:
         host = self._host
@@ -323,6 +333,8 @@ class EmulatedDriver(ProgramDriver):
         if host is None:
             return
         now = self.clock.local(self._scheduler.now) if self._skewed else self._scheduler.now
+        if self._closed or burst[0].key:
+            burst, peer = self._open(host, burst, peer)
         if len(burst) == 1 and not burst[0].refused:
             frames: Sequence[Frame] = burst[0].frames
             nbytes = burst[0].size
@@ -337,6 +349,18 @@ class EmulatedDriver(ProgramDriver):
             frames = found
         if host.receive(frames, peer, now, nbytes=nbytes) or host.busy:
             self.drain()
+
+    def _open(self, host: Host, burst: Burst, peer: str) -> tuple[Burst, str]:
+        """Return what this node can open of a burst, which is of one key, and the link address that it comes from."""
+        keys, key = host.closed.keys, burst[0].key
+        if self._closed and keys is not None and key == keys.present.id:
+            return burst, peer
+        if self._closed and keys is not None and any(key == each.id for each in keys.older):
+            return burst, packets.under(peer, key)
+        if self._closed:
+            host.closed.refuse(len(burst))
+            burst = []
+        return [Datagram((), each.size, {"packet": 1}) for each in burst], peer
 
     def _arm(self, deadline_us: int) -> None:
         scheduler = self._scheduler
@@ -364,5 +388,5 @@ class EmulatedDriver(ProgramDriver):
             return
         # Nothing but an announcement, as of most ticks. To drain the host for it would cost nodes alone 4 % more.
         for transmission in host.outgoing():
-            self._radio.send(self.name, transmission.frames, transmission.to, self._datagram_bytes)
+            self._send(transmission.frames, transmission.to)
         self._rearm()

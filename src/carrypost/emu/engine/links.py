@@ -135,6 +135,8 @@ class Datagram(msgspec.Struct, frozen=True, gc=False):
     size: int
     refused: Mapping[str, int] = _UNTOUCHED
     """Number of parts that could not be read, by reason."""
+    key: bytes = b""
+    """Id of the key that it is protected by, in a closed network."""
 
 
 Burst = Sequence[Datagram]

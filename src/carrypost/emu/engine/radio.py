@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Literal
 
 from carrypost.config import Limits
+from carrypost.config.settings import PACKET_BYTES
 from carrypost.emu.engine.links import Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
@@ -133,8 +134,13 @@ class Radio:
         """Return the traffic from `node`; a broadcast counts once, however many hear it."""
         return self._stations[node].sent
 
-    def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
-        """Send frames to one neighbour, or to all that hear it; `StoredData` must have been resolved."""
+    def send(
+        self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int, *, key: bytes = b""
+    ) -> None:  # fmt: skip
+        """Send frames to one neighbour, or to all that hear it; `StoredData` must have been resolved.
+
+        `key`: the id of the key that protects the datagrams, of which each is longer by that.
+        """
         station = self._stations[sender]
         up = station.up
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
@@ -151,10 +157,16 @@ class Radio:
             datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
             nbytes = sum(map(_SIZE, datagrams))
             sent.datagrams += len(datagrams)
+        if key:
+            nbytes += PACKET_BYTES * max(1, len(datagrams))
         sent.bytes += nbytes
         if ways:
             if self._encoded:
                 datagrams = [self._through_bytes(datagram) for datagram in datagrams]
+            if key:
+                datagrams = [
+                    Datagram(each.frames, each.size + PACKET_BYTES, each.refused, key) for each in datagrams
+                ]  # fmt: skip
             aired = self._aired(station, datagrams, ways) if self._shared else None
             scheduler = self._scheduler
             for way in ways:
@@ -218,6 +230,8 @@ class Radio:
         damaged = way.damaged(encoded)
         if damaged == encoded:
             return sent
+        if sent.key:
+            return Datagram((), sent.size, {"packet": 1}, sent.key)  # No part of it opens.
         read = self._read(damaged, sent.size)
         if not self._checked:
             return read

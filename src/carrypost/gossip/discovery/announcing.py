@@ -18,6 +18,7 @@ from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
 from carrypost.gossip.wire.fields import TOKEN_BYTES
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Receipt
+from carrypost.security import packets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ class Announcing:
         self._holdings, self._outputs = context.holdings, context.outputs
         self._links, self._interests = context.links, context.interests
         self._settings, self._limits, self._node = context.settings, context.limits, context.node
-        self._places, self._layers = places, layers
+        self._places, self._layers, self._closed = places, layers, context.links.closed
         self._neighbours: Mapping[str, Neighbour] = places.neighbours
         self.beacon = Beacon(self._settings, rng, fixed=fixed_period)
         self._counter = 0
@@ -69,10 +70,16 @@ class Announcing:
         """Announce this node, its interests and the nodes that it hears."""
         if self._interests.stale:
             self._make_profile()
-        heard = tuple([each.link.prefix for each in self._neighbours.values() if each.state is not SILENT])
+        begun = to.link.prefix if to is not None and begins else b""
+        if to is not None and to.link.is_old:
+            to.link.send(self._charters(packets.parted(to.link.peer)[1], to, begun))
+            to.addressed_us = now
+            return
+        heard = tuple([
+            each.link.prefix for each in self._neighbours.values() if each.state is not SILENT and not each.link.is_old
+        ])  # fmt: skip
         if len(heard) > self._places.count:
             heard = self._places.listed(to)
-        begun = to.link.prefix if to is not None and begins else b""
         frames: list[Frame] = [self._announcement(to, heard, begun, self._receipts(len(heard), to))]
         if self._profile_due and len(self._interests.encoded) <= _PROFILE_UNASKED_BYTES_MAX:
             frames.extend(self._profile_frames(None if to is None else to.link))
@@ -81,16 +88,38 @@ class Announcing:
             frames.extend(layer.companions(now, None if to is None else to.link))
         if to is None:
             self._outputs.broadcast(frames)
+            if self._closed.name:
+                self._announce_older()
             self.beacon.sent(now)
         else:
             to.link.send(frames)
             to.addressed_us = now
 
+    def _announce_older(self) -> None:
+        """Announce this node under the keys of those that are heard under older ones, and at times the previous one."""
+        parted = [packets.parted(each.link.peer)[1] for each in self._neighbours.values() if each.state is not SILENT]
+        for key in dict.fromkeys(filter(None, [self._closed.repeats(), *parted])):
+            self._outputs.send(self._charters(key), packets.under("", key))
+
+    def _charters(
+        self, key: bytes, to: Neighbour | None = None, begins: bytes = b"", token: bytes = b""
+    ) -> tuple[Frame, ...]:
+        """Return an announcement under an older key, which asks for charters, and lists who is heard under that key."""
+        heard = tuple([
+            each.link.prefix for each in self._neighbours.values()
+            if each.state is not SILENT and packets.parted(each.link.peer)[1] == key
+        ])[: self._places.count]  # fmt: skip
+        made = self._announcement(to, heard, begins, token=token, profile=self._closed.digest)
+        return made, Profile(self._closed.digest, 0, 1, self._closed.encoded)
+
     def challenge(self, now: int, to: Neighbour) -> None:
         """Announce this node to a neighbour that has to prove that it receives at its address."""
         if not to.token:
             to.token = self._rng.randbytes(TOKEN_BYTES)
-        to.link.send((self._announcement(to, (to.link.prefix,), token=to.token),))
+        if to.link.is_old:
+            to.link.send(self._charters(packets.parted(to.link.peer)[1], to, token=to.token)[:1])
+        else:
+            to.link.send((self._announcement(to, (to.link.prefix,), token=to.token),))
         to.addressed_us = now
         if not to.proven:
             to.link.timers.arm(PROVE, now + (PROVE_US << min(to.challenges, _DOUBLINGS)))
@@ -102,7 +131,9 @@ class Announcing:
         heard: tuple[bytes, ...],
         begins: bytes = b"",
         receipts: tuple[Receipt, ...] = (),
+        *,
         token: bytes = b"",
+        profile: bytes = b"",
     ) -> Announce:
         """Return the next announcement; one to a neighbour has the proof for it, if it ever sent a token."""
         self._counter += 1
@@ -112,7 +143,7 @@ class Announcing:
             proof, to.asks = to.token_there, False
         return Announce(
             self._node, self.incarnation or 0, self._counter, self.beacon.period_us // 1000,
-            self._interests.view.digest if self._interests.view else b"", heard, begins, receipts,
+            profile or (self._interests.view.digest if self._interests.view else b""), heard, begins, receipts,
             self._links.carried_bytes, stamp, token, proof,
         )  # fmt: skip
 
@@ -184,5 +215,7 @@ class Announcing:
 
     def answer_profile(self, link: Link, frame: ProfileRequest, now: int) -> None:
         """Send the profile to a neighbour that requests it, but not as often as it likes; raises `LimitError`."""
-        if self._interests.view is not None and frame.digest == self._interests.view.digest:
+        if link.is_old:
+            link.answer((Profile(self._closed.digest, 0, 1, self._closed.encoded),), now)
+        elif self._interests.view is not None and frame.digest == self._interests.view.digest:
             link.answer(self._profile_frames(link), now)

@@ -82,7 +82,7 @@ class Neighbours:
         self._settings, self._limits = context.settings, context.limits
         self._node, self._prefix = context.node, context.prefix
         self._strategy = strategy
-        self._layers = layers
+        self._layers, self._closed = layers, context.links.closed
         self._parts = Parts(self._limits.descriptor_buffer_bytes_max)
         self._neighbours: dict[str, Neighbour] = {}
         self.get = self._neighbours.get
@@ -184,6 +184,8 @@ class Neighbours:
             if type(frame) is not Announce:
                 self._outputs.refuse("unannounced", peer)
                 continue
+            if not self._closed.admits(frame, peer, self):
+                break  # What follows is about the same node.
             if frame.node != self._node and (neighbour := self._found(peer, now)) is not None:
                 neighbour.link.received(frames, nbytes)
                 series = self._left.pop(peer, None)
@@ -198,8 +200,10 @@ class Neighbours:
     def _announced(self, neighbour: Neighbour, frame: Announce, now: int) -> bool:
         """Handle an announcement; return False if it says nothing new."""
         neighbour.link.work.did(len(frame.heard) // LOOKS)
-        if frame.node == self._node:
+        if frame.node == self._node or not self._closed.admits(frame, neighbour.link.peer, self):
             return False
+        if neighbour.link.is_old:
+            frame = self._closed.limited(frame, self._holdings)
         proves = neighbour.proves(frame)
         if neighbour.proven and not (proves or neighbour.driver_asserted or neighbour.continues(frame)):
             return self._doubt(neighbour, frame, now)
@@ -250,7 +254,7 @@ class Neighbours:
 
     def _heard(self, link: Link, now: int) -> bool:
         """Inform layers that a neighbour hears others than before; return True if any layer needs to know."""
-        layers = self._layers.having[Layer.heard]
+        layers = [] if link.is_old else self._layers.having[Layer.heard]
         for layer in layers:
             layer.heard(link, now)
         return bool(layers)
@@ -380,7 +384,7 @@ class Neighbours:
         if not neighbour.driver_asserted:
             # The next frames go to a node that may not know yet that it is heard.
             self.announcing.announce(now, neighbour, begins=not answer)
-        for layer in self._layers.having[Layer.met]:
+        for layer in () if neighbour.link.is_old else self._layers.having[Layer.met]:
             layer.met(neighbour.link, now)
         if neighbour.view is not None:
             self._strategy.learn(contact, neighbour.view, now)
@@ -388,7 +392,7 @@ class Neighbours:
     def _end_contact(self, neighbour: Neighbour, contact: Contact, now: int) -> None:
         """End a contact."""
         self._outputs.emit(NeighbourDown(neighbour.link.node))
-        for layer in self._layers.having[Layer.parted]:
+        for layer in () if neighbour.link.is_old else self._layers.having[Layer.parted]:
             layer.parted(neighbour.link, now)
         self._strategy.end(contact, now)
         neighbour.contact = None
@@ -474,7 +478,7 @@ class Neighbours:
                 self._use_profile(learnt, now)
         for neighbour in list(self._neighbours.values()):
             timers = neighbour.link.timers
-            if timers.due[FORGET] <= now:
+            if timers.due[FORGET] <= now or neighbour.link.node in self._closed.removed:
                 self._end(neighbour, now)
             elif neighbour.state is LINKED:
                 if neighbour.view is None:

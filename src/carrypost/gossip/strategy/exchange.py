@@ -60,11 +60,17 @@ class Exchange(Strategy[ExchangeContact]):
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
         """Compare the two sets, if this node has the smaller id; otherwise wait for the neighbour to begin."""
-        self.review.begin(contact, now)
+        if contact.link.is_old:
+            self.compare(contact, now)
+        else:
+            self.review.begin(contact, now)
 
     def compare(self, contact: ExchangeContact, now: int) -> None:
-        """Find out what the neighbour lacks, for the first time or again."""
-        self.review.ask(contact, now)
+        """Find out what the neighbour lacks, for the first time or again. Charters, which are few, are all offered."""
+        if contact.link.is_old:
+            self.review.conclude(contact, now)
+        else:
+            self.review.ask(contact, now)
 
     def stale(self, contact: ExchangeContact, now: int) -> bool:
         """Return True if offers are paused, or a comparison is due again because beliefs go stale."""

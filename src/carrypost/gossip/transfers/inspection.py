@@ -61,7 +61,7 @@ class Inspection:
         self._outlived = context.holdings.cache.outlived.ids
         self._signed = context.identity.signed
         self._author, self._node = context.identity.author, context.node
-        limits, settings = context.limits, context.settings
+        limits, settings, self._closed = context.limits, context.settings, context.links.closed
         self._text_bytes_max = min(limits.destination_bytes_max, limits.label_bytes_max, limits.attribute_bytes_max)
         """No text of this length is too long."""
         self._skew_us = round(settings.skew_s_max * 1e6)
@@ -74,6 +74,7 @@ class Inspection:
             raise LimitError("message-size")
         signed = found.signed
         self._check_sizes(found, signed=signed)
+        self._closed.check(found, link)
         if found.id != entry.message:
             raise ForgeryError("id")
         if found.author == self._author and not self._holdings.is_needed(found.id):

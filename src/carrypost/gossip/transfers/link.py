@@ -23,24 +23,34 @@ from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
 from carrypost.gossip.transfers.accounts import FRAME, RECORDS_PER_S, Accounts, Work
 from carrypost.gossip.transfers.budget import Budget
+from carrypost.gossip.transfers.closed_network import ClosedNetwork
 from carrypost.gossip.transfers.inbox import Inbox
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
 from carrypost.gossip.transfers.unconfirmed import Unconfirmed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
+    Ack,
     Announce,
+    BlankData,
+    Data,
+    DescriptorPart,
     Frame,
+    HashList,
     LinkRecord,
     LinkState,
+    Offer,
     OpenParcel,
     OpenRelay,
     Profile,
     ProfileRequest,
     Relay,
     Request,
+    StoredData,
+    WholeDescriptor,
 )
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
+from carrypost.security import packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +67,11 @@ _BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
 as a list. Frames about links are for all hosts in range, and count only later (`island`)."""
 _TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
 """Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
+_UNDER_OLDER_KEYS = frozenset((
+    Announce, Profile, ProfileRequest, Offer, Request, DescriptorPart, WholeDescriptor, HashList, Data,
+    BlankData, StoredData, Ack, OpenParcel,
+))  # fmt: skip
+"""Kinds that are accepted under an older key of a closed network: those by which a charter is found and brought."""
 _AT_ONCE = 4
 """Frames between two looks at the work that they cause."""
 _ANSWERS_PER_S, _ANSWERS_BURST_S = 4.0, 25.0
@@ -91,9 +106,9 @@ class Link:
 
     __slots__ = (
         "_allowance", "_handlers", "_links", "_outputs", "accepted_bytes", "answers", "begun_us",
-        "body_bytes_max", "broadcast", "datagram_bytes_max", "doubted", "heard", "inbox", "known", "node", "outbox",
-        "parcel_bytes_max", "peer", "prefix", "rank", "records", "relayed", "served", "served_pieces", "strategy_state",
-        "supplies", "timers", "unconfirmed", "usable", "work",
+        "body_bytes_max", "broadcast", "datagram_bytes_max", "doubted", "heard", "inbox", "is_old", "known", "node",
+        "outbox", "parcel_bytes_max", "peer", "prefix", "rank", "records", "relayed", "served", "served_pieces",
+        "strategy_state", "supplies", "timers", "unconfirmed", "usable", "work",
     )  # fmt: skip
     route: ClassVar = False
     """True if the other side is reached over relays: there is no contact with it, and it hears no announcements."""
@@ -123,7 +138,9 @@ class Link:
         """Largest message that goes as one frame, headers included. `Links` may allow larger ones."""
         self.accepted_bytes = 0
         """The longest datagram that reaches the other side, as it reports; 0: not known."""
-        self.broadcast = broadcast
+        self.is_old = packets.is_old(peer)
+        """True if the other side of a closed network sends under an older key: it gets charters, and nothing else."""
+        self.broadcast = broadcast and not self.is_old
         """True if the other side hears broadcasts. All such links have one size."""
         self.node = NodeId("")
         """The node that the other side claims to be."""
@@ -191,7 +208,11 @@ class Link:
         together: dict[type, list[Frame]] = {}
         for number, frame in enumerate(frames, 1):
             # By `type`: to ask whether a Struct is an instance of its class takes five times as long.
-            if (kind := type(frame)) in _TOGETHER and self.usable:
+            kind = type(frame)
+            if self.is_old and kind not in _UNDER_OLDER_KEYS:
+                self._outputs.refuse("older-key", self.peer)
+                continue
+            if kind in _TOGETHER and self.usable:
                 together.setdefault(kind, []).append(frame)
                 continue
             work.begin()
@@ -372,8 +393,8 @@ class Links:
     """The links of one host."""
 
     __slots__ = (
-        "_by_peer", "accounts", "carried_bytes", "datagram_bytes", "get", "handlers", "in_reach", "outputs", "schedule",
-        "settings", "changed", "usable",
+        "_by_peer", "accounts", "carried_bytes", "closed", "datagram_bytes", "get", "handlers", "in_reach", "outputs",
+        "schedule", "settings", "changed", "usable",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, outputs: Outputs, meter: Callable[[], int] | None = None) -> None:
@@ -393,6 +414,8 @@ class Links:
         self.handlers: dict[type, Callable[[Link, Any, int], object]] = {}
         """Handlers of frames by kind: each part of gossip enters its own, and so do layers. A handler of a kind that
         comes in bursts gets a list. A handler that finds nothing new returns False."""
+        self.closed = ClosedNetwork(settings.sealing.closed, outputs, self._by_peer)
+        """The closed network of this host."""
         self.changed: list[Link] = []
         self.in_reach: set[NodeId] = set()
         """Hosts to which a path leads, written by the island alone; empty without an island."""

@@ -47,6 +47,8 @@ class Refusal(enum.StrEnum):
     OVERSIZE = "oversize"
     MAGIC = "magic"
     VERSION = "version"
+    PACKET = "packet"
+    """Protected, and not to be opened here; in a closed network also unprotected, or a repetition."""
     DATAGRAM = "datagram"
     """Not an array of frames: truncated, nested too deeply, or something else altogether."""
     FRAMES = "frames"

@@ -27,6 +27,7 @@ from carrypost.gossip.wire.checks import CHECKS, Check, Refusal
 from carrypost.gossip.wire.frames import Frame, WireFrame
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import PayloadCodec
+from carrypost.security import packets
 
 MAGIC = b"CP"
 VERSION = 1
@@ -228,6 +229,8 @@ def _cut(datagram: bytes, limits: Limits) -> list[msgspec.Raw]:
     if len(datagram) > limits.datagram_bytes_max:
         raise LimitError(Refusal.OVERSIZE)
     if not datagram.startswith(_PREAMBLE):
+        if datagram.startswith(packets.HEAD):
+            raise DecodeError(Refusal.PACKET)
         raise DecodeError(Refusal.VERSION if datagram.startswith(MAGIC) else Refusal.MAGIC)
     if _array_head(datagram, len(_PREAMBLE))[0] > limits.frames_max:
         raise LimitError(Refusal.FRAMES)

@@ -159,6 +159,7 @@ class Control:
             "places": seen.places,
             "waiting": seen.waiting,
             "datagram_bytes": seen.datagram_bytes,
+            "closed": seen.closed,
             "strategy": node.settings.core.strategy,
             "cache": {"messages": seen.messages, "bytes": seen.bytes},
             "recipients": {"acknowledgements": seen.acknowledgements, **({} if quick else _recipients_left(node))},

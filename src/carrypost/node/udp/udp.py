@@ -30,6 +30,8 @@ from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.readers import Raw, read
 from carrypost.node.udp.statics import RESOLVE_S, RETRY_S, StaticPeers
+from carrypost.security import packets
+from carrypost.security.packets import Packets
 
 Received = Callable[[list[tuple[str, bytes]]], None]
 """Function that receives a batch of datagrams, each with the peer that it came from."""
@@ -49,13 +51,17 @@ _log = logging.getLogger("carrypost.udp")
 class Udp:
     """The datagrams of one node. `received` is called on the loop's thread.
 
-    Datagrams that do not begin with `magic` (two bytes) need not be received at all.
+    Datagrams that do not begin with `magic` (two bytes) need not be received at all. In a closed network `protection`
+    opens those that arrive, before anything is concluded from their source, and protects those that leave: each copy by
+    itself, so that only bytes which a replayer repeats are equal.
     """
 
     def __init__(
         self, settings: UdpSettings, received: Received, *, magic: bytes = b"", datagram_bytes_max: int = 65_507
     ) -> None:
         self.settings = settings
+        self.protection: Packets | None = None
+        """The keys of the closed network; None: this node is in none."""
         self._magic = magic
         self._read_bytes = datagram_bytes_max + 1  # One more shows that it is too long.
         self._shunned: dict[str, tuple[float, list[SocketAddress]]] = {}
@@ -80,6 +86,10 @@ class Udp:
         self._chores: list[asyncio.Task[None]] = []
         self._resolving: asyncio.Task[None] | None = None
         self._reported_unused = False
+
+    def protect(self, protection: Packets) -> None:
+        """Belong to a closed network from now on."""
+        self.protection = protection
 
     # --- open and close ----------------------------------------------------------------------------------------
 
@@ -196,24 +206,35 @@ class Udp:
 
     # --- sending -------------------------------------------------------------------------------------------
 
-    def send(self, datagrams: Sequence[bytes], to: str | None, *, announcing: bool) -> None:
-        """Send datagrams to one peer, or to all nodes in range. Never waits and never raises."""
+    def send(self, datagrams: Sequence[bytes], to: str | None, *, announcing: bool, node: bytes = b"") -> None:
+        """Send datagrams to one peer, or to all nodes in range. Never waits and never raises.
+
+        `node`: the prefix of the node at the peer's address, for which protected datagrams are meant.
+        """
+        key = b""
         if to is not None:
-            self._send_to(datagrams, to)
-            return
+            to, key = packets.parted(to) if self.protection is not None else (to, b"")
+            if to:
+                self._send_to(datagrams, to, key, node)
+                return
+            announcing = True  # Under an older key only announcements are sent to all.
         now_s = time.monotonic()
         # Announcements test the means. If they left only by those that are known to work, a means
         # that begins to work would never be found out.
         for channel in list(self._channels.values()) if announcing else self._covering(now_s):
             outlet = self._outlets.get(channel.target.family)
             if outlet is not None:
-                channel.send_error = outlet.send(datagrams, channel.target)
+                channel.send_error = outlet.send(self._sealed(datagrams, key), channel.target)
         for address, peer in self.intake.statics.items():
             if announcing or (now_s - peer.heard_s <= LATELY_S and not self._on_link(self.intake.text(address), now_s)):
-                self._deliver(datagrams, Target(address))
+                self._deliver(self._sealed(datagrams, key), Target(address))
 
-    def _send_to(self, datagrams: Sequence[bytes], peer: str) -> None:
+    def _sealed(self, datagrams: Sequence[bytes], key: bytes, node: bytes = b"") -> Sequence[bytes]:
+        return datagrams if self.protection is None else self.protection.seal(datagrams, key, node)
+
+    def _send_to(self, datagrams: Sequence[bytes], peer: str, key: bytes, node: bytes) -> None:
         aliases = self.intake.aliases
+        datagrams = self._sealed(datagrams, key, node)
         failure = self._deliver(datagrams, self._target(aliases.destination(peer)))
         # The address that answered last may be gone with its interface. Another alias of the same
         # node is tried at once; EMSGSIZE would fail there just as well.
@@ -273,12 +294,23 @@ class Udp:
             return
         # Where the own port is the shared one, broadcasts come there, too.
         to_all = channel is not None or self.settings.unicast_port == self.settings.port
-        batch, met = self.intake.accept(raw, time.monotonic(), channel, to_all=to_all)
-        if met:
-            self._needed_until_s = 0.0
-            self._rename()
-        if batch:
-            self._received(batch)
+        for under, opened in (("", raw),) if self.protection is None else self._opened(raw, self.protection):
+            batch, met = self.intake.accept(opened, time.monotonic(), channel, to_all=to_all)
+            if met:
+                self._needed_until_s = 0.0
+                self._rename()
+            if batch:
+                self._received([(peer + under, datagram) for peer, datagram in batch] if under else batch)
+
+    @staticmethod
+    def _opened(raw: Raw, protection: Packets) -> Iterable[tuple[str, Raw]]:
+        """Return what members of a closed network sent, by the text that the peers of each key are called by."""
+        by_key: dict[str, list[tuple[bytes, SocketAddress]]] = {}
+        for datagram, address in raw:
+            if (found := protection.open(datagram)) is not None:
+                plain, key = found
+                by_key.setdefault(packets.under("", key) if key else "", []).append((plain, address))
+        return by_key.items()
 
     def _rename(self) -> None:
         """Rename the peers of every channel: addresses may have turned out to be one peer, or not to be."""
