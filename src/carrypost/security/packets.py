@@ -28,7 +28,7 @@ from carrypost.security.hpke import mac
 HEAD = b"CP\x02"
 """Magic and version of protected datagrams."""
 PLAIN_HEAD = b"CP\x01"
-"""Those of a datagram as the codec writes it; a protected one leaves them out."""
+"""Magic and version of a datagram as the codec writes it, which a protected one leaves out."""
 KEY_ID_BYTES, SALT_BYTES, COUNTER_BYTES, TAG_BYTES = 4, 8, 4, 16
 _ID_END = len(HEAD) + KEY_ID_BYTES
 _NONCE_END = _ID_END + SALT_BYTES + COUNTER_BYTES
@@ -68,7 +68,7 @@ class PacketKeys(NamedTuple):
 
     present: PacketKey
     older: tuple[PacketKey, ...] = ()
-    """Those of earlier epochs, the latest first."""
+    """Keys of earlier epochs, the latest first."""
 
 
 def under(peer: str, key: bytes) -> str:

@@ -265,13 +265,15 @@ class EmulatedDriver(ProgramDriver):
         for message in gone:
             self.gone += 1
             self.host.payload_gone(message, self.now)
-        if frames:
-            self._send(frames, transmission.to)
-
-    def _send(self, frames: Sequence[Frame], to: str | None) -> None:
-        if not self._closed:
-            self._radio.send(self.name, frames, to, self._datagram_bytes)
+        if not frames:
             return
+        if self._closed:
+            self._protect(frames, transmission.to)
+        else:
+            self._radio.send(self.name, frames, transmission.to, self._datagram_bytes)
+
+    def _protect(self, frames: Sequence[Frame], to: str | None) -> None:
+        """Send frames to members of the closed network, if this node has its secret."""
         peer, key = packets.parted(to or "")
         if (keys := self.host.closed.keys) is not None:
             self._radio.send(self.name, frames, peer or None, self._datagram_bytes, key=key or keys.present.id)
@@ -388,5 +390,8 @@ class EmulatedDriver(ProgramDriver):
             return
         # Nothing but an announcement, as of most ticks. To drain the host for it would cost nodes alone 4 % more.
         for transmission in host.outgoing():
-            self._send(transmission.frames, transmission.to)
+            if self._closed:
+                self._protect(transmission.frames, transmission.to)
+            else:
+                self._radio.send(self.name, transmission.frames, transmission.to, self._datagram_bytes)
         self._rearm()

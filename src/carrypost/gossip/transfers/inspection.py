@@ -74,7 +74,8 @@ class Inspection:
             raise LimitError("message-size")
         signed = found.signed
         self._check_sizes(found, signed=signed)
-        self._closed.check(found, link)
+        if self._closed.name:
+            self._closed.check(found, link)
         if found.id != entry.message:
             raise ForgeryError("id")
         if found.author == self._author and not self._holdings.is_needed(found.id):
@@ -95,9 +96,7 @@ class Inspection:
         if signed != self._signed:
             raise ForgeryError("security-level")
         if signed:
-            copy = self._holdings.cache.get(found.id)
-            if copy is None or not copy.here:
-                self._verify(found, link)
+            self._verify(found, link)
         return wanted
 
     def is_purged(self, found: Descriptor, now: int) -> bool:
@@ -136,9 +135,11 @@ class Inspection:
             self._verify(found, link)
         self._holdings.remember(found)
 
-    @staticmethod
-    def _verify(found: Descriptor, link: Link) -> None:
-        """Verify the signature, the only expensive check."""
+    def _verify(self, found: Descriptor, link: Link) -> None:
+        """Verify the signature, the only expensive check, unless the message is here."""
+        copy = self._holdings.cache.get(found.id)
+        if copy is not None and copy.here:
+            return
         link.work.did(SIGNATURE)
         verify(found)
 

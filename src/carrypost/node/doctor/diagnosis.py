@@ -244,7 +244,7 @@ def _of_consumers(status: Mapping[str, Any]) -> list[Finding]:
     if soon := [f"{name} in {max(0, left_s) / HOUR_S:.0f} h" for name, left_s in ends if left_s < _SOON_S]:
         detail = f"Unused durable subscriptions end soon, and lose the messages that wait for them: {', '.join(soon)}."
         found.append(Finding(means="subscriptions", detail=detail, advice=_OF_NODE["lapsing"]))
-    if (closed := status["closed"]) is not None and not closed[1]:
+    if (closed := status.get("closed")) is not None and not closed[1]:
         detail = f"This node is in no circle {closed[0]!r}, to whose members its network is closed: it hears nobody."
         found.append(Finding(means="circles", detail=detail, advice=_OF_NODE["circle-none"]))
     for circle, _, trouble in messaging.get("circles", ()):

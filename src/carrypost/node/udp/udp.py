@@ -214,7 +214,7 @@ class Udp:
         key = b""
         if to is not None:
             to, key = packets.parted(to) if self.protection is not None else (to, b"")
-            if to:
+            if to or not key:
                 self._send_to(datagrams, to, key, node)
                 return
             announcing = True  # Under an older key only announcements are sent to all.
