@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from carrypost.config import Limits
 from carrypost.gossip.wire import codec
@@ -67,7 +68,7 @@ def test_an_old_secret_uses_up_no_counters_of_a_member() -> None:
     sender, reader = node("a"), node("b")
     first, *_, last = sender.seal([PLAIN] * 2_000)
     forged = packets.HEAD + OLD.id + last[7:19]
-    plain = packets.ChaCha20Poly1305(OLD.secret).encrypt(last[7:19], PLAIN[3:], forged)
+    plain = ChaCha20Poly1305(OLD.secret).encrypt(last[7:19], PLAIN[3:], forged)
     assert reader.open(forged + plain) == (PLAIN, OLD.id)
     assert reader.open(first) == (PLAIN, b"")
 

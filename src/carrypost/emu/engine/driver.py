@@ -276,7 +276,8 @@ class EmulatedDriver(ProgramDriver):
         """Send frames to members of the closed network, if this node has its secret."""
         peer, key = packets.parted(to or "")
         if (keys := self.host.closed.keys) is not None:
-            self._radio.send(self.name, frames, peer or None, self._datagram_bytes, key=key or keys.present.id)
+            self._radio.protect(self.name, key or keys.present.id)
+            self._radio.send(self.name, frames, peer or None, self._datagram_bytes)
 
     def _report(self, events: Sequence[Event]) -> None:
         host = self._host

@@ -38,7 +38,7 @@ Receiver = Callable[[Burst, str], None]
 class _Station:
     """One node on the air."""
 
-    __slots__ = ("free_us", "met", "receive", "sent", "up")
+    __slots__ = ("free_us", "key", "met", "receive", "sent", "up")
 
     def __init__(self, receive: Receiver) -> None:
         self.receive = receive
@@ -49,6 +49,8 @@ class _Station:
         """Stations that hear it."""
         self.free_us = 0
         """Time at which the air around it is free, if airtime is shared."""
+        self.key = b""
+        """Id of the key that protects its datagrams."""
 
 
 class Radio:
@@ -134,13 +136,12 @@ class Radio:
         """Return the traffic from `node`; a broadcast counts once, however many hear it."""
         return self._stations[node].sent
 
-    def send(
-        self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int, *, key: bytes = b""
-    ) -> None:  # fmt: skip
-        """Send frames to one neighbour, or to all that hear it; `StoredData` must have been resolved.
+    def protect(self, sender: str, key: bytes) -> None:
+        """Protect the datagrams of a node from now on, which become longer by that; `key`: the id of the key."""
+        self._stations[sender].key = key
 
-        `key`: the id of the key that protects the datagrams, of which each is longer by that.
-        """
+    def send(self, sender: str, frames: Sequence[Frame], to: str | None, mtu_bytes: int) -> None:
+        """Send frames to one neighbour, or to all that hear it; `StoredData` must have been resolved."""
         station = self._stations[sender]
         up = station.up
         ways = list(up.values()) if to is None else [up[to]] if to in up else []
@@ -157,7 +158,7 @@ class Radio:
             datagrams = [Datagram(tuple(frames[start:stop]), size) for start, stop, size in runs]
             nbytes = sum(map(_SIZE, datagrams))
             sent.datagrams += len(datagrams)
-        if key:
+        if key := station.key:
             nbytes += PACKET_BYTES * max(1, len(datagrams))
         sent.bytes += nbytes
         if ways:
