@@ -9,10 +9,14 @@ of messages is published within a span of time, as a Poisson process of which th
 are independent and uniform over the span. Author, recipients, delivery mode and priority are drawn evenly. Every
 message has a stream of chance of its own, and recipients are drawn last. So another number of recipients, other shares
 or more messages leave the authors, modes and priorities of the others as they were.
+
+Messages of random nodes are the load of the campus of JOMS (§3.3): to a topic, or to the queue of another node. Only
+there messaging is open.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, repeat, takewhile
@@ -22,11 +26,12 @@ from typing import NamedTuple
 from carrypost.config import Limits
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver
+from carrypost.emu.engine.queue_consumers import QueueConsumers
 from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
-from carrypost.emu.scenario.tables import MESSAGES_MAX, WorkloadTable
+from carrypost.emu.scenario.tables import MESSAGES_MAX, RANDOM, WorkloadTable
 from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import ConfigError
-from carrypost.events import Delivered, Event
+from carrypost.events import Delivered, Event, Handed
 from carrypost.local.publishing import PRIORITY_MAX
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
@@ -56,6 +61,8 @@ class Publication(NamedTuple):
     """Names of the nodes that it is for; none: it is for all subscribers."""
     persistent: bool = False
     priority: int = PRIORITY
+    queue: str = ""
+    """Name of the node that consumes the queue that it is sent to; empty: it is sent to a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class WorkloadApplication:
     """Deliveries confirm themselves: the same where no node crashes, and less to do."""
     channels: Mapping[str, Sequence[tuple[str, Modulator | None]]] = field(default_factory=dict)
     """Channels that nodes consume, by the name of the node, with the modulator."""
+    queues: QueueConsumers | None = None
+    """Consumers of queues; None: there are no queues."""
 
     def started(self, driver: EmulatedDriver) -> None:
         """Subscribe to all topics and channels, on a host that has just started."""
@@ -79,12 +88,16 @@ class WorkloadApplication:
                 host.overlay.consume(channel, now, modulator)
         for destination in host.overlay.subscriptions() if driver.name in self.channels else ():
             host.subscribe(exactly(destination), confirmed=self.confirmed, now=now)
+        if self.queues is not None:
+            self.queues.started(driver)
 
     def handle_event(self, driver: EmulatedDriver, event: Event) -> None:
         """Confirm deliveries, and have every event recorded."""
         if type(event) is Delivered and not self.confirmed:
             driver.host.confirm([delivery.descriptor.id for delivery in event.deliveries], driver.now)
         self.observe(driver, event)
+        if type(event) is Handed and self.queues is not None:
+            self.queues.acknowledge(driver, event)
 
 
 def read_script(path: Path) -> list[Publication]:
@@ -191,6 +204,56 @@ def addressed(
             recipients=recipients, persistent=persistent, priority=priority,
         ))  # fmt: skip
     return found
+
+
+# --- messages of random nodes to a topic, or to queues --------------------------------------------------------
+def managers(nodes: Sequence[str], workload: WorkloadTable, name: str, seed: int | str) -> dict[str, str]:
+    """Return the manager of each node's queue; with a third one, each node manages one queue of another.
+
+    So nobody sends to a queue that it manages, and every node finds recipients. Empty: the workload has no queues.
+    """
+    least = {"none": 0, "recipient": 2, "third": 3}[workload.queue]
+    if len(nodes) < least:
+        who = "an author and a recipient" if workload.queue == "recipient" else "an author, a recipient and a manager"
+        raise ConfigError(
+            f'{name}.queue: "{workload.queue}" needs {least} nodes or more, {who}; there '
+            + (f"are {len(nodes)}" if len(nodes) > 1 else "is only one")
+        )
+    if workload.queue != "third":
+        return {node: node for node in nodes} if least else {}
+    circle = stream(seed, RANDOM, name, "managers").sample(list(nodes), len(nodes))
+    return dict(zip(circle, [*circle[1:], circle[0]], strict=True))
+
+
+def random_messages(
+    workload: WorkloadTable, name: str, times: Mapping[str, Sequence[Presence]], queues: Mapping[str, str],
+    seed: int | str, *, end_us: int,
+) -> list[Publication]:  # fmt: skip
+    """Draw the publications of a workload, by time: authors and moments evenly from the times of nodes.
+
+    `queues` has the manager of each node's queue.
+    """
+    spans = [
+        (node, each.join_us, end_us if each.leave_us is None else min(each.leave_us, end_us))
+        for node, spans in sorted(times.items())
+        for each in spans
+        if each.join_us < end_us
+    ]
+    ends = list(accumulate(until_us - since_us for _, since_us, until_us in spans))
+    if not ends:
+        raise ConfigError(f"{name}: no node is ever there to publish")
+    lifetime_us = None if workload.lifetime_s is None else round(workload.lifetime_s * MICROSECONDS)
+    found: list[Publication] = []
+    for number in range(workload.messages):
+        chance = stream(seed, RANDOM, name, number)
+        place = chance.randrange(ends[-1])
+        at = bisect_right(ends, place)
+        author, _, until_us = spans[at]
+        others = [node for node, manager in queues.items() if author not in {node, manager}]
+        queue = chance.choice(sorted(others)) if queues else ""
+        size = _size(workload, name, number, seed)
+        found.append(Publication(until_us - ends[at] + place, author, "", size, lifetime_us, queue=queue))
+    return sorted(found, key=lambda each: (each.t_us, each.node))
 
 
 def _moments(workload: WorkloadTable, name: str, seed: int | str, end_us: int) -> list[int]:

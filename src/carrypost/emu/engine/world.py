@@ -17,6 +17,7 @@ from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Envir
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
 from carrypost.emu.engine.known_links import KnownLinks
 from carrypost.emu.engine.overlays import OverlaySampler
+from carrypost.emu.engine.queue_consumers import EmulatedQueue, QueueConsumers
 from carrypost.emu.engine.radio import LinkModel, Radio
 from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
@@ -88,18 +89,20 @@ class Emulation:
         self._topics = [each.topic for each in scenario.workloads]
         self._place = {stay.node: stay.place for stay in self._plan.stays}
         """Name of each node in the scenario."""
+        self._places: dict[str, str] = {}
+        """Present name of the node of each place."""
+        self._ids: dict[str, NodeId] = {}
+        """Ids of signed recipients, by name."""
+        self._queues: dict[tuple[int, str], str] = {}
+        """Destinations of queues, by the number of the workload and the node that consumes."""
         observe, topics = self._recorder.observe, self._subscribed()
         self._application = (
-            WorkloadApplication(topics, observe, not crashing, self._consumed())
+            WorkloadApplication(topics, observe, not crashing, self._consumed(), self._consumers())
             if application is None
             else application(topics, observe)
         )
         self._orderings = [Ordering.named(each.ordering) for each in scenario.workloads]
         self._drivers: dict[str, EmulatedDriver] = {}
-        self._places: dict[str, str] = {}
-        """Present name of the node of each place."""
-        self._ids: dict[str, NodeId] = {}
-        """Ids of signed recipients, by name."""
         self._known_links = KnownLinks() if scenario.radio.routes == "told" else None
         """All links, if hosts get them from the emulator."""
         self._full_until: dict[str, int] = {}
@@ -134,7 +137,8 @@ class Emulation:
 
     def _subscribed(self) -> list[str]:
         """Return the topics that every node subscribes to."""
-        return [each for index, each in enumerate(self._topics) if index not in self._inputs.channels]
+        others = {*self._inputs.channels, *self._inputs.queues}
+        return [each for index, each in enumerate(self._topics) if index not in others]
 
     def _consumed(self) -> dict[str, list[tuple[str, Modulator | None]]]:
         """Return the channels that nodes consume, by the name of the node."""
@@ -144,6 +148,16 @@ class Emulation:
             for node, place in self._place.items()
             if (consumed := [(each.name, each.modulator) for each in channels if place in each.consumers])
         }
+
+    def _consumers(self) -> QueueConsumers | None:
+        """Return the consumers of queues; None if there are no queues."""
+        found = {
+            (index, node): EmulatedQueue(f"{self._topics[index]}-{node}", node, manager, self._node(manager))
+            for index, queues in self._inputs.queues.items()
+            for node, manager in queues.items()
+        }
+        self._queues = {key: queue.destination for key, queue in found.items()}
+        return QueueConsumers(found.values()) if found else None
 
     # --- what is to happen ---------------------------------------------------------------------------------
 
@@ -341,7 +355,8 @@ class Emulation:
                 driver.host.overlay.emit(self._topics[index], payload, driver.now, lifetime_us=what.lifetime_us)
             else:
                 driver.host.publish(
-                    self._topics[index], payload, now=driver.now, lifetime_us=what.lifetime_us, label=label,
+                    self._queues[index, what.queue] if what.queue else self._topics[index], payload, now=driver.now,
+                    lifetime_us=what.lifetime_us, label=label,
                     persistent=what.persistent, priority=what.priority, ordering=self._orderings[index],
                     recipients=[self._node(name) for name in what.recipients] or None,
                 )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -17,12 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from carrypost.config import Settings
 from carrypost.config.rules import changed
 from carrypost.emu.engine.chance import stream
-from carrypost.emu.engine.workload import Publication, addressed, check_script, read_script
+from carrypost.emu.engine.workload import (
+    Publication,
+    addressed,
+    check_script,
+    managers,
+    random_messages,
+    read_script,
+)
 from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
 from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.scenario import MOBILITY, Group, Scenario
-from carrypost.emu.scenario.tables import DIRECT, FROM_CONTACTS
+from carrypost.emu.scenario.tables import DIRECT, FROM_CONTACTS, RANDOM
 from carrypost.emu.traces.contacts import Contact, Presence, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refusing
@@ -49,6 +56,8 @@ class Inputs:
     """Of the nodes that are in a group, by name; others have those of the scenario."""
     channels: dict[int, Channel] = field(default_factory=dict)
     """By number of the workload: clients of channels."""
+    queues: dict[int, dict[str, str]] = field(default_factory=dict)
+    """By number of the workload: the manager of each node's queue."""
     files: dict[str, str] = field(default_factory=dict)
     """Hashes and texts of the files that were read, for the record."""
     columns: Encounters | None = None
@@ -76,9 +85,7 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         raise ConfigError(
             f"{scenario.name}: there are no nodes; name them by [nodes], [contacts], [mobility] or a script"
         )
-    there: dict[str, list[Presence]] = {}
-    for presence in presences:
-        there.setdefault(presence.node, []).append(presence)
+    there = _by_node(presences)
     for index, script in scripts.items():
         path = scenario.path(scenario.workloads[index].file)
         due = [each for each in script if each.t_us < scenario.duration_us]
@@ -92,6 +99,19 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
         for index, each in enumerate(scenario.workloads)
         if each.kind == "addressed"
     }
+    queues = {
+        index: managers(sorted(there), each, f"workload.{index}", seed)
+        for index, each in enumerate(scenario.workloads)
+        if each.queue != "none"
+    }
+    drawn |= {
+        index: random_messages(
+            each, f"workload.{index}", _by_node(given.active or presences), queues.get(index, {}), seed,
+            end_us=scenario.duration_us,
+        )
+        for index, each in enumerate(scenario.workloads)
+        if each.kind == RANDOM
+    }  # fmt: skip
     members = members_of(scenario, sorted(there), seed)
     settings = settings_of(scenario, members)
     _check_lifetimes(scenario, scripts, {node: settings.get(node, scenario.settings) for node in there})
@@ -104,7 +124,14 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     if given.one_way:
         contacts = [each._replace(heard=given.one_way.get(each[:3], "")) for each in contacts]
     ignored = given.ignored_events
-    return Inputs(presences, contacts, scripts | drawn, settings, channels, _files(scenario), met, ignored)
+    return Inputs(presences, contacts, scripts | drawn, settings, channels, queues, _files(scenario), met, ignored)
+
+
+def _by_node(presences: Iterable[Presence]) -> dict[str, list[Presence]]:
+    found: dict[str, list[Presence]] = {}
+    for presence in presences:
+        found.setdefault(presence.node, []).append(presence)
+    return found
 
 
 def _channels(

@@ -270,15 +270,35 @@ class _ScenarioReader:
                 raise error(name, f"{name} {text}")
             if each.kind == "addressed":
                 self._check_addressed(name, each)
+            if each.queue != "none":
+                self._check_queue(name, each)
             for key, why in channels.mistakes(each, [group.table.name for group in made.groups], made.settings.limits):
                 raise error(f"{name}.{key}", f"{name}.{key}: {why}")
             if each.sizes[1] > (largest := made.settings.limits.message_bytes_max):
                 text = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
                 raise error(f"{name}.size", f"{text}, not {each.sizes[1]:,}")
-            if each.kind != "addressed" and not isinstance(each.size, int):
-                raise error(f"{name}.size", f'{name}.size must be a number: only kind = "addressed" takes a range')
+            if each.kind not in {"addressed", tables.RANDOM} and not isinstance(each.size, int):
+                kinds = f'kind = "addressed" and "{tables.RANDOM}" take'
+                raise error(f"{name}.size", f"{name}.size must be a number: only {kinds} a range")
             if (first := topics.setdefault(each.topic, index)) != index:
                 raise error(name, f"{name} has the topic {each.topic!r} of workload.{first}")
+
+    def _check_queue(self, name: str, workload: tables.WorkloadTable) -> None:
+        error, queue = self._document.error, f'queue = "{workload.queue}"'
+        if workload.kind != tables.RANDOM:
+            raise error(
+                f"{name}.queue", f'{name}.queue requires kind = "{tables.RANDOM}", and kind is "{workload.kind}"'
+            )
+        if workload.ordering != "none":
+            text = f'{queue} and ordering = "{workload.ordering}" exclude each other'
+            raise error(
+                f"{name}.ordering", f"{name}.ordering: {text}: only topics have an order; leave out one of them"
+            )
+        if "recipients" in self._given(name):
+            text = f"{queue} and recipients exclude each other"
+            raise error(
+                f"{name}.recipients", f"{name}.recipients: {text}: a queue has one consumer; leave out recipients"
+            )
 
     def _check_addressed(self, name: str, workload: tables.WorkloadTable) -> None:
         error, many = self._document.error, workload.recipients
@@ -312,7 +332,7 @@ class _ScenarioReader:
             if each.ordering != "none":
                 text = f'"{strategy}" does not bring the predecessors that ordered messages wait for'
                 raise error(f"{name}.ordering", f'{name}.ordering: {text}; leave it out, or use strategy = "exchange"')
-            if each.kind == "broadcast" and tables.DIRECT in chosen:
+            if each.kind in {"broadcast", tables.RANDOM} and tables.DIRECT in chosen:
                 text = f'"{tables.DIRECT}" takes messages to their recipients, and those of {name} have none'
                 raise error(f"{name}.kind", f'{name}.kind: {text}; use kind = "addressed", or another strategy')
 
@@ -414,6 +434,8 @@ def _unmodelled(made: Scenario, settings: Mapping[str, Any]) -> Iterator[tuple[s
             yield f"workload.{index}.ordering", "population mode does not model the order of deliveries"
         if workload.kind == "addressed":
             yield f"workload.{index}.kind", "population mode does not model messages for some of the nodes"
+        if workload.queue != "none":
+            yield f"workload.{index}.queue", "population mode does not model queues"
         if workload.kind == "channel":
             yield f"workload.{index}.kind", "population mode does not model channels"
     faults = [f"faults.{name}" for name in _FAULTS if getattr(made.faults, name)]

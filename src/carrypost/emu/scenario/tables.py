@@ -32,6 +32,8 @@ DIRECT: Final = "direct"
 """Strategy that takes messages to their recipients only."""
 ZERO = "zero"
 """Value that means no delays, instead of a file."""
+RANDOM: Final = "random"
+"""Kind of workload."""
 FROM_CONTACTS: Final = "contacts"
 FAULTS = ("away", "suspend", "crash", "crash-lost", "disk-full", "clock-step")
 MESSAGES_MAX = 1_000_000
@@ -42,12 +44,12 @@ _RATE_PER_H_MAX = 3_600.0
 
 @table("workload")
 class WorkloadTable:
-    """The publications: one topic, to which every node subscribes from its first join; or one channel."""
+    """The publications: one topic, to which every node subscribes from its first join; one channel; or queues."""
 
-    kind: Literal["broadcast", "script", "addressed", "channel"] = "broadcast"
+    kind: Literal["broadcast", "script", "addressed", "random", "channel"] = "broadcast"
     """Broadcast: every node publishes periodically. Script: a file lists the publications. Addressed: hosts publish at
-    random times, each message for some of the others. Channel: producers emit events of a channel periodically.
-    Required."""
+    random times, each message for some of the others. Random: nodes publish at random times while they are present.
+    Channel: producers emit events of a channel periodically. Required."""
     topic: str = text("", "a destination")
     """Name of the topic or channel; empty: workload-0 for the first workload, and so on."""
     producers: str = text("", "the name of a group")
@@ -67,13 +69,16 @@ class WorkloadTable:
     spread: bool = False
     """Channel: true if producers emit at moments spread evenly over `period_s`, not at the same moment."""
     size: int | tuple[int, int] = whole_or_range(1_000, 0, UNBOUNDED)
-    """Broadcast, addressed, channel: payload bytes. They are counted, not generated. Addressed: `[LOW, HIGH]` draws
-    each size evenly."""
+    """Broadcast, addressed, random, channel: payload bytes. They are counted, not generated. Addressed, random: `[LOW,
+    HIGH]` draws each size evenly."""
     lifetime_s: float | None = number(None, 1e-6, 100 * YEAR_S)
-    """Broadcast, addressed, channel: lifetime of a message; if left out, unlimited for messages, and
+    """Broadcast, addressed, random, channel: lifetime of a message; if left out, unlimited for messages, and
     `settings.overlay.event_lifetime_s` for events."""
     messages: int = whole(100, 1, MESSAGES_MAX)
-    """Addressed: total number of messages."""
+    """Addressed, random: total number of messages."""
+    queue: Literal["none", "recipient", "third"] = "none"
+    """Random: every node has a queue, each message goes to that of another node, and the node consumes it at once. The
+    queue is managed by its consumer ("recipient"), or by a node that neither sends to it nor consumes ("third")."""
     within_s: float = number(20.0, 1e-6, YEAR_S)
     """Addressed: time within which messages are published, as a Poisson process with a known number of events."""
     every_s: float | tuple[float, float] | None = number_or_range(0.001, YEAR_S)
