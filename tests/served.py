@@ -61,7 +61,7 @@ class Scene:
 
     async def start(self, name: str, **settings: Any) -> Served:  # noqa: ANN401 - any setting
         udp = {**self._udp, **settings.pop("udp", {})}
-        place = {"data": str(self._folder / name), "name": name}
+        place = {"data": str(self._folder / name), "name": name, **settings.pop("node", {})}
         given = {**QUICK, "security": "off", "trace": {"enabled": True}, **self._settings, **settings}
         of = parse("", {}, {**given, "udp": udp, "node": place})
         node = await ServedNode.start(of)

@@ -187,6 +187,32 @@ def test_a_modulator_that_fails_is_told() -> None:
             assert "The modulator every-nth:1 of channel/flood fails: RuntimeError: as told" in made.sentence
 
 
+@scene
+async def test_trouble_with_channels_of_real_nodes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fails_with_odd.py").write_text(
+        "import carrypost\n@carrypost.modulator('fails-with-odd')\nclass Fails:\n    'Fail with odd numbers.'\n"
+        "    def process(self, event):\n        if int(event.payload) % 2: raise ValueError('odd')\n"
+        "        return [event]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    async with Scene(tmp_path, overlay={"enabled": True}) as nodes:
+        plugins = {"plugins": ["fails_with_odd"]}
+        anna = await nodes.start("anna", node=plugins)
+        inbox = await anna.ctx.create_consumer("channel/flood", modulator=Modulator.named("fails-with-odd"))
+        assert (await anna.becomes("nothing", "no-home-broker")).remedy.startswith("Set overlay.broker=true")
+        broker = await nodes.start("broker", overlay={"enabled": True, "broker": True}, node=plugins)
+        await anna.linked("broker")
+        await anna.becomes("nothing", "unknown")
+        for number in range(2):
+            await broker.ctx.send("channel/flood", str(number))
+        assert (message := await inbox.receive(timeout=10)) is not None
+        assert message.text == "0"
+        for node in (anna, broker):
+            made = await node.becomes("nothing", "modulator-fails")
+            assert "fails-with-odd" in made.sentence
+            assert "ValueError: odd" in made.sentence
+
+
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 

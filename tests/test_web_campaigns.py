@@ -17,6 +17,7 @@ from tests import campaigns
 from tests.pages import PORT, Answer, asked
 
 from carrypost.cli.app import run as command
+from carrypost.lab.campaign.recipes import RECIPES
 from carrypost.lab.metrics import FAMILIES
 from carrypost.web.access import REPORT_HEADERS, Access
 from carrypost.web.app import App
@@ -73,6 +74,22 @@ def test_runs_are_those_of_the_states_with_the_tracebacks_of_failures(folder: Pa
 
 
 def test_every_family_is_its_table_page_by_page_and_as_csv(folder: Path) -> None:
+    check_families(folder, rows_max=7)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_families_of_each_experiment_are_its_tables(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert command(["reproduce", name, "--quick", "--engine", "local", "--out", str(out)]) == 0
+    check_families(out, rows_max=5_000)
+    shown = Pages(out)
+    assert {each["status"] for each in shown.info()["runs"]} == {"done"}
+    assert shown.get(f"/report/{next(iter(shown.routes.all))}").body == (out / "report.html").read_bytes()
+
+
+def check_families(folder: Path, rows_max: int) -> None:
+    """Compare every family with its table, and the pages of it with its CSV."""
     shown = Pages(folder)
     listed = [each["name"] for each in shown.info()["families"]]
     assert listed == [table.name for table in FAMILIES]
@@ -82,7 +99,7 @@ def test_every_family_is_its_table_page_by_page_and_as_csv(folder: Path) -> None
         found: list[list[object]] = []
         page: dict[str, Any] = {"next": 0}
         while (after := page["next"]) is not None:
-            page = shown.api(f"/{table.name}?after={after}&limit=7").json
+            page = shown.api(f"/{table.name}?after={after}&limit={rows_max}").json
             found += page["rows"]
         assert found == json.loads(json.dumps(expected)), table.name
         assert [(each["name"], each["meaning"]) for each in page["columns"]] == [

@@ -14,6 +14,8 @@ from typing import Any, Self, TypeVar
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as Asked
 from tests import browsers
 from tests.browsers import Shown
 from tests.nodes import PATIENCE_S
@@ -23,6 +25,7 @@ from tools import chromium
 from carrypost import ConnectionFactory, DeliveryMode, Queue
 from carrypost.web.access import Access
 from carrypost.web.app import App
+from carrypost.web.live import samples
 from carrypost.web.live.routes import LiveRoutes
 
 pytestmark = pytest.mark.skipif(chromium.executable() is None, reason=f"there is no Chromium: {chromium.INSTALL}")
@@ -39,6 +42,8 @@ class World:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.scene = Scene(folder, **settings)
         self.complaints: list[str] = []
+        self.answers: list[tuple[str, str, int]] = []
+        """Method and path of each request that came, and the status that it was answered with."""
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
@@ -57,9 +62,17 @@ class World:
         listening = socket.create_server(("127.0.0.1", 0))
         self.live = LiveRoutes({str(each.settings.data): each.settings for each in self.nodes})
         self.access = Access(App(self.live).asgi, listening.getsockname()[1])
-        config = uvicorn.Config(self.access, http="h11", ws="none", lifespan="off", log_config=None)
+        config = uvicorn.Config(self._answer, interface="asgi3", http="h11", ws="none", lifespan="off", log_config=None)
         self._server = uvicorn.Server(config)
         self._serving = asyncio.run_coroutine_threadsafe(self._server.serve([listening]), self._loop)
+
+    async def _answer(self, scope: Asked, receive: Receive, send: Send) -> None:
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.answers.append((scope["method"], scope["path"], message["status"]))
+            await send(message)
+
+        await self.access(scope, receive, noted)
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
@@ -131,7 +144,7 @@ def test_a_new_user_finds_out_why_a_message_did_not_arrive(world: World, browser
         == "Stored; your only neighbour, bert, neither subscribes to topic/village.roads nor carries for others."
     )
     # What follows its remedy helps: the neighbour subscribes, and the page says so by itself.
-    inbox = world.do(_consumer(bert, "topic/village.roads"))
+    inbox = world.do(consumer(bert, "topic/village.roads"))
     eventually(page, lambda: page.get_attribute("#verdict", "data-verdict") == "carried")
     message = world.do(inbox.receive(timeout=10))
     assert message is not None
@@ -145,7 +158,7 @@ def test_a_new_user_finds_out_why_a_message_did_not_arrive(world: World, browser
         each.close()
 
 
-async def _consumer(node: Served, of: str) -> Any:  # noqa: ANN401 - a consumer
+async def consumer(node: Served, of: str) -> Any:  # noqa: ANN401 - a consumer
     return await node.ctx.create_consumer(of)
 
 
@@ -193,7 +206,7 @@ def test_queues_are_looked_into_held_and_retried_and_a_closed_tab_leaves_nothing
         return (queue["waiting"], queue["handed"], queue["demands"]) == (3, 0, [])
 
     eventually(page, returned, 15)
-    inbox = world.do(_consumer(anna, "queue/box@anna"))
+    inbox = world.do(consumer(anna, "queue/box@anna"))
     message = world.do(inbox.receive(timeout=10))
     assert message is not None
     assert message.jms_redelivered
@@ -216,7 +229,7 @@ def test_a_letter_of_a_topic_goes_to_every_subscriber_again_only_after_a_warning
             await anna.becomes("bad", "dead-letter")
 
     world.do(dead_letter())
-    inbox = world.do(_consumer(anna, "topic/news"))
+    inbox = world.do(consumer(anna, "topic/news"))
     world.serve()
     shown = world.open(browser)
     page = shown.page
@@ -274,6 +287,37 @@ def test_many_tabs_work_and_leave_nothing(world: World, browser: Browser, count:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert len(list(Path("/proc/self/fd").iterdir())) <= folders
+
+
+FAST = "const wait = window.setTimeout; window.setTimeout = (work, ms, ...given) => wait(work, ms / 1000, ...given);"
+
+
+@pytest.mark.soak
+def test_a_page_that_stays_open_does_not_grow(world: World, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds follow each other at once: 5,400 of them, of which a page keeps 300."""
+    monkeypatch.setattr(samples, "PERIOD_S", 0.001)  # Each round of the page has a sample of its own.
+    world.start("anna")
+    world.serve()
+    page = world.open(browser).page
+    page.add_init_script(FAST)
+    page.reload()
+    shown = Shown(page).wait("window.carrypost?.state().ready")
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    (watched,) = world.live.nodes.all.values()
+    sizes: list[dict[str, float]] = []
+    for _ in range(9):
+        serial = watched.serial + 600
+        while watched.serial < serial:
+            page.wait_for_timeout(500)
+        session.send("HeapProfiler.collectGarbage")
+        found = session.send("Performance.getMetrics")["metrics"]
+        sizes.append({each["name"]: each["value"] for each in found})
+    assert shown.js("() => window.carrypost.kept().history") == len(watched.history) == samples.HISTORY
+    for name, more in (("JSHeapUsedSize", 100_000), ("Nodes", 50), ("JSEventListeners", 10)):
+        values = [each[name] for each in sizes]
+        assert max(values[-3:]) <= max(values[:3]) + more, (name, values)
+    page.close()
 
 
 PICTURES = os.environ.get("CARRYPOST_PICTURES")

@@ -151,10 +151,19 @@ class Samples:
 
 
 def _point(status: Mapping[str, Any]) -> list[float]:
-    """Return the numbers of one instant: time, traffic, messages and bytes in the cache, dropped and refused."""
+    """Return the numbers of one instant: time, traffic, messages and bytes in the cache, dropped and refused.
+
+    The time is that of a clock which nobody sets: rates follow from it.
+    """
     counters, cache = status["udp"]["counters"], status["cache"]
     totals = [sum(status[name].values()) for name in ("dropped", "refused")]
-    return [round(time.time(), 3), *(counters[name] for name in _COUNTERS), cache["messages"], cache["bytes"], *totals]
+    return [
+        round(time.monotonic(), 3),
+        *(counters[name] for name in _COUNTERS),
+        cache["messages"],
+        cache["bytes"],
+        *totals,
+    ]
 
 
 class Nodes:

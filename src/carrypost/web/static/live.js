@@ -1,6 +1,6 @@
 // A running node: asked once a second while the page is visible. Panels show what the last answer has.
 import uPlot from "/static/vendor/uPlot.esm.js";
-import { clipped, clock, count, element, html, json, plain, render } from "/static/api.js";
+import { clipped, count, element, html, json, plain, render } from "/static/api.js";
 import { Acting } from "/static/acting.js";
 import { messaging } from "/static/messaging.js";
 import { near } from "/static/near.js";
@@ -163,7 +163,7 @@ class Live {
   #curves() {
     const rows = this.history;
     if (rows.length < 2) return;
-    const t = rows.slice(1).map((row) => row[0]);
+    const t = rows.slice(1).map((row) => row[0] - rows.at(-1)[0]);
     const rate = (column) => rows.slice(1).map((row, at) => Math.max(0, row[column] - rows[at][column]) / Math.max(0.1, row[0] - rows[at][0]));
     const style = getComputedStyle(document.body);
     const colour = (name) => style.getPropertyValue(name).trim();
@@ -172,7 +172,7 @@ class Live {
       const box = element(place);
       if (this.plots[place]?.root.parentNode === box) return this.plots[place].setData(data);
       const axis = { stroke: colour("--text"), grid: { stroke: colour("--edge"), width: 1 }, ticks: { show: false } };
-      const times = { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map((each) => clock(each % 86400).slice(0, -2)) };
+      const times = { ...axis, size: 24, space: 70, values: (_, ticks) => ticks.map((each) => (each ? `${-each} s ago` : "now")) };
       this.plots[place] = new uPlot({
         width: box.clientWidth || 200, height: 110, legend: { show: false }, cursor: { show: false },
         axes: [times, { ...axis, size: 46, values: (_, ticks) => ticks.map((each) => (each >= 1000 ? `${each / 1000}k` : each)) }],
