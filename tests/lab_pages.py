@@ -89,18 +89,25 @@ def like_paper(
     seeds: Sequence[int] = (1,),
     part: bool = False,
     name: str = "",
+    limited: bool = False,
 ) -> None:
-    """A whole experiment whose every figure is the paper's times a factor, a hundredth more for each further seed."""
+    """A whole experiment whose every figure is the paper's times a factor, a hundredth more for each further seed.
+
+    `limited`: with its runs on limited links, which have the paper's own figures.
+    """
     recipe = next(each for each in RECIPES.values() if each.scenario == paper.scenario)
     rows: Rows = {table: [] for table in FAMILIES}
     runs = []
-    for lifetime_s, chosen in zip(paper.of, recipe.settings, strict=True):
+    plain, slow = recipe.settings[: len(paper.of)], recipe.settings[len(paper.of) :]
+    both = sorted(paper.pair, key=list(paper.of).index)
+    chosen_settings = [*zip(paper.of, plain, strict=True), *(zip(both, slow, strict=True) if limited else ())]
+    for lifetime_s, chosen in chosen_settings:
         changes = {**chosen.changes, **({"duration_s": recipe.quick_s} if part else {})}
         in_force = Scenario.load(scenario_file(paper.scenario), changes).in_force()
         for place, seed in enumerate(seeds):
             run = f"{name or paper.scenario}/{chosen.name}/{seed}"
             runs.append(done(folder, run, in_force))
-            add(rows, run, paper, lifetime_s, factor + place / 100)
+            add(rows, run, paper, lifetime_s, (1.0 if chosen in slow else factor) + place / 100)
     keep(folder, rows, runs)
 
 

@@ -55,7 +55,7 @@ def walkers(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 def few(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """The page of walkers with a hundredth of everything."""
     folder = tmp_path_factory.mktemp("few")
-    lab_pages.like_paper(folder, OSTERMALM, 0.01)
+    lab_pages.like_paper(folder, OSTERMALM, 0.01, limited=True)
     return _page(folder)
 
 
@@ -187,6 +187,20 @@ def test_waiting_is_explained_only_where_ours_hardly_wait(walkers: Reader, few: 
 def test_how_far_receptions_are_off_is_told(bus: Reader, few: Reader) -> None:
     assert "Receptions are within 5.0 % of the paper's, mean transmission delays within 5.0 %. The cali" in bus.text
     assert "Receptions are within 99.0 % of the paper's" in few.text
+
+
+def test_limited_links_stand_beside_unlimited_ones_and_the_paper(bus: Reader, few: Reader) -> None:
+    name = "Waiting on limited links"
+    assert few.row(name, "lifetime")[2:5] == ["paper", "unlimited", "limited"]
+    assert few.row(name, "20 min")[1:] == ["receive events", "1,475,328", "14,753", "1,475,328", "0 %"]
+    assert few.row(name, "ltcy, avg")[2:] == ["19 s", "0.2 s", "19 s", "0 %"]
+    assert few.row(name, "5 min", "ltcy, avg")[2] == "2 s"
+    assert few.row(name, "pending, most")[2] == "–"
+    assert few.row("Table V:", "lifetime")[2:] == ["20 min", "15 min", "10 min", "5 min"]
+    for told in ("every direction of a link carries 20,000 bytes/s", "differ by at most 9900.0 % from those"):
+        assert told in few.text
+    assert "These runs have no limited links" not in few.text
+    assert name not in bus.tables
 
 
 def test_typing_errors_of_the_paper_are_noted(bus: Reader) -> None:

@@ -26,8 +26,12 @@ def test_a_campaign_has_the_papers_lifetimes(name: str, tmp_path: Path) -> None:
     recipe = reproduce.recipe(name)
     runs = grid.load(reproduce.laid_out(recipe, tmp_path, (1, 2), quick=False)).runs
     paper = EXPERIMENTS[recipe.scenario]
-    assert len(runs) == 2 * len(paper.of)
-    made = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs if each.seed == 1]
+    assert len(runs) == 2 * (len(paper.of) + len(paper.pair))
+    every = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs if each.seed == 1]
+    made, slow = every[: len(paper.of)], every[len(paper.of) :]
+    assert [each.workloads[0].lifetime_s for each in slow] == sorted(paper.pair, key=list(paper.of).index)
+    assert {(each.radio.rate_bytes_per_s, each.settings.send_order) for each in slow} == {(20_000, "random")}
+    assert {(each.radio.rate_bytes_per_s, each.settings.send_order) for each in made} == {(None, "rank")}
     assert [each.workloads[0].lifetime_s for each in made] == list(paper.of)
     orders = ["causal" if each is None else "delta-causal" for each in paper.of]
     assert [each.workloads[0].ordering for each in made] == orders
@@ -46,7 +50,7 @@ def test_the_small_version_has_what_every_figure_needs(name: str, tmp_path: Path
 
 def test_more_seeds_may_follow_but_no_other_campaign(tmp_path: Path) -> None:
     reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1,), quick=False)
-    assert len(grid.load(reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1, 2), quick=False)).runs) == 12
+    assert len(grid.load(reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1, 2), quick=False)).runs) == 16
     with pytest.raises(LocalError, match="holds another campaign"):
         reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1,), quick=True)
 
@@ -93,7 +97,7 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
 
 def test_the_plan_tells_runs_lifetimes_and_time() -> None:
     told = reproduce.plan(recipes.RECIPES["bus"], (1,), quick=False, cores=2)
-    assert told.startswith("6 runs of city_bus (lifetimes endless, 120 min, 60 min, 40 min, 20 min, 10 min; seed 1)")
+    assert told.startswith("8 runs of city_bus (lifetimes endless, 120 min, 60 min, 40 min, 20 min, 10 min, ")
     assert told.endswith("; about 2 min on 2 processors")
     assert reproduce.plan(recipes.RECIPES["ostermalm"], (1,), quick=False, cores=2).endswith(
         "; about 5 min on 2 processors"

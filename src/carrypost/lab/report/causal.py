@@ -8,7 +8,7 @@ from statistics import fmean
 from markupsafe import Markup
 
 from carrypost.lab.metrics import families
-from carrypost.lab.report import contacts, dissemination, origins, tables, verdict
+from carrypost.lab.report import contacts, dissemination, limited, origins, tables, verdict
 from carrypost.lab.report import figures as drawn
 from carrypost.lab.report.paper import Experiment
 from carrypost.lab.report.pictures import Figures
@@ -20,8 +20,10 @@ _NEAR = 0.1
 
 
 def section(study: Study, all_series: Sequence[Series], paper: Experiment, figures: Figures) -> Markup:
-    """Return everything about this experiment."""
-    whole = all(run.duration_s == paper.duration_s for series in all_series for run in series.runs)
+    """Return everything about this experiment. Its figures are those on unlimited links."""
+    links, every = limited.by_links(all_series), all_series
+    all_series = links.unlimited
+    whole = all(run.duration_s == paper.duration_s for series in every for run in series.runs)
     compared = matched(all_series)
     pair = [series for lifetime_s in paper.pair for series in compared if series.lifetime_s == lifetime_s]
     movement = all_series[0].first.in_force.get("mobility", {})
@@ -48,10 +50,11 @@ def section(study: Study, all_series: Sequence[Series], paper: Experiment, figur
         off=_off(study, all_series, paper) if whole else None,
         near=_NEAR,
         hardly_waits=_hardly_waits(study, all_series, paper),
+        limited=limited.compared(study, links, paper, whole=whole),
         one_seed=all(len(series.runs) == 1 for series in pair),
-        seeds=origins.seeds(all_series),
-        parameters=origins.parameters(all_series, paper),
-        ran=origins.ran(all_series),
+        seeds=origins.seeds(every),
+        parameters=origins.parameters(every, paper),
+        ran=origins.ran(every),
         failures=origins.failures(study, paper.scenario),
         **dissemination.part(study, all_series),
     )
