@@ -208,8 +208,8 @@ def test_causal_order_durable_subscriptions_and_restarts_are_as_with_plain_topic
             await net.run(60)
             c = await net.context("c")
             inbox = await c.create_shared_durable_consumer(ordered, "mine")
-            got = [(await inbox.receive(timeout=60)).text for _ in range(2)]  # type: ignore[union-attr]
-            assert got == ["question", "answer"]
+            got = [await inbox.receive(timeout=60) for _ in range(2)]
+            assert [each and each.text for each in got] == ["question", "answer"]
 
     play(scene)
 

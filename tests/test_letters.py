@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +72,14 @@ async def _box(net: testing.Network, ctx: Context, *, sealed: bool = False, trie
     return f"queue/{box.queue_name}"
 
 
+@asynccontextmanager
+async def post(*names: str) -> AsyncIterator[tuple[testing.Network, str, list[Context]]]:
+    """Open a line of nodes, of which the second has a queue; yield the network, the queue and the contexts."""
+    async with network(*names) as net:
+        contexts = await _linked(net, *names)
+        yield net, await _box(net, contexts[1]), contexts
+
+
 def test_letters_are_sealed_by_default_once_the_key_is_known() -> None:
     async def scene() -> None:
         async with network("a", "b") as net:
@@ -118,6 +127,41 @@ def test_always_refuses_to_send_to_a_node_without_a_known_key() -> None:
             with pytest.raises(JMSSecurityException, match="no sealing key"):
                 await a.send("topic/x", "x", recipients=[b.node_id])
             assert (await a.send("topic/x", "for all")).sealed is None
+
+    play(scene)
+
+
+def test_a_list_with_a_recipient_without_a_key_is_refused_rather_than_sent_in_plain_text() -> None:
+    async def scene() -> None:
+        async with network("a", "b", "c") as net:
+            a, b = await _linked(net, "a", "b")
+            c = await net.context("c")
+            with pytest.raises(JMSSecurityException, match="keys of other recipients are"):
+                await a.send("topic/x", "x", recipients=[b.node_id, c.node_id])
+            assert (await a.send("topic/x", "x", recipients=[c.node_id])).sealed is None
+            assert (await a.send("topic/x", "x", recipients=[b.node_id])).sealed == "letter"
+
+    play(scene)
+
+
+def test_the_author_of_a_letter_knows_its_label_after_a_restart_and_nobody_who_carries_it_does() -> None:
+    async def scene() -> None:
+        async with post("a", "b", "c") as (net, box, (a, b, _)):
+            net.unlink("a", "b")
+            assert (await a.send(box, "x", label="ID:me:1:1:1:1", time_to_live=300)).sealed == "letter"
+            net.kill("a")
+            net.restart("a")
+            assert b"L" in {name[:1] for (kind, name, _), _ in net._driver("a").store.state() if kind == SEALING}  # noqa: SLF001
+            (held,) = net.host("a").holding(names=["ID:me:1:1:1:1"])
+            assert (held.label, held.role) == ("ID:me:1:1:1:1", "own")
+            net.link("a", "c")
+            await net.run(60)
+            assert b"ID:me:1:1:1:1" not in stored(net, "c")
+            message = await (await b.create_consumer(box)).receive(timeout=60)
+            assert message is not None
+            await net.run(300)
+            assert list(net.host("a").holding(names=["ID:me:1:1:1:1"])) == []
+            assert b"L" not in {name[:1] for (kind, name, _), _ in net._driver("a").store.state() if kind == SEALING}  # noqa: SLF001
 
     play(scene)
 
@@ -178,9 +222,7 @@ def test_a_queue_for_sealed_messages_fails_others_and_informs_their_senders() ->
 
 def test_a_request_is_answered_by_a_sealed_reply() -> None:
     async def scene() -> None:
-        async with network("a", "b", "c") as net:
-            a, b, _ = await _linked(net, "a", "b", "c")
-            box = await _box(net, b)
+        async with post("a", "b", "c") as (net, box, (a, b, _)):
             replies: list[Sent] = []
 
             async def serve() -> None:
@@ -206,9 +248,7 @@ def test_a_request_is_answered_by_a_sealed_reply() -> None:
 
 def test_other_receivers_and_browsers_of_a_queue_read_its_messages_with_their_selectors() -> None:
     async def scene() -> None:
-        async with network("a", "b", "c") as net:
-            a, b, c = await _linked(net, "a", "b", "c")
-            box = await _box(net, b)
+        async with post("a", "b", "c") as (net, box, (a, b, c)):
             blue = await c.create_consumer(box, "colour = 'blue'")
             for colour in ("red", "blue", "red"):
                 assert (await a.send(box, colour, properties={"colour": colour})).sealed
@@ -227,9 +267,7 @@ def test_other_receivers_and_browsers_of_a_queue_read_its_messages_with_their_se
 
 def test_letters_survive_crashes_of_the_manager_and_of_a_receiver() -> None:
     async def scene() -> None:
-        async with network("a", "b", "c") as net:
-            a, b, c = await _linked(net, "a", "b", "c")
-            box = await _box(net, b)
+        async with post("a", "b", "c") as (net, box, (a, *_, c)):
             await c.create_consumer(box)
             await net.run(20)
             await a.send(box, "assigned")
@@ -237,18 +275,18 @@ def test_letters_survive_crashes_of_the_manager_and_of_a_receiver() -> None:
             net.kill("c")
             net.restart("c")
             await net.run(5)
-            c = await net.context("c")
-            again = await (await c.create_consumer(box)).receive(timeout=120)
+            reader = await net.context("c")
+            again = await (await reader.create_consumer(box)).receive(timeout=120)
             assert again is not None
             assert (again.text, again.sealed) == ("assigned", "letter")
-            await c.close()
+            await reader.close()
             await a.send(box, "waiting")
             await net.run(20)
             net.kill("b")
             net.restart("b")
             await net.run(5)
-            b = await net.context("b")
-            kept = await (await b.create_consumer(box)).receive(timeout=120)
+            manager = await net.context("b")
+            kept = await (await manager.create_consumer(box)).receive(timeout=120)
             assert kept is not None
             assert (kept.text, kept.sealed) == ("waiting", "letter")
 

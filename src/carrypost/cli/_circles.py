@@ -8,6 +8,7 @@ import typer
 
 from carrypost.cli import _output, _qr
 from carrypost.cli._exit import Exit
+from carrypost.errors import InvalidDestinationException
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -43,9 +44,13 @@ async def join(joined: Joined, code: str, root: str | None) -> int:
     return _print(joined, "name", await joined.ctx.circles.join(code, root=root))
 
 
-async def show(joined: Joined) -> int:
-    """Print the circles of the node; returns the exit code."""
-    circles = await joined.ctx.circles.show()
+async def show(joined: Joined, name: str | None) -> int:
+    """Print the circles of the node, or the one of this name or id; returns the exit code."""
+    every = await joined.ctx.circles.show()
+    circles = [each for each in every if name in {None, each.name, each.id}]
+    if name is not None and not circles:
+        there = ", ".join(each.name for each in every) or "none"
+        raise InvalidDestinationException(f"this node is in no circle {name!r}; its circles: {there}")
     if not circles:
         _output.say("this node is in no circle: found one with `carrypost circle found NAME`, or join one by a code")
     for each in circles:
@@ -73,12 +78,14 @@ async def remove(joined: Joined, name: str, node: str) -> int:
 async def rotate(joined: Joined, name: str) -> int:
     """Begin an epoch; returns the exit code."""
     await joined.ctx.circles.rotate(name)
+    _output.say("a new epoch began; members read on once they meet a node that has heard of it")
     return Exit.DONE
 
 
 async def leave(joined: Joined, name: str) -> int:
     """Leave a circle; returns the exit code."""
     await joined.ctx.circles.leave(name)
+    _output.say("left; the circle's secrets are deleted on this node")
     return Exit.DONE
 
 

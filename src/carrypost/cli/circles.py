@@ -66,14 +66,19 @@ def join(
 
 
 @circle.command()
-def show(at: Node, *, json: Json = False) -> None:
-    """Show the circles of this node: members, epochs, open invitations.
+def show(
+    at: Node,
+    name: Annotated[str | None, argument("Name of one circle; all of this node without it.", "[CIRCLE]")] = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show the circles of this node, or one of them: members, epochs, open invitations.
 
-    For example: `carrypost circle show`
+    For example: `carrypost circle show`, `carrypost circle show rescue`
     """
     from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
 
-    run(at, _circles.show, _circles.EMBEDDING, json=json)
+    run(at, functools.partial(_circles.show, name=name), _circles.EMBEDDING, json=json)
 
 
 @circle.command()

@@ -12,7 +12,7 @@ from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.holdings.copies import Copy
@@ -61,18 +61,24 @@ def holding(
     owed_to: Callable[[MessageId], list[str]],
     after: int,
     names: Collection[str],
+    *,
+    labels: Mapping[MessageId, str],
 ) -> Iterator[HeldCopy]:
     """Yield the copies, the oldest first: see `Host.holding`."""
     copies = [copy for copy in holdings.cache.copies if copy is not None and copy.here and copy.serial > after]
     if names:
-        copies = [copy for copy in copies if copy.readable.label in names or ids.shown(copy.id) in names]
+        copies = [copy for copy in copies if _label(copy, labels) in names or ids.shown(copy.id) in names]
     linked = [(each.link.node, each.view.matches) for each in neighbours if each.link.usable and each.view is not None]
     for copy in sorted(copies, key=lambda copy: copy.serial):
         asked_by = [node for node, matches in linked if matches >> copy.slot & 1]
-        yield _held(copy, holdings, owed_to(copy.id), asked_by)
+        yield _held(copy, holdings, _label(copy, labels), owed_to(copy.id), asked_by)
 
 
-def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str], asked_by: list[NodeId]) -> HeldCopy:
+def _label(copy: Copy, labels: Mapping[MessageId, str]) -> str:
+    return copy.readable.label or labels.get(copy.id, "")
+
+
+def _held(copy: Copy, holdings: Holdings, label: str, owed_to: Sequence[str], asked_by: list[NodeId]) -> HeldCopy:
     descriptor = copy.descriptor
     # Control messages between nodes belong to no program, but messaging relies on them.
     own_control = copy.own and address.name_of(descriptor.destination) is None
@@ -81,7 +87,7 @@ def _held(copy: Copy, holdings: Holdings, owed_to: Sequence[str], asked_by: list
         serial=copy.serial,
         id=copy.id,
         message=ids.shown(copy.id),
-        label=copy.readable.label,
+        label=label,
         destination=address.written(descriptor.destination, descriptor.ordering.text),
         source=descriptor.node,
         role="own" if copy.own else "wanted" if copy.interesting else "carried",

@@ -98,7 +98,7 @@ class Host:
         self._announced_receipts = parts.strategy.announced_receipts
         self.messaging = MessagingCommands(self._steps, host_context, self._deliveries, parts.circles, parts.channels)
         """Topics and queues for programs; dormant until it is opened."""
-        self.circles = CircleCommands(parts.circles, self._steps)
+        self.circles, self._labels = CircleCommands(parts.circles, self._steps), parts.circles.keyring.labels
         """Commands about circles, which require that messaging is open."""
         self._commands = self._layers.commands(self._steps)
         self._overlay = None if parts.overlay is None else OverlayCommands(parts.overlay, self._steps)
@@ -157,7 +157,7 @@ class Host:
 
         `after`: only those with a greater serial. `names`: only those with one of these as their id or label.
         """
-        return holding(self._holdings, self._neighbours, self.messaging.owed_to, after, names)
+        return holding(self._holdings, self._neighbours, self.messaging.owed_to, after, names, labels=self._labels)
 
     def awaited(self) -> dict[MessageId, list[NodeId]]:
         """Return the remaining recipients of each own message here that lists any. Reads all copies."""

@@ -18,7 +18,7 @@ from carrypost.errors import ForgeryError, IllegalArgumentException, JMSSecurity
 from carrypost.journal import SEALING
 from carrypost.local.ledger import Ledger
 from carrypost.local.tables import Table
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.security import hpke, sealing
 from carrypost.security.codes import card_of, read_card
@@ -79,6 +79,9 @@ class Keyring:
         self._publics: dict[bytes, bytes] = {}
         """Own public keys by their ids."""
         self._known: dict[NodeId, KnownKey] = {}
+        self._label_rows = Table(ledger, b"L", str)
+        self.labels: dict[MessageId, str] = {}
+        """Labels of own letters here that this host cannot read itself."""
 
     # --- own keys ------------------------------------------------------------------------------------------
 
@@ -240,6 +243,18 @@ class Keyring:
             known.used_us = now
             self._rows.put(node.encode(), known)
 
+    # --- labels --------------------------------------------------------------------------------------------
+
+    def keep_label(self, message: MessageId, label: str) -> None:
+        """Keep the label of an own letter as long as that is here."""
+        self.labels[message] = label
+        self._label_rows.put(message, label)
+
+    def drop_label(self, message: MessageId) -> None:
+        """Drop the label of a letter that is gone."""
+        if self.labels.pop(message, None) is not None:
+            self._label_rows.delete(message)
+
     # --- the store -----------------------------------------------------------------------------------------
 
     def restore(self, stored: Stored) -> None:
@@ -248,3 +263,4 @@ class Keyring:
             self._enter(name, key)
         for name, found in self._rows.read(stored):
             self._known[NodeId(name.decode())] = found
+        self.labels.update((MessageId(name), label) for name, label in self._label_rows.read(stored))

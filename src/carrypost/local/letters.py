@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.circles import Circles
     from carrypost.local.keyring import Keyring
+    from carrypost.model.ids import MessageId
 
 _HOUR_US = 3_600 * MICROSECONDS
 
@@ -70,6 +71,10 @@ class Letters:
         publics = self._keys_of(readers, now, demanded=bool(demanded))
         return None if publics is None else self._for_readers(draft, readers, publics, now)
 
+    def keep_label(self, message: MessageId, label: str) -> None:
+        """Keep the label of a letter that this host cannot read itself: its programs know it by that."""
+        self._keyring.keep_label(message, label)
+
     def _keys_of(self, readers: tuple[NodeId, ...], now: int, *, demanded: bool) -> list[bytes] | None:
         """Return a key of every reader; None if some key was never known and the letter need not be sealed."""
         known = {node: self._keyring.key_for(node) for node in readers}
@@ -80,10 +85,12 @@ class Letters:
                 "with sealed=False"
             )
         missing = [node for node, key in known.items() if key is None]
-        if missing and demanded:
+        if missing and (demanded or len(missing) < len(known)):
+            # Plain text for some recipients would be plain text for those whose keys are known, too.
+            others = "" if demanded else ", but keys of other recipients are, who are sent no plain text"
             raise JMSSecurityException(
-                f"no sealing key of {_listed(missing)} is known here: wait until its directory entry has come, add "
-                "it by `carrypost keys add CARD`, or send with sealed=False"
+                f"no sealing key of {_listed(missing)} is known here{others}: wait until its directory entry has come, "
+                "add it by `carrypost keys add CARD`, or send with sealed=False"
             )
         if missing:
             return None

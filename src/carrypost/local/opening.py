@@ -59,6 +59,9 @@ class Opening(Layer):
                 stored.setdefault(name[:1], []).append((name[1:], value))
         self._keyring.restore(stored)
         self._circles.read(stored)
+        here = {copy.id for copy in self._holdings.known_copies() if copy.here}
+        for message in self._keyring.labels.keys() - here:
+            self._keyring.drop_label(message)
         for copy in self._holdings.known_copies():
             if copy.here and copy.whole and copy.interesting and copy.descriptor.is_sealed:
                 self._admit(copy)
@@ -150,10 +153,12 @@ class Opening(Layer):
             self.due_us = 0
         self._circles.learnt.clear()
 
-    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:  # noqa: ARG002 - whatever the reason is
+    def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Forget messages that are gone."""
         for copy in copies if self._waiting else ():
             self._waiting.pop(copy.slot, None)
+        for copy in copies if self._keyring.labels and reason is not None else ():
+            self._keyring.drop_label(copy.id)
 
     def expire(self, now: int) -> None:  # noqa: ARG002 - what was refused leaves with the next step
         """Drop what was refused, and let messages go on that waited for a key."""

@@ -138,7 +138,7 @@ class Publisher:
             persistent=draft.persistent, label=label, attributes=attributes,
             ordering=draft.ordering, barrier=stamp.barrier, headers=headers,
         )  # fmt: skip
-        if packed.seal is not None and packed.seal.is_own:
+        if packed.seal is not None:
             packed.seal.published[:] = [plain]
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
@@ -184,7 +184,10 @@ class Publisher:
             raise StateError(f"the cache is full ({copy}), and nothing in it can be evicted for this message")
         self.reserve(descriptor)
         if packed.seal is not None and packed.seal.published:
-            copy.opened = as_published(descriptor, packed.seal, *packed.seal.published[0])
+            if packed.seal.is_own:
+                copy.opened = as_published(descriptor, packed.seal, *packed.seal.published[0])
+            elif label := packed.seal.published[0][1]:
+                self._letters.keep_label(descriptor.id, label)
         if withheld:
             self._holdings.cache.pin((copy,), PUBLISHING)
         if descriptor.pieces > 1 and packed.hashes:

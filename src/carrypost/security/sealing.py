@@ -134,7 +134,7 @@ class Sealing(msgspec.Struct, frozen=True):
     secret: bytes = b""
     """The secret of a message to a queue of its own author, who wraps it for other receivers."""
     published: list[tuple[Headers | None, str, dict[str, AttributeValue]]] = []
-    """Plain headers, label and attributes, once the message is made, if its author is among the readers."""
+    """Plain headers, label and attributes, once the message is made."""
 
     @property
     def is_own(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,15 +11,16 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 
-class CircleCalls:
+class CircleCalls(ABC):
     """Commands about circles, for a network; nodes are named as in the network."""
 
+    @abstractmethod
     def _checked(self, node: str) -> EmulatedDriver:
-        raise NotImplementedError
+        """Return the driver of a node; raises `LocalError` or `StateError` if it takes no commands."""
 
+    @abstractmethod
     def open_messaging(self) -> None:
         """Open messaging on every node."""
-        raise NotImplementedError
 
     def found(self, node: str, name: str) -> NodeId:
         """Found a circle on a node; return its id."""
