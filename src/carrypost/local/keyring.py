@@ -60,6 +60,12 @@ class KnownKey(msgspec.Struct, array_like=True):
     """Time at which a message was last sealed for it; 0: never. A flood of strangers pushes out unused keys alone."""
 
 
+class LabelRow(msgspec.Struct, frozen=True, array_like=True):
+    """The label of an own letter in the store; fields may be appended with a default."""
+
+    label: str
+
+
 class Keyring:
     """The sealing keys of one host. Without a signing key it has none, and opens nothing."""
 
@@ -79,7 +85,7 @@ class Keyring:
         self._publics: dict[bytes, bytes] = {}
         """Own public keys by their ids."""
         self._known: dict[NodeId, KnownKey] = {}
-        self._label_rows = Table(ledger, b"L", str)
+        self._label_rows = Table(ledger, b"L", LabelRow)
         self.labels: dict[MessageId, str] = {}
         """Labels of own letters here that this host cannot read itself."""
 
@@ -248,7 +254,7 @@ class Keyring:
     def keep_label(self, message: MessageId, label: str) -> None:
         """Keep the label of an own letter as long as that is here."""
         self.labels[message] = label
-        self._label_rows.put(message, label)
+        self._label_rows.put(message, LabelRow(label))
 
     def drop_label(self, message: MessageId) -> None:
         """Drop the label of a letter that is gone."""
@@ -263,4 +269,4 @@ class Keyring:
             self._enter(name, key)
         for name, found in self._rows.read(stored):
             self._known[NodeId(name.decode())] = found
-        self.labels.update((MessageId(name), label) for name, label in self._label_rows.read(stored))
+        self.labels.update((MessageId(name), row.label) for name, row in self._label_rows.read(stored))
