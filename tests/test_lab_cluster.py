@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from tests.campaigns import TWO_SETTINGS, campaign, records, three
+from tests.spark_cluster import PATIENCE_S, standalone
 
 from carrypost.errors import LabError
 from carrypost.lab.campaign import visible
@@ -23,8 +19,6 @@ from carrypost.lab.campaign.campaign import begun
 from carrypost.lab.campaign.grid import load
 from carrypost.lab.engines import opened
 from carrypost.lab.spark.session import SparkOptions
-
-PATIENCE_S = 900
 
 
 def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
@@ -83,39 +77,6 @@ def test_an_executor_with_another_carrypost_is_refused(
 
 
 # --- a master and two workers --------------------------------------------------------------------------------
-
-
-@contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """Yield the address of a Spark on this machine, started as in `docs/experiments.md`."""
-    home = Path(next(iter(pyspark.__path__)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"spark://127.0.0.1:{free.getsockname()[1]}"
-    master = ["master.Master", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--webui-port", "0"]
-    worker = ["worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", address]
-    with ExitStack() as stack:
-        for number, (arguments, said) in enumerate([(master, "elected leader"), *[(worker, "registered with")] * 2]):
-            log = folder / f"{number}.log"
-            program = subprocess.Popen(  # noqa: S603 - the Spark that is installed
-                [home / "bin" / "spark-class", f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]],
-                env=os.environ
-                | {
-                    "SPARK_HOME": str(home),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    "SPARK_WORKER_DIR": str(folder / f"work-{number}"),
-                },
-                stdout=stack.enter_context(log.open("wb")),
-                stderr=subprocess.STDOUT,
-            )
-            stack.callback(program.wait)
-            stack.callback(program.terminate)
-            until_s = time.monotonic() + PATIENCE_S
-            while said not in log.read_text(encoding="utf-8"):
-                assert program.poll() is None, log.read_text(encoding="utf-8")
-                assert time.monotonic() < until_s
-                time.sleep(0.05)
-        yield address
 
 
 @pytest.mark.soak

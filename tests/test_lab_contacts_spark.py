@@ -79,13 +79,24 @@ def test_the_table_is_the_same_for_every_slab_and_partitioning_and_without_spark
         assert mine.cast(CONTACTS.arrow).equals(here), variant
 
 
+def described(spark: SparkSession) -> list[str]:
+    """Return the descriptions of all jobs, as Spark's pages show them; empty: there is none."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)  # noqa: SLF001 - there is no public way to ask
+    texts = [jobs.apply(at).description() for at in range(jobs.size())]
+    return [text.get() if text.isDefined() else "" for text in texts]
+
+
 def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    assert spark is not None
+    before = len(described(spark))
     rows = pa.concat_tables([crowd("one", 20, 3), crowd("two", 25, 4)])
     folders.write_arrow(rows, tmp_path, POSITIONS)
     command = ["lab", "contacts", str(tmp_path), "--range-m", "60", "--max-gap-s", "40"]
     for engine in ("local", "spark"):
         assert run([*command, "--engine", engine, "--statistics", "--out", str(tmp_path / engine)]) == 0
+    jobs = described(spark)[: len(described(spark)) - before]  # The latest one is the first.
+    assert {"carrypost: contacts", "carrypost: summary of contacts", "carrypost: statistics of contacts"} <= set(jobs)
+    assert all(text.startswith("carrypost: ") for text in jobs)
+    assert len(list((tmp_path / "spark" / "contacts").glob("*.parquet"))) == 1  # Partitions follow the rows.
     local, other = (folders.read_arrow(tmp_path / name, CONTACTS) for name in ("local", "spark"))
     assert local.equals(other)
     told = [folders.manifest(tmp_path / name)["contacts"] for name in ("local", "spark")]

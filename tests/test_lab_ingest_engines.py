@@ -189,12 +189,18 @@ def test_degrees_have_one_middle_under_both_engines(spark: SparkSession, tmp_pat
     assert here.facts["counts"]["bad_lines"] == 1
 
 
-def test_packed_files_are_read_by_spark_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_packed_files_are_read_by_spark_too_and_few_rows_are_one_file(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     text = _sample("pairs")
     plain, packed = tmp_path / "trace.txt", tmp_path / "trace.dat"
     plain.write_text(text, encoding="utf-8")
     packed.write_bytes(gzip.compress(text.encode()))
     ingest(_request(plain, "pairs", tmp_path / "one"))
-    ingest(_request(packed, "pairs", tmp_path / "two", engine="spark", block_bytes=3_000))
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "40")  # A cluster has many; files follow the rows.
+    try:
+        ingest(_request(packed, "pairs", tmp_path / "two", engine="spark", block_bytes=3_000))
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    assert len(list((tmp_path / "two" / "contacts").glob("*.parquet"))) == 1
     assert _table(tmp_path / "one", "pairs").equals(_table(tmp_path / "two", "pairs"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from carrypost.emu.records.copies import TOLD
 from carrypost.emu.runs import run
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.lab import folders
-from carrypost.lab.engines import LocalEngine, opened
+from carrypost.lab.engines import Answer, LocalEngine, Piece, Watch, opened
 from carrypost.lab.metrics import FAMILIES, finished, merge, parts, slices, tables
 from carrypost.lab.metrics.making import Wanted, make
 from carrypost.lab.metrics.records import RunFiles, Source
@@ -87,19 +87,40 @@ def expected(rows: pa.Table) -> dict[str, pa.Table]:
     return tables(name, rows, WANTED)
 
 
+class Watched(LocalEngine):
+    """Notes the number of pieces of each job, and that answers are no rows."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, int] = {}
+
+    def each(
+        self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
+    ) -> list[Answer]:
+        self.jobs[name] = len(pieces)
+        found = super().each(name, do, pieces, watch)
+        assert name == "cutting large runs" or all(each is None for each in found)
+        return found
+
+
 @pytest.mark.parametrize("again_max", [0.0, 1e9], ids=["written out by slice", "read by time"])
-def test_a_large_run_is_cut_into_slices_either_way(
+def test_large_runs_are_cut_into_slices_at_the_same_time_either_way(
     again_max: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "AGAIN_MAX", again_max)
     monkeypatch.setattr(slices, "_BATCH_ROWS", 300)
+    (tmp_path / "in").mkdir()
     for seed in SEEDS:
-        rows = record(seed)
-        source = Source.find(written(tmp_path / str(seed), rows, 100))
-        out = tmp_path / f"out-{seed}"
-        make(LocalEngine(), source, Wanted(out=out, slice_rows=len(rows) // 5))
-        same({table.name: folders.read_arrow(out, table) for table in FAMILIES}, expected(rows))
-        assert sorted(path.name for path in out.iterdir()) == sorted([*(t.name for t in FAMILIES), "manifest.json"])
+        pq.write_table(record(seed), tmp_path / "in" / f"{seed}.parquet", row_group_size=100)
+    engine, out = Watched(), tmp_path / "out"
+    make(engine, Source.find(tmp_path / "in"), Wanted(out=out, slice_rows=len(record(SEEDS[0])) // 5))
+    cutting, measuring, joining = [count for name, count in engine.jobs.items() if "large" in name]
+    assert cutting == joining == len(SEEDS)
+    assert measuring > 2 * len(SEEDS)
+    for seed in SEEDS:
+        (name,) = pc.unique(record(seed)["run"])
+        made = {table.name: folders.read_arrow(out, table) for table in FAMILIES}
+        same({of: rows.filter(pc.equal(rows["run"], name)) for of, rows in made.items()}, expected(record(seed)))
+    assert sorted(path.name for path in out.iterdir()) == sorted([*(t.name for t in FAMILIES), "manifest.json"])
 
 
 def test_slices_on_spark_are_tasks_and_rows_in_any_order_are_as_good(tmp_path: Path, spark: SparkSession) -> None:
@@ -124,7 +145,7 @@ def lasting(count: int, lifetime_s: float) -> pa.Table:
 
 
 def groups_read(of: RunFiles, folder: Path, count: int) -> list[int]:
-    found = slices.cut(slices.Order(of, (), 60.0, str(folder), count))
+    found = slices.cut(slices.Order(of, "", (), 60.0, str(folder), count))
     assert isinstance(found, Sequence)
     return [len(each.groups) for each in found]
 

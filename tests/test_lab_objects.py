@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pytest
 from tests.campaigns import TWO_SETTINGS, campaign, three
+from tests.spark_cluster import PATIENCE_S, standalone
 
 from carrypost.cli.app import run
 from carrypost.errors import LocalError, RunningError
 from carrypost.lab import folders
 from carrypost.lab.campaign.objects import CampaignObjects
+from carrypost.lab.contacts.extract import STATISTICS, TABLES
 from carrypost.lab.metrics import FAMILIES
-from carrypost.lab.objects import ObjectFolder, folder_of
+from carrypost.lab.metrics.families import DELAY_SPREAD, TIMELINE
+from carrypost.lab.objects import Folder, ObjectFolder, folder_of
+from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.lab.stream.live import METRICS, NODES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +41,9 @@ def test_what_names_objects_and_what_a_folder() -> None:
     assert folder_of(Path("results").absolute().as_uri()) == Path("results").absolute()
     assert folder_of("s3://bucket/results") == ObjectFolder("s3://bucket/results")
     assert str(ObjectFolder("s3://key:secret@bucket/results/?scheme=http")) == "s3://bucket/results"
+    inside = ObjectFolder("s3://key:secret@bucket/results/?scheme=http") / "records"
+    assert (str(inside), inside.name) == ("s3://bucket/results/records", "records")
+    assert inside.with_name("runs") == ObjectFolder("s3://key:secret@bucket/results/runs?scheme=http")
     with pytest.raises(LocalError, match="gopher:// cannot be opened"):
         ObjectFolder("gopher://host/x").read("y")
 
@@ -52,6 +66,10 @@ def store() -> Iterator[str]:
         )
         yield "s3://bucket"
     server.stop()
+
+
+_TIMED = re.compile(r'(?<=href=")[^"#]*-figures|<caption>Runs.*?<h3', re.DOTALL)
+"""Parts of a page that differ: the names of files, and how long runs took."""
 
 
 def opened(uri: str) -> ObjectFolder:
@@ -110,8 +128,7 @@ def test_a_campaign_in_a_store_is_what_it_is_in_a_folder(
         assert folders.read_arrow(tmp_path / "metrics", table).equals(folders.read_arrow(here / "metrics", table))
     assert not [name for name in objects.names("metrics", deep=True) if ".parts" in name]
     pages = [(tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in (tmp_path.name, engine)]
-    runs = re.compile(r'(?<=href=")[^"#]*-figures|<caption>Runs.*?<h3', re.DOTALL)  # How long each of them took.
-    ours, theirs = (runs.sub("", each) for each in pages)
+    ours, theirs = (_TIMED.sub("", each) for each in pages)
     assert ours == theirs
 
     # Nothing is done again; of another seed only its runs, and of metrics only new files.
@@ -125,6 +142,119 @@ def test_a_campaign_in_a_store_is_what_it_is_in_a_folder(
         name: each for name, each in before.items() if name.startswith("metrics/processing/")
     }
     assert len(after) == 2
+
+
+def trace(folder: Path) -> Path:
+    """Write positions of nodes that meet now and then, packed."""
+    rows = [f"{t},n{node},{(node * 37 + t * (node % 3 + 1)) % 100},{node * 5}" for t in range(120) for node in range(6)]
+    path = folder / "walk.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(["t,node,x,y", *rows]).encode()))
+    return path
+
+
+def _traced(trace: str, out: str, *more: str) -> str:
+    """Ingest a trace and find its contacts; return what the commands print, without the names of folders."""
+    told = _done("lab", "ingest", trace, "--format", "csv", "--scenario", "walk", "--out", out, "--json", *more)
+    told += _done("lab", "contacts", out, "--range-m", "9", "--statistics", "--out", out, "--json", *more)
+    return told.replace(trace, "TRACE").replace(out, "OUT").replace('"engine":"spark"', '"engine":"local"')
+
+
+def _plain(text: str) -> str:
+    return text.replace("x:y@", "")
+
+
+def _rows(place: Folder) -> dict[str, pa.Table]:
+    tables = {table.name: folders.read_arrow(place, table) for table in (POSITIONS, CONTACTS)}
+    return tables | {table.name: folders.read_arrow(place / STATISTICS, table) for table in TABLES}
+
+
+def _sorted(tables: dict[str, pa.Table]) -> dict[str, list[dict[str, object]]]:
+    return {name: sorted(table.to_pylist(), key=str) for name, table in tables.items()}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["local", "spark"])
+def test_traces_and_contacts_in_a_store_are_what_they_are_in_a_folder(
+    store: str, engine: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark.version
+    store = store.replace("://", "://x:y@")
+    path, here = trace(tmp_path), tmp_path / "here"
+    told = _traced(str(path), str(here), "--engine", "local")
+    opened(f"{store}/traces").put("walk.csv.gz", path)
+    uri = f"{store}/traces-{engine}"
+    _traced(f"{store}/traces/walk.csv.gz", uri, "--engine", engine)
+    theirs = _traced(f"{store}/traces/walk.csv.gz", uri, "--engine", engine)  # It replaces the tables.
+    assert theirs.replace(_plain(f"{store}/traces/walk.csv.gz"), "TRACE").replace(_plain(uri), "OUT") == told
+    assert _sorted(_rows(opened(uri))) == _sorted(_rows(here))
+    assert _rows(opened(uri))["contacts"].equals(_rows(here)["contacts"])
+    assert not [name for name in opened(uri).names("", deep=True) if "/." in name or name.startswith(".")]
+    noted = folders.manifest(opened(uri))
+    assert noted["contacts"]["source"] == _plain(uri)
+    assert "/tmp" not in json.dumps(noted)  # noqa: S108 - nothing is said of the driver's own folders
+    assert run(["lab", "ingest", str(path), "--format", "csv", "--scenario", "other", "--out", uri]) == 2
+
+
+@pytest.mark.soak
+def test_a_stream_of_objects_has_the_tables_of_one_of_files(store: str, spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.version
+    rows = [
+        {"run": f"node/{node}", "t": t + 0.5 * (kind == "receive"), "kind": kind, "node": node, "message": f"m{t}",
+         "source": "a", "size": 7, **({"hops": 1, "peer": "a"} if kind == "receive" else {})}
+        for t in range(5) for kind, node in (("publish", "a"), ("receive", "b"))
+    ]  # fmt: skip
+    records = tmp_path / "records" / "a"
+    records.mkdir(parents=True)
+    (records / "1.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    opened(f"{store}/live").put("records/a/1.jsonl", records / "1.jsonl")
+    told = _done("lab", "stream", str(records.parent), "--once", "--json").splitlines()
+    theirs = _done("lab", "stream", f"{store}/live/records", "--once", "--json").splitlines()
+    assert json.loads(told[-1])["received"] == json.loads(theirs[-1])["received"] == 5
+    uri = f"{store}/live/records-live"
+    for inside, table in (("", NODES), (METRICS, TIMELINE), (METRICS, DELAY_SPREAD)):
+        found = folders.read_arrow(opened(f"{uri}/{inside}".rstrip("/")), table)
+        assert found.equals(folders.read_arrow(tmp_path / "records-live" / inside, table))
+    assert folders.manifest(opened(uri))["stream"]["source"] == f"{store}/live/records"
+
+
+@pytest.mark.soak
+def test_workers_that_do_not_see_the_folder_of_the_driver_work_in_a_store(store: str, tmp_path: Path) -> None:
+    """Two workers of their own, each with an empty disk over everything that this test writes."""
+    three(tmp_path)
+    path, walk, logs = campaign(tmp_path, TWO_SETTINGS), trace(tmp_path), Path(mkdtemp(prefix="carrypost-workers-"))
+    hidden = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh"]
+    opened(f"{store}/apart").put("walk.csv.gz", walk)
+    places = {"local": (str(tmp_path / "here"), str(walk)), "apart": (f"{store}/apart", f"{store}/apart/walk.csv.gz")}
+    try:
+        with standalone(logs, hidden) as address:
+            for name, (out, walked) in places.items():
+                for order in (
+                    ["ingest", walked, "--format", "csv", "--scenario", "walk", "--out", f"{out}/trace"],
+                    ["contacts", f"{out}/trace", "--range-m", "9", "--statistics", "--out", f"{out}/trace"],
+                    ["campaign", str(path), "--out", f"{out}/results"],
+                    ["metrics", f"{out}/results"],
+                    ["report", f"{out}/results", "--out", str(tmp_path / f"{name}.html")],
+                ):
+                    if name == "local":
+                        _done("lab", *order, "--engine", "local")
+                        continue
+                    # In a process of its own: here Spark may run already.
+                    program = [sys.executable, "-c", "from carrypost.cli import main; main()", "lab", *order]
+                    subprocess.run([*program, "--master", address], check=True, timeout=PATIENCE_S)  # noqa: S603 - ours
+    finally:
+        shutil.rmtree(logs)
+    there, here = opened(f"{store}/apart"), tmp_path / "here"
+    records = {file.name: file.read_bytes() for file in (here / "results" / "records").glob("*.parquet")}
+    assert {Path(name).name: content for name, content in _bytes(there, "results/records").items()} == records
+    assert len(records) == 4
+    for table in FAMILIES:
+        found = folders.read_arrow(there / "results/metrics", table)
+        assert found.equals(folders.read_arrow(here / "results" / "metrics", table))
+    assert _sorted(_rows(there / "trace")) == _sorted(_rows(here / "trace"))
+    assert _rows(there / "trace")["contacts"].equals(_rows(here / "trace")["contacts"])
+    pages = [(tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in places]
+    ours, theirs = (_TIMED.sub("", each) for each in pages)
+    assert ours == theirs
 
 
 @pytest.mark.soak

@@ -167,8 +167,8 @@ def test_applications_are_called_what_they_do() -> None:
 
 
 @pytest.mark.parametrize("place", ["s3://bucket/records", "hdfs://host:9000/records", "gs:/bucket"])
-def test_a_folder_that_is_in_no_file_system_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for order in (["lab", "contacts", place, "--range-m", "5", "--out", "x"], ["lab", "stream", place, "--out", "x"]):
+def test_a_file_that_is_in_no_file_system_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for order in (["lab", "campaign", place, "--out", "x"], ["lab", "report", "x", "--out", place]):
         assert command(order) == 2
         assert f"{place.split('/', maxsplit=1)[0]}" in (told := capsys.readouterr().err)
         assert "is not supported: files and folders must be on a mounted file system" in " ".join(
@@ -177,8 +177,12 @@ def test_a_folder_that_is_in_no_file_system_is_refused(place: str, capsys: pytes
 
 
 def test_a_uri_with_one_stroke_is_refused_where_uris_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    for order in (["lab", "metrics", "s3:/bucket"], ["lab", "campaign", "campaign.toml", "--out", "s3:/bucket"]):
-        assert command(order) == 2
+    near = ["--range-m", "5", "--out", "x"]
+    traced = ["trace.csv", "--format", "csv", "--scenario", "s", "--out"]
+    for order in (
+        ["metrics"], ["campaign", "campaign.toml", "--out"], ["ingest", *traced], ["stream"], ["contacts", *near],
+    ):  # fmt: skip
+        assert command(["lab", *order, "s3:/bucket"]) == 2
         assert "s3:/bucket must be written s3://bucket" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 

@@ -8,13 +8,14 @@ the environment as other programs do (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pyarrow as pa
@@ -35,9 +36,12 @@ class Object(NamedTuple):
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class ObjectFolder:
-    """A folder of objects; executors open it for themselves."""
+    """A folder of objects, or with the name ``""`` an object of its own; executors open it for themselves.
+
+    It has some methods of `Path`, so that tables are read and written in both by the same functions.
+    """
 
     uri: str
 
@@ -46,9 +50,42 @@ class ObjectFolder:
         parts = urlsplit(self.uri)
         return parts._replace(query="", netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
+    def __truediv__(self, name: str) -> ObjectFolder:
+        """Return a folder or an object in this folder."""
+        parts = urlsplit(self.uri)
+        return ObjectFolder(parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl())
+
+    @property
+    def name(self) -> str:
+        """Last part of its path."""
+        return urlsplit(self.uri).path.rstrip("/").rpartition("/")[2]
+
+    def with_name(self, name: str) -> ObjectFolder:
+        """Return the folder or object beside it that is called so."""
+        parts = urlsplit(self.uri)
+        return ObjectFolder(parts._replace(path=f"{parts.path.rstrip('/').rpartition('/')[0]}/{name}").geturl())
+
+    def absolute(self) -> ObjectFolder:
+        """Return itself."""
+        return self
+
+    def is_file(self) -> bool:
+        """Return True if it is an object."""
+        system, path = self._place("")
+        with refusing(f"{self} cannot be read", pa.ArrowException):
+            return bool(system.get_file_info(path).type == pa_fs.FileType.File)
+
+    def is_dir(self) -> bool:
+        """Return True if there are objects in it."""
+        return bool(self.names("", deep=True))
+
+    def exists(self) -> bool:
+        """Return True if it is an object, or a folder with objects."""
+        return self.is_file() or self.is_dir()
+
     def _place(self, name: str) -> tuple[pa_fs.FileSystem, str]:
         system, base = _opened(self.uri)
-        return system, f"{base}/{name}"
+        return system, f"{base}/{name}".rstrip("/")
 
     def names(self, folder: str, *, deep: bool = False) -> dict[str, Object]:
         """Return the objects in a folder by their names below this one."""
@@ -75,7 +112,7 @@ class ObjectFolder:
         return content
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[pa.NativeFile]:
+    def opened(self, name: str = "") -> Iterator[pa.NativeFile]:
         """Yield an object to read parts of."""
         system, path = self._place(name)
         with refusing(f"{self}/{name} cannot be read", pa.ArrowException), system.open_input_file(path) as file:
@@ -143,7 +180,7 @@ class ObjectFolder:
     def replace(self, folder: str, files: Mapping[str, Path]) -> None:
         """Put files in place of all objects of a folder: those that are new, or of another size or time, first."""
         there = self.names(folder, deep=True)
-        wanted = {f"{folder}/{name}": file for name, file in files.items()}
+        wanted = {f"{folder}/{name}".lstrip("/"): file for name, file in files.items()}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             new = [name for name, file in wanted.items() if not _is_same(there.get(name), file)]
             list(pool.map(lambda name: self.put(name, wanted[name]), new))
@@ -165,7 +202,31 @@ def _opened(uri: str) -> tuple[pa_fs.FileSystem, str]:
     return system, path.rstrip("/")
 
 
-def folder_of(text: str) -> Path | ObjectFolder:
+Folder = Path | ObjectFolder
+AnyFolder = TypeVar("AnyFolder", Path, ObjectFolder, Folder)
+
+
+@contextmanager
+def readable(file: Folder) -> Iterator[Path | pa.NativeFile]:
+    """Yield what readers of Parquet read: a path, or an object that is opened."""
+    if isinstance(file, Path):
+        yield file
+        return
+    with file.opened() as content:
+        yield content
+
+
+@contextmanager
+def local_copies(files: Sequence[Folder]) -> Iterator[list[Path]]:
+    """Yield the paths of files on this machine; those that are objects are copied to a temporary folder."""
+    with TemporaryDirectory(prefix="carrypost-inputs-") as scratch:
+        yield [
+            each if isinstance(each, Path) else each.fetch("", Path(scratch) / str(number) / each.name)
+            for number, each in enumerate(files)
+        ]
+
+
+def folder_of(text: str) -> Folder:
     """Return the folder that a text names: a path, or a URI; file:// is a path."""
     parts = urlsplit(text)
     if parts.scheme == "file":

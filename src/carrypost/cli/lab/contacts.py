@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from carrypost.cli import _paths
@@ -39,9 +38,15 @@ class Search(OptionGroup, frozen=True):
 
 
 def contacts(
-    positions: Annotated[Path, _paths.argument("Folder with a table of positions, or its Parquet files.", "POSITIONS")],
+    positions: Annotated[
+        _paths.PathText,
+        _paths.argument("Folder or URI of a table of positions, or of its Parquet files.", "POSITIONS", _paths.place),
+    ],
     *,
-    out: Annotated[Path, _paths.option("--out -o", "Folder for the table of contacts.", "DIR")],
+    out: Annotated[
+        _paths.PathText,
+        _paths.option("--out -o", "Folder or URI for the table of contacts.", "DIR", parser=_paths.place),
+    ],
     search: Search,
     engine: Engine,
     json: Json = False,
@@ -57,13 +62,14 @@ def contacts(
 
     * `carrypost lab contacts traces/city --range-m 50 --max-gap-s 60 --merge-gap-s 5 --min-duration-s 1 --out near`
 
-    * `carrypost lab contacts big --range-m 100 --engine spark --master spark://host:7077 --statistics --out big`
+    * `carrypost lab contacts s3://bucket/big --range-m 100 --master spark://host:7077 --statistics --out s3://bucket/big`
     """
     options = engine.needed("lab contacts")
     from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
     from carrypost.lab import engines  # noqa: PLC0415
     from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX  # noqa: PLC0415
     from carrypost.lab.contacts.extract import Wanted, extract, samples  # noqa: PLC0415
+    from carrypost.lab.objects import folder_of  # noqa: PLC0415
 
     rules = Rules(
         range_m=search.range_m,
@@ -77,9 +83,10 @@ def contacts(
         statistics=search.statistics,
         window_s=max(1, _microseconds("--window-s", search.window_s)) / MICROSECONDS,
     )
-    suggest_local(options, small=samples(positions) <= SAMPLES_HERE_MAX)
-    with orderly(), bar(f"searching {positions}", "Spinner", DESCRIPTION, "TimeElapsed"), engines.opened(options) as on:
-        found = extract(positions, out, wanted, on)
+    source, home = folder_of(positions), folder_of(out)
+    suggest_local(options, small=samples(source) <= SAMPLES_HERE_MAX)
+    with orderly(), bar(f"searching {source}", "Spinner", DESCRIPTION, "TimeElapsed"), engines.opened(options) as on:
+        found = extract(source, home, wanted, on)
     _show(found, json=json)
 
 

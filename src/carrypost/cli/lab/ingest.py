@@ -24,6 +24,7 @@ _FORMATS = (
     "one-connections, one-movement, ns2, kth, imote, gps-csv (or csv), pairs, haslemere, gtfs, ion, ccp, contacts-csv; "
     "one-messages: a list of messages, as a script for scenarios."
 )
+_OUT = "Folder or URI for `positions` or `contacts`."
 _INTERVAL = (
     "How long a row is valid: for pairs, before its time (default 20); for imote, after the last sighting (default 0)."
 )
@@ -72,7 +73,13 @@ class Reading(OptionGroup, frozen=True):
         ),
     ] = False
     contacts: Annotated[
-        Path | None, _paths.option("--contacts", "one-messages: the file of contacts that names the hosts.", "FILE")
+        _paths.PathText | None,
+        _paths.option(
+            "--contacts",
+            "one-messages: the file of contacts that names the hosts, or its URI.",
+            "FILE",
+            parser=_paths.place,
+        ),
     ] = None
     both_ways: Annotated[bool, option("--both-ways", "ion, ccp: each line counts for both directions.")] = False
 
@@ -91,12 +98,15 @@ class Timetable(OptionGroup, frozen=True):
 
 def ingest(
     files: Annotated[
-        list[Path], _paths.argument("Trace files; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE")
+        list[_paths.PathText],
+        _paths.argument(
+            "Trace files, or their URIs; gzip, xz and zip are unpacked. gtfs: also a folder.", "FILE", _paths.place
+        ),
     ],
     *,
     format_: Annotated[str, option("--format -f", _FORMATS, "NAME")],
     scenario: Annotated[str, option("--scenario", "Name of the scenario in the table.", "NAME")],
-    out: Annotated[Path, _paths.option("--out -o", "Folder for `positions` or `contacts`.", "DIR")],
+    out: Annotated[_paths.PathText, _paths.option("--out -o", _OUT, "DIR", parser=_paths.place)],
     timetable: Timetable,
     reading: Reading,
     lenient: Annotated[bool, option("--lenient", "Go on even if more than 1 % of the lines are bad.")] = False,
@@ -129,32 +139,37 @@ def ingest(
     spark = engine.needed("lab ingest")
     from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import request, run  # noqa: PLC0415
+    from carrypost.lab.objects import folder_of, local_copies  # noqa: PLC0415
 
     given = {**msgspec.structs.asdict(reading), "columns": _words(reading.columns), "nodes": _names(reading.nodes)}
     del given["contacts"]
     options = Options(**given)
-    asked = request.IngestRequest(
-        paths=files, format=format_, scenario=scenario, out=out, options=options, day=timetable.day,
-        shapes=timetable.shapes, route_types=_words(timetable.route_type), lenient=lenient, engine=engine.engine,
-        spark=engine.options("lab ingest"),
-    )  # fmt: skip
-    suggest_local(spark, small=asked.small)
-    with orderly(), bar(scenario, DESCRIPTION, "Bar", "TaskProgress", "TimeElapsed", total=1.0) as update:
-        report = run.ingest(asked, None if update is None else partial(_moved, update, scenario))
+    places = [folder_of(each) for each in files]
+    with orderly(), local_copies(places) as paths:
+        asked = request.IngestRequest(
+            paths=paths, copies_of=dict(zip(paths, places, strict=True)), format=format_, scenario=scenario,
+            out=folder_of(out), options=options, day=timetable.day, shapes=timetable.shapes,
+            route_types=_words(timetable.route_type), lenient=lenient, engine=engine.engine,
+            spark=engine.options("lab ingest"),
+        )  # fmt: skip
+        suggest_local(spark, small=asked.small)
+        with bar(scenario, DESCRIPTION, "Bar", "TaskProgress", "TimeElapsed", total=1.0) as update:
+            report = run.ingest(asked, None if update is None else partial(_moved, update, scenario))
     _show(report, json=json)
 
 
-def _script(files: Sequence[Path], reading: Reading, out: Path, *, json: bool) -> None:
+def _script(files: Sequence[str], reading: Reading, out: str, *, json: bool) -> None:
     """Write the script of a list of messages."""
     from carrypost.lab.ingest import messages  # noqa: PLC0415 - needed by this format only
+    from carrypost.lab.objects import folder_of, local_copies  # noqa: PLC0415
 
     if reading.contacts is None:
         raise LocalError(f"--format {_MESSAGES} needs the contacts that belong to the messages: --contacts FILE")
     others = msgspec.structs.replace(reading, contacts=None)
     if others != Reading() or len(files) != 1:
         raise LocalError(f"--format {_MESSAGES} takes one file, and no option for reading it but --contacts")
-    with orderly():
-        found = messages.ingest(files[0], reading.contacts, out)
+    with orderly(), local_copies([folder_of(each) for each in (files[0], reading.contacts)]) as (listed, named):
+        found = messages.ingest(listed, named, folder_of(out))
     figures({"script": str(found.path), "messages": found.messages, "hosts": found.hosts}, json=json)
 
 

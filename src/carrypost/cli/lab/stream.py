@@ -15,6 +15,7 @@ from carrypost.cli._extras import needs_engine
 from carrypost.cli._options import Spark, StreamJson, option
 from carrypost.cli._output import blank, cell, duration, line, say, size
 from carrypost.cli._signals import INTERRUPTED, orderly
+from carrypost.errors import LocalError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
@@ -23,17 +24,19 @@ if TYPE_CHECKING:
 
     from carrypost.lab.stream.live import Live
 
+_OUT = "Folder for tables and checkpoint, or URI for tables; default: DIR-live."
 _NODES_MAX = 30
 _NAME_MAX = 8
 _MILLISECONDS = 1e3
 
 
 def stream(
-    source: Annotated[Path, _paths.argument("Folder with the records of nodes; subfolders are read, too.", "DIR")],
+    source: Annotated[
+        _paths.PathText,
+        _paths.argument("Folder or URI with the records of nodes; subfolders are read, too.", "DIR", _paths.place),
+    ],
     *,
-    out: Annotated[
-        Path | None, _paths.option("--out -o", "Folder for tables and checkpoint; default: DIR-live.")
-    ] = None,
+    out: Annotated[_paths.PathText | None, _paths.option("--out -o", _OUT, parser=_paths.place)] = None,
     once: Annotated[bool, option("--once", "Read what is there, and stop.")] = False,
     every_s: Annotated[float, option("--every-s", "How often to look for new rows.", min=1.0)] = 5.0,
     window_s: Annotated[float, option("--window-s", "Length of the windows of the timeline.")] = 60.0,
@@ -57,19 +60,30 @@ def stream(
     * `carrypost lab stream records --out live --once` reads what is there, and stops
     """
     needs_engine("spark")
+    from carrypost.lab.objects import folder_of  # noqa: PLC0415
     from carrypost.lab.spark.session import session  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.stream.copies import copies  # noqa: PLC0415
     from carrypost.lab.stream.stream import StreamOptions, begin, follow  # noqa: PLC0415
 
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
-    into = out if out is not None else source.with_name(f"{source.name}-live")
-    begin(source, into, options)
-    with (
-        orderly(),
-        session(cluster.options("lab stream")) as spark,
-        _shown(json=json) as show,
-    ):
+    records = folder_of(source)
+    into = records.with_name(f"{records.name}-live") if out is None else folder_of(out)
+    asked = cluster.options("lab stream")
+    if not (isinstance(records, Path) and isinstance(into, Path)) and not asked.on_this_machine:
+        raise LocalError(f"a stream of objects keeps its state here, so Spark must be here, too, not {asked.master}")
+    with orderly(), copies(records, into) as here:
+        begin(here.source, here.out, options)
         try:
-            follow(spark, source, into, options, every_s=None if once else every_s, on_news=show)
+            with session(asked) as spark, _shown(json=json) as show:
+
+                def news(live: Live) -> None:
+                    here.publish()
+                    show(live)
+
+                follow(
+                    spark, here.source, here.out, options, every_s=None if once else every_s, on_news=news,
+                    refresh=here.refresh,
+                )  # fmt: skip
         except KeyboardInterrupt:
             say(f"stopped; {into} has the rows so far, and the same command continues from there")
             if once:

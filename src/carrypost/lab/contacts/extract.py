@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from carrypost.lab.metrics import FAMILIES, kept, statistics
 from carrypost.lab.metrics.parts import table_of, window_us
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import Meetings, Stays
+from carrypost.lab.objects import Folder, readable
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 
 STATISTICS = "statistics"
@@ -47,7 +47,7 @@ class Wanted:
     """Of means over time."""
 
 
-def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[dict[str, Any]]:
+def extract(positions: Folder, out: Folder, wanted: Wanted, engine: Engine) -> list[dict[str, Any]]:
     """Write the contacts of these positions to a folder; return the summary of each scenario that has any."""
     count = samples(positions)
     scenarios = _scenarios(positions, POSITIONS)
@@ -66,20 +66,28 @@ def extract(positions: Path, out: Path, wanted: Wanted, engine: Engine) -> list[
     else:
         rows = folders.read_arrow(positions, POSITIONS)
         folders.write_arrow(found_here(rows, wanted.rules, slab_us=wanted.slab_us), out, CONTACTS)
-    files = tuple(str(file.absolute()) for file in folders.parquet_files(out, CONTACTS))
-    facts = engine.each("summary of contacts", partial(summary, files), sorted(scenarios))
+    facts = engine.each("summary of contacts", partial(summary, _files(out, CONTACTS)), sorted(scenarios))
     folders.note(out, CONTACTS, _facts(positions, count, engine, wanted.rules, facts))
     if wanted.statistics:
         _write_statistics(engine, positions, out, sorted(scenarios), wanted)
     return facts
 
 
-def samples(positions: Path) -> int:
+def samples(positions: Folder) -> int:
     """Return the number of samples."""
-    return sum(pq.read_metadata(file).num_rows for file in folders.parquet_files(positions, POSITIONS))
+    count = 0
+    for file in _files(positions, POSITIONS):
+        with readable(file) as content:
+            count += pq.read_metadata(content).num_rows
+    return count
 
 
-def _facts(positions: Path, count: int, engine: Engine, rules: Rules, facts: list[dict[str, Any]]) -> dict[str, Any]:
+def _files(place: Folder, table: Table) -> tuple[Folder, ...]:
+    """Return the files of a table, as tasks find them."""
+    return tuple(file.absolute() for file in folders.parquet_files(place, table))
+
+
+def _facts(positions: Folder, count: int, engine: Engine, rules: Rules, facts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "source": str(positions),
         "parameters": {
@@ -95,11 +103,11 @@ def _facts(positions: Path, count: int, engine: Engine, rules: Rules, facts: lis
     }
 
 
-def _scenarios(path: Path, table: Table) -> set[str]:
-    return {name for file in folders.parquet_files(path, table) for name in folders.texts_in(file, "scenario")}
+def _scenarios(path: Folder, table: Table) -> set[str]:
+    return {name for file in _files(path, table) for name in folders.texts_in(file, "scenario")}
 
 
-def summary(files: Sequence[str], scenario: str) -> dict[str, Any]:
+def summary(files: Sequence[Folder], scenario: str) -> dict[str, Any]:
     """Return the number of contacts of a scenario, their nodes and lengths. Runs as a task."""
     found = statistics.contact_summary(_met(files, scenario))
     row = {name: each[0] for name, each in found.items() if each}
@@ -112,8 +120,8 @@ class Order:
     """One scenario."""
 
     scenario: str
-    positions: tuple[str, ...]
-    contacts: tuple[str, ...]
+    positions: tuple[Folder, ...]
+    contacts: tuple[Folder, ...]
     max_gap_us: int | None
     window_us: int
 
@@ -130,12 +138,9 @@ class Seen(NamedTuple):
         return self.presence
 
 
-def _write_statistics(engine: Engine, positions: Path, out: Path, scenarios: Sequence[str], wanted: Wanted) -> None:
+def _write_statistics(engine: Engine, positions: Folder, out: Folder, scenarios: Sequence[str], wanted: Wanted) -> None:
     """Write the tables to a folder of their own in `out`, where the contacts are."""
-    files = [
-        tuple(str(file.absolute()) for file in folders.parquet_files(path, table))
-        for path, table in ((positions, POSITIONS), (out, CONTACTS))
-    ]
+    files = _files(positions, POSITIONS), _files(out, CONTACTS)
     max_gap_us, width_us = wanted.rules.max_gap_us, window_us(wanted.window_s)
     orders = [Order(scenario, files[0], files[1], max_gap_us, width_us) for scenario in scenarios]
     found = engine.each("statistics of contacts", tables_of, orders)
@@ -151,18 +156,18 @@ def tables_of(order: Order) -> dict[str, pa.Table]:
     return {table.name: table_of(table, order.scenario, FAMILIES[table].rows(seen)) for table in TABLES}
 
 
-def _met(files: Sequence[str], scenario: str) -> Meetings:
+def _met(files: Sequence[Folder], scenario: str) -> Meetings:
     rows = _rows(files, scenario, ["a", "b", "start", "end"])
     start_us, end_us = (microseconds(rows[name].to_numpy()) for name in ("start", "end"))
     return Meetings(rows["a"], rows["b"], start_us, end_us)
 
 
-def _rows(files: Sequence[str], scenario: str, names: list[str]) -> pa.Table:
+def _rows(files: Sequence[Folder], scenario: str, names: list[str]) -> pa.Table:
     """Return columns of one scenario."""
     parts = []
     for file in files:
-        with refusing(f"{file} cannot be read", pa.ArrowException):
+        with refusing(f"{file} cannot be read", pa.ArrowException), readable(file) as content:
             wanted = ["scenario", *names]
-            rows = pq.ParquetFile(file, read_dictionary=sorted(_TEXTS & set(wanted))).read(columns=wanted)
+            rows = pq.ParquetFile(content, read_dictionary=sorted(_TEXTS & set(wanted))).read(columns=wanted)
         parts.append(rows.filter(pc.equal(rows["scenario"].cast(pa.string()), scenario)).select(names))
     return pa.concat_tables(parts)

@@ -68,9 +68,9 @@ def begun(request: IngestRequest) -> list[LineRule]:
     options, pattern = request.options, request.options.date_from_name
     rules = [
         request.form.begin(
-            sources.head(path), str(path), replace(options, date=day_of(path, pattern)) if pattern else options
+            sources.head(path), name, replace(options, date=day_of(name, pattern)) if pattern else options
         )
-        for path in request.paths
+        for path, name in zip(request.paths, request.names, strict=True)
     ]
     if isinstance(rules[0], Positions):
         same = rules[0]

@@ -14,6 +14,7 @@ from carrypost.config.rules import nearest
 from carrypost.emu.scenario.csvfiles import Line, has_content, read_text
 from carrypost.emu.traces.contact_columns import read_columns
 from carrypost.lab import folders
+from carrypost.lab.objects import Folder
 
 FORMAT = "one-messages"
 SCRIPT = "messages.csv"
@@ -24,21 +25,19 @@ _TTL_S = 60
 class Script(NamedTuple):
     """A script that was written."""
 
-    path: Path
+    path: Folder
     messages: int
     hosts: int
 
 
-def ingest(path: Path, contacts: Path, out: Path) -> Script:
+def ingest(path: Path, contacts: Path, out: Folder) -> Script:
     """Write the script of a list of messages into a folder; `contacts`: the file that names the hosts."""
     hosts = read_columns(contacts).contacts.nodes
     rows = list(_rows(path, frozenset(hosts), contacts))
     file = out / SCRIPT
-    with folders.errors_naming(file):
-        out.mkdir(parents=True, exist_ok=True)
-        with folders.staged(file) as partial:
-            lines = ["t,node,message,size,lifetime,recipients", *(",".join(row) for row in rows)]
-            partial.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    with folders.staged(file) as partial:
+        lines = ["t,node,message,size,lifetime,recipients", *(",".join(row) for row in rows)]
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
     return Script(file, len(rows), len({name for row in rows for name in (row[1], row[-1])}))
 
 

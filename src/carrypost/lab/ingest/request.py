@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from carrypost.emu.traces.formats.words import UNITS, plain_name
 from carrypost.errors import LocalError
 from carrypost.lab.engines import EngineName
 from carrypost.lab.ingest.sources import BLOCK_BYTES
+from carrypost.lab.objects import Folder
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import SparkOptions
 from carrypost.security.identity import Identity
@@ -36,7 +37,9 @@ class IngestRequest:
     paths: Sequence[Path]
     format: str
     scenario: str
-    out: Path
+    out: Folder
+    copies_of: Mapping[Path, Folder] = field(default_factory=dict)
+    """Files of which paths are copies on this machine: objects, which tasks read instead."""
     options: Options = field(default_factory=Options)
     day: str | None = None
     shapes: bool = True
@@ -87,7 +90,7 @@ class IngestRequest:
     @property
     def names(self) -> list[str]:
         """Names of the files in errors."""
-        return [str(path) for path in self.paths]
+        return [str(self.copies_of.get(path, path)) for path in self.paths]
 
     @property
     def table(self) -> Table:
@@ -131,9 +134,9 @@ def _check_times(options: Options, files: int) -> None:
         raise LocalError(f"--date must be a day such as 2014-06-03, not {options.date!r}") from None
 
 
-def day_of(path: Path, pattern: str) -> str:
+def day_of(path: str, pattern: str) -> str:
     """Return the day in the name of a file, without folder and ending, by a pattern of strptime."""
-    called = node_of(str(path))
+    called = node_of(path)
     try:
         day = datetime.strptime(called, pattern).date()  # noqa: DTZ007 - only its day is used
     except (ValueError, re.error):
@@ -148,11 +151,11 @@ def day_of(path: Path, pattern: str) -> str:
     return day.isoformat()
 
 
-def check_file_names(paths: Sequence[Path]) -> None:
+def check_file_names(paths: Sequence[str]) -> None:
     """Check that the names of files of one node each are distinct, and are valid names of nodes."""
-    files: dict[str, Path] = {}
+    files: dict[str, str] = {}
     for path in paths:
-        node = node_of(str(path))
+        node = node_of(path)
         try:
             Identity.plain(plain_name(node))
         except LocalError as error:

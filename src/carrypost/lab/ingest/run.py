@@ -24,6 +24,7 @@ from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
 from carrypost.lab.ingest.local import Ingested, Tell, Work, told_bad
 from carrypost.lab.ingest.request import GTFS, OPTIONS, IngestRequest, check_file_names
+from carrypost.lab.objects import Folder, ObjectFolder
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import session
 from carrypost.model.times import MICROSECONDS
@@ -59,10 +60,11 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
     for path in request.paths:
         if path.is_dir() and request.name != GTFS:
             raise LocalError(f"{path} is a folder; name the files in it")
-        if list(request.paths).count(path) > 1:
-            raise LocalError(f"{path} is named twice")
+    for name in request.names:
+        if request.names.count(name) > 1:
+            raise LocalError(f"{name} is named twice")
     if request.options.node_from_name:
-        check_file_names(request.paths)
+        check_file_names(request.names)
     table = request.table
     _folder(request.out)
     _own(request, table)
@@ -70,7 +72,7 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
     facts: dict[str, Any] = {
         "scenario": request.scenario,
         "format": request.name,
-        "source": [sources.facts(path) for path in request.paths],
+        "source": [sources.facts(path, name) for path, name in zip(request.paths, request.names, strict=True)],
     }
     with _without_traces(request.out):
         if request.name == GTFS:
@@ -82,17 +84,19 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
     return Report(facts | {"table": str(request.out / table.name)}, [*remarks, *stale])
 
 
-def _folder(out: Path) -> None:
+def _folder(out: Folder) -> None:
     """Raise an error if there can be no folder."""
+    if isinstance(out, ObjectFolder):
+        return
     there = next((each for each in (out, *out.parents) if each.exists()), out)
     if there.exists() and not there.is_dir():
         raise LocalError(f"{there} is a file; choose a folder for --out")
 
 
 @contextmanager
-def _without_traces(out: Path) -> Iterator[None]:
+def _without_traces(out: Folder) -> Iterator[None]:
     """Remove new empty folders if the block raises."""
-    made = [each for each in (out, *out.parents) if not each.exists()]
+    made = [] if isinstance(out, ObjectFolder) else [each for each in (out, *out.parents) if not each.exists()]
     try:
         yield
     except BaseException:
@@ -100,16 +104,20 @@ def _without_traces(out: Path) -> Iterator[None]:
         raise
 
 
-def _stale(out: Path, table: Table) -> list[str]:
+def _stale(out: Folder, table: Table) -> list[str]:
     """Return a warning if there are contacts that `lab contacts` made of the positions that are replaced."""
     noted = folders.manifest(out).get(CONTACTS.name)
     source = noted.get("source") if isinstance(noted, dict) else None
     if table is not POSITIONS or not isinstance(source, str) or not (out / CONTACTS.name).is_dir():
         return []
-    # What was named may have been relative to another folder than this.
-    lost = not Path(source).exists() and Path(source).name in {out.absolute().name, POSITIONS.name}
-    made_of = Path(source).resolve()
-    if not (lost or out.resolve() in (made_of, *made_of.parents)):
+    if isinstance(out, ObjectFolder):
+        here = source in {str(out), str(out / POSITIONS.name)}
+    else:
+        # What was named may have been relative to another folder than this.
+        lost = not Path(source).exists() and Path(source).name in {out.absolute().name, POSITIONS.name}
+        made_of = Path(source).resolve()
+        here = lost or out.resolve() in (made_of, *made_of.parents)
+    if not here:
         return []
     return [(f"{out / CONTACTS.name} is out of date, since it was made from earlier positions; run lab contacts again")]
 

@@ -14,6 +14,7 @@ from carrypost.emu.scenario.csvfiles import explained, opened, packing
 from carrypost.errors import LocalError
 from carrypost.files import digest
 from carrypost.lab import folders
+from carrypost.lab.objects import Folder
 
 HEAD_BYTES = 1 << 20
 BLOCK_BYTES = 16 << 20
@@ -39,15 +40,15 @@ def head(path: Path) -> bytes:
     return data if whole else data[: data.rfind(b"\n") + 1] or data
 
 
-def facts(path: Path) -> dict[str, Any]:
-    """Size and digest of a file; of a folder (a feed), of its text files as `sha256sum *.txt | sha256sum` has it."""
+def facts(path: Path, name: str) -> dict[str, Any]:
+    """Name, size and digest of a file; of a folder (a feed), as `sha256sum *.txt | sha256sum` has it."""
     if path.is_dir():
-        files = {file.name: facts(file) for file in sorted(path.glob("*.txt")) if file.is_file()}
+        files = {file.name: facts(file, file.name) for file in sorted(path.glob("*.txt")) if file.is_file()}
         listed = "".join(f"{file['sha256']}  {name}\n" for name, file in files.items())
         count, sha256 = sum(file["bytes"] for file in files.values()), hashlib.sha256(listed.encode()).hexdigest()
-        return {"file": str(path), "bytes": count, "sha256": sha256}
+        return {"file": name, "bytes": count, "sha256": sha256}
     with explained(path):
-        return {"file": str(path), "bytes": path.stat().st_size, "sha256": digest(path)}
+        return {"file": name, "bytes": path.stat().st_size, "sha256": digest(path)}
 
 
 def text_bytes(path: Path) -> int:
@@ -127,11 +128,12 @@ def _line_end(stream: IO[bytes], position: int, size: int) -> int:
     return size
 
 
-def part(path: Path, start: int, end: int) -> bytes:
-    """Return a range of bytes of a plain file."""
+def part(path: Folder, start: int, end: int) -> bytes:
+    """Return a range of bytes of a plain file or object."""
     try:
-        with path.open("rb") as stream:
+        with path.open("rb") if isinstance(path, Path) else path.opened() as stream:
             stream.seek(start)
-            return stream.read(end - start)
+            found: bytes = stream.read(end - start)
+            return found
     except FileNotFoundError:
         raise LocalError(f"{path}: all executors must see this file under the same path; one does not") from None

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import reduce
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +33,8 @@ from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.local import Ingested, Work, checked, facts_of, gathered, other_way, usable
+from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.objects import Folder, ObjectFolder
 from carrypost.lab.spark.jobs import watched
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ class _Block(NamedTuple):
     """A range of bytes of a file."""
 
     file: int
-    path: str
+    path: Folder
     start: int
     end: int
 
@@ -59,20 +63,21 @@ class _Block(NamedTuple):
 def ingest(spark: SparkSession, work: Work) -> Ingested:
     """Read, assemble and write."""
     request = work.request
-    with _scratch(request.out) as scratch, ExitStack() as ending:
+    with _Scratch(request) as scratch, ExitStack() as ending:
 
         def keep(frame: DataFrame) -> DataFrame:
             ending.callback(frame.persist().unpersist)
             return frame
 
         work.report("unpacking", 0.0)
-        plain = [sources.unpacked(path, scratch) for path in request.paths]
+        plain = [sources.unpacked(path, scratch.folder) for path in request.paths]
+        seen = [scratch.seen(path) for path in plain]
         blocks = [
-            _Block(file, str(path.absolute()), start, end)
+            _Block(file, seen[file], start, end)
             for file, path in enumerate(plain)
             for start, end in sources.ranges(path, request.block_bytes)
         ]
-        read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch), work))
+        read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch.hidden), work))
         notes = _watched(spark, work, "reading", lambda: _notes(read))
         found = reduce(Sum.join, (msgspec.json.decode(note, type=Sum) for note in notes), Sum())
         options = checked(found, request, work.rules[0])
@@ -91,19 +96,47 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
         return made
 
 
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """Yield a hidden folder in the output folder, which executors see too."""
-    target = folder / "unpacked"
-    hidden = target.with_name(f".unpacked.{os.getpid()}.partial")
-    with folders.errors_naming(target):
-        folder.mkdir(parents=True, exist_ok=True)
-        folders.clear(target)
-        hidden.mkdir()
-    try:
-        yield hidden
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+class _Scratch:
+    """A folder for unpacked files: hidden in the output folder, which executors see too, or objects in it."""
+
+    def __init__(self, request: IngestRequest) -> None:
+        self._request = request
+        self._put: list[ObjectFolder] = []
+        self.folder = Path()
+
+    @property
+    def hidden(self) -> str:
+        """Folder that executors have to see; empty: none."""
+        return "" if isinstance(self._request.out, ObjectFolder) else str(self.folder.absolute())
+
+    def __enter__(self) -> Self:
+        out = self._request.out
+        if isinstance(out, ObjectFolder):
+            self.folder = Path(tempfile.mkdtemp(prefix="carrypost-unpacked-"))
+            return self
+        target = out / "unpacked"
+        self.folder = target.with_name(f".unpacked.{os.getpid()}.partial")
+        with folders.errors_naming(target):
+            out.mkdir(parents=True, exist_ok=True)
+            folders.clear(target)
+            self.folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for each in self._put:
+            each.delete("")
+
+    def seen(self, path: Path) -> Folder:
+        """Return the place at which executors read a plain file: the object that it is a copy of, or one put now."""
+        out, copies = self._request.out, self._request.copies_of
+        if isinstance(found := copies.get(path, path), ObjectFolder):
+            return found
+        if isinstance(out, ObjectFolder) and not self._request.spark.in_process:
+            self._put.append(out / f".unpacked/{secrets.token_hex(8)}")
+            self._put[-1].put("", path)
+            return self._put[-1]
+        return path.absolute()
 
 
 def _notes(frame: DataFrame) -> list[str]:
@@ -115,17 +148,17 @@ def _rows(frame: DataFrame) -> DataFrame:
 
 
 # ------------------------------------------------------------------------------------------------------- reading
-def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, scratch: Path) -> list[int]:
+def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, hidden: str) -> list[int]:
     """Yield the number of the first line of each block."""
-    folder, hidden = str(work.request.out), str(scratch.absolute())
+    folder = str(work.request.out)
 
     def count(batches: _Batches) -> Iterator[pa.RecordBatch]:
-        if not Path(hidden).is_dir():
+        if hidden and not Path(hidden).is_dir():
             raise LocalError(f"{folder}: all executors must see this folder under the same path; one does not")
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 block = blocks[index]
-                ends = sources.part(Path(block.path), block.start, block.end).count(b"\n")
+                ends = sources.part(block.path, block.start, block.end).count(b"\n")
                 yield pa.RecordBatch.from_pydict({"block": [index], "ends": [ends]})
 
     frame = _range(spark, blocks, work.request.block_bytes).mapInArrow(count, "block bigint, ends bigint")
@@ -158,7 +191,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 block = blocks[index]
-                data = sources.part(Path(block.path), block.start, block.end)
+                data = sources.part(block.path, block.start, block.end)
                 parsed = only(rules[block.file].parse(cut(data, numbers[index]), block.file), nodes)
                 note = msgspec.json.encode(Sum().join(parsed)).decode()
                 yield from _batches(parsed.rows.select(used.names), schema, note)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from carrypost.files import refusing, staged
 from carrypost.lab import folders
 from carrypost.lab.metrics.origin import Origin
+from carrypost.lab.objects import Folder
 from carrypost.lab.schemas import Table
 
 _NAME = b"table"
@@ -67,14 +68,17 @@ Append = Callable[[str, Known, Mapping[str, pa.Table]], None]
 class KeptTable:
     """A table of many runs on disk, as far as it can be used again."""
 
-    def __init__(self, folder: Path, table: Table) -> None:
+    def __init__(self, folder: Path, table: Table, notes: dict[bytes, dict[str, Known]]) -> None:
         self._table = table
         self.files: dict[Path, dict[str, Known]] = {}
         """The runs in each file; those without rows, too."""
         for path in sorted((folder / table.name).glob(_PART.replace("{:05d}", "*"))):
             with suppress(OSError, pa.ArrowException, ValueError, KeyError, TypeError):  # Then it is made anew.
-                noted = json.loads(pq.read_metadata(path).metadata[_RUNS])
-                self.files[path] = {run: Known(digest, Origin(*made_by)) for run, (digest, made_by) in noted.items()}
+                text = pq.read_metadata(path).metadata[_RUNS]
+                if text not in notes:
+                    noted = json.loads(text)
+                    notes[text] = {run: Known(digest, Origin(*made_by)) for run, (digest, made_by) in noted.items()}
+                self.files[path] = notes[text]
 
     @property
     def runs(self) -> dict[str, Known]:
@@ -113,6 +117,12 @@ class KeptTable:
         rows = pq.ParquetFile(path).read()
         these = pc.is_in(rows["run"], pa.array(list(kept), pa.string()))
         return _written(target, self._table, [rows.filter(these)], kept)
+
+
+def tables(folder: Path, wanted: Iterable[Table]) -> dict[str, KeptTable]:
+    """Return tables by name; files of the same runs have the same notes, which are read once."""
+    notes: dict[bytes, dict[str, Known]] = {}
+    return {table.name: KeptTable(folder, table, notes) for table in wanted}
 
 
 def _link(path: Path, target: Path) -> None:
@@ -155,7 +165,7 @@ def file_of(table: Table) -> str:
     return f"{table.name}.parquet"
 
 
-def put_once(folder: Path, table: Table, rows: Sequence[pa.Table]) -> None:
+def put_once(folder: Folder, table: Table, rows: Sequence[pa.Table]) -> None:
     """Write a table that is always made anew."""
     with folders.staged(folder / table.name) as partial:
         partial.mkdir()

@@ -13,8 +13,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,9 @@ import pyarrow.parquet as pq
 import carrypost
 from carrypost.lab import folders
 from carrypost.lab.campaign.states import CampaignFolder, State
-from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, finished, kept, merge, records, slices, tables
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, kept, records, slices, tables
 from carrypost.lab.metrics.kept import Known
-from carrypost.lab.metrics.origin import Origin, first_row, origin, remarks
+from carrypost.lab.metrics.origin import Origin, origin_of, remarks
 from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.metrics.slices import Order
@@ -74,11 +73,6 @@ def measured(batch: Batch) -> None:
         for of, digest in zip(batch.runs, batch.digests, strict=True):
             found = tables(of.run, of.rows(), wanted, window_s=batch.window_s, among=among)
             append(of.run, Known(digest, origin_of(of)), found)
-
-
-def origin_of(of: RunFiles) -> Origin:
-    """Return what made a run; a file of several runs has the first row of only one of them at its beginning."""
-    return origin({} if of.shared else first_row(Path(of.files[0])))
 
 
 def converted(order: Conversion) -> tuple[list[str], int]:
@@ -267,27 +261,30 @@ def _make(
     home = sources.home(wanted)
     how = [f"{carrypost.__version__} {wanted.window_s!r}", *(each.source for each in wanted.plugins)]
     digests = {of.run: records.joined([*how, of.run, *of.names], map(sources.digest, of.files)) for of in runs}
-    before = {table.name: kept.KeptTable(home, table) for table in wanted.tables}
+    before = kept.tables(home, wanted.tables)
     batches = _Batches(wanted, home, sources)
     large: list[Order] = []
     for of, lacking in _lacking(runs, {name: there.runs for name, there in before.items()}, digests):
         if (count := sources.slices(of, wanted.slice_rows)) > 1:
             target = _target(home, [digests[of.run]], lacking)
-            large.append(Order(of, lacking, wanted.window_s, target, count, wanted.plugins))
+            large.append(Order(of, digests[of.run], lacking, wanted.window_s, target, count, wanted.plugins))
         else:
             batches.add(of, digests[of.run], lacking)
     small = batches.made()
     ends = [0, *accumulate(len(each.runs) for each in small)]
     engine.each("metrics", sources.task, small, lambda done, _: on_progress(ends[done], ends[-1]))
     sources.collect(small)
-    _sliced(engine, large, digests)
+    todo = [order for order in large if not Path(order.target).exists()]
+    cut = engine.each("cutting large runs", slices.cut, todo)
+    engine.each("metrics of large runs", slices.measured, [piece for pieces in cut for piece in pieces])
+    engine.each("joining slices of large runs", slices.finish, todo)
     made: list[Batch | Order] = sorted([*small, *large], key=lambda each: _runs_of(each)[0].run)
     rows = {}
     for table in wanted.tables:
         new = [Path(each.target) / kept.file_of(table) for each in made if table.name in each.families]
         rows[table.name] = before[table.name].put(home, digests, new)
-    first = wanted.tables[0]
-    return rows, {run: each.origin for run, each in kept.KeptTable(home, first).runs.items()}
+    (after,) = kept.tables(home, wanted.tables[:1]).values()
+    return rows, {run: each.origin for run, each in after.runs.items()}
 
 
 def _runs_of(each: Batch | Order) -> Sequence[RunFiles]:
@@ -342,19 +339,3 @@ class _Batches:
         for families in list(self._open):
             self._close(families)
         return self._full
-
-
-def _sliced(engine: Engine, orders: Sequence[Order], digests: Mapping[str, str]) -> None:
-    """Compute large runs, slice by slice, those of all runs at the same time."""
-    orders = [order for order in orders if not Path(order.target).exists()]
-    cut = engine.each("cutting large runs", slices.cut, orders)
-    pieces = [piece for each in cut for piece in each]
-    found = iter(engine.each("metrics of large runs", slices.measured, pieces))
-    for order, mine in zip(orders, cut, strict=True):
-        parts = reduce(merge, islice(found, len(mine)))
-        among = families_with(order.plugins)
-        chosen = families_of(order.families, among)
-        with kept.appending(Path(order.target), chosen) as append:
-            made = finished(order.of.run, parts, chosen, among=among)
-            append(order.of.run, Known(digests[order.of.run], origin_of(order.of)), made)
-        shutil.rmtree(order.folder, ignore_errors=True)

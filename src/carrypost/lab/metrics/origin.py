@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from carrypost.emu.scenario.tables import POPULATION
 from carrypost.files import refused
 from carrypost.lab.metrics import families as f
+from carrypost.lab.metrics.records import RunFiles
 from carrypost.lab.schemas import Table
 
 NEEDS = {
@@ -76,3 +77,8 @@ def remarks(origins: Iterable[Origin], wanted: Iterable[Table]) -> list[str]:
         many = f"{counted:,} of them have" if counted > 1 else "one of them has"
         remarks.append(f'{many} counts only (population.rows = "none"): see `carrypost emu show`')
     return remarks
+
+
+def origin_of(of: RunFiles) -> Origin:
+    """Return what made a run; a file of several runs has the first row of only one of them at its beginning."""
+    return origin({} if of.shared else first_row(Path(of.files[0])))

@@ -13,9 +13,12 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +27,11 @@ import pyarrow as pa
 from carrypost.emu.arrays import Codes, Flags, Ints
 from carrypost.emu.records.copies import TOLD
 from carrypost.emu.records.log import MISSING, encoded, microseconds
+from carrypost.files import staged
 from carrypost.lab.folders import errors_naming
-from carrypost.lab.metrics import families_of, kept, parts
+from carrypost.lab.metrics import families_of, finished, kept, merge, parts
+from carrypost.lab.metrics.kept import Known
+from carrypost.lab.metrics.origin import origin_of
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import TEXTS, RowGroup, RunFiles
@@ -45,6 +51,7 @@ class Order:
     """A task: the tables of a run."""
 
     of: RunFiles
+    digest: str
     families: tuple[str, ...]
     window_s: float
     target: str
@@ -87,11 +94,33 @@ def cut(order: Order) -> list[SliceOrder]:
     return made
 
 
-def measured(order: SliceOrder) -> list[Part]:
-    """Return the parts of a slice."""
+def measured(order: SliceOrder) -> None:
+    """Write the parts of a slice to a file, as a task."""
     rows = _slice_rows(order) if order.groups else _spilled(order)
     among = families_with(order.whole.plugins)
-    return parts(rows, families_of(order.whole.families, among), window_s=order.whole.window_s, among=among)
+    found = parts(rows, families_of(order.whole.families, among), window_s=order.whole.window_s, among=among)
+    with staged(_parts_file(order.whole, order.number)) as written:
+        written.write_bytes(pickle.dumps(found))
+
+
+def finish(order: Order) -> None:
+    """Join the parts of all slices of a run, and write its tables to their folder, as a task."""
+    among = families_with(order.plugins)
+    chosen = families_of(order.families, among)
+    found = reduce(merge, map(_read_parts, (_parts_file(order, number) for number in range(order.slices))))
+    with kept.appending(Path(order.target), chosen) as append:
+        made = finished(order.of.run, found, chosen, among=among)
+        append(order.of.run, Known(order.digest, origin_of(order.of)), made)
+    shutil.rmtree(order.folder, ignore_errors=True)
+
+
+def _read_parts(file: Path) -> list[Part]:
+    found: list[Part] = pickle.loads(file.read_bytes())  # noqa: S301 - of our own tasks
+    return found
+
+
+def _parts_file(order: Order, number: int) -> Path:
+    return order.folder / f"{number}.parts"
 
 
 # --- which message is in which slice --------------------------------------------------------------------------

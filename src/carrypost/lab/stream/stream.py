@@ -87,10 +87,11 @@ def follow(
     *,
     every_s: float | None,
     on_news: Callable[[Live], None],
+    refresh: Callable[[], None] = lambda: None,
 ) -> None:
     """Read what is there and, unless `every_s` is None, look for more every `every_s` seconds until interrupted.
 
-    `on_news` is called whenever there is something new.
+    `on_news` is called whenever there is something new, and `refresh` again and again meanwhile.
     """
     begin(source, out, options)
     live = Live(out)
@@ -115,18 +116,19 @@ def follow(
             once = every_s is None
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every_s} seconds")
             started.append(writer.queryName(query.name).start())
-        _wait(started, failures)
+        _wait(started, failures, refresh)
     finally:
         for each in started:
             with contextlib.suppress(Exception):  # One that failed cannot be stopped.
                 each.stop()
 
 
-def _wait(queries: list[StreamingQuery], failures: list[Exception]) -> None:
+def _wait(queries: list[StreamingQuery], failures: list[Exception], refresh: Callable[[], None]) -> None:
     """Wait until all are done, or one failed."""
     for query in itertools.cycle(queries):
         if all(not each.isActive for each in queries):
             break
+        refresh()
         try:
             query.awaitTermination(_LOOK_S)
         except PySparkException:
