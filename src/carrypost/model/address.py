@@ -82,6 +82,8 @@ _REMEMBERED = 1_024
 """Number of destinations whose addressees are remembered."""
 BETWEEN_NODES = (_QUEUE, _CONTROL, _HOLDER, _NOTICE)
 """Prefixes of the destinations that all nodes with messaging carry for each other."""
+CONTROL_MESSAGES = (_CONTROL, _NOTICE, _DIRECTORY)
+"""Prefixes of the destinations of messages that no program publishes: requests, assignments, receipts, names."""
 BETWEEN_OVERLAYS = (_OVERLAY, _RESULTS)
 """Prefixes of the destinations that all nodes with the overlay carry for each other."""
 _OWNED = (_QUEUE, _CONTROL, _HOLDER, _OVERLAY, _RESULTS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, routing, statistics
+from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, routing, sightings, statistics
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.causal import Delays
 from carrypost.lab.metrics.delivered import Delivered
@@ -22,6 +22,7 @@ from carrypost.lab.metrics.overlays import Latencies
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, table_of
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.routing import OneFigures
+from carrypost.lab.metrics.sightings import Sightings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,7 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.PROCESSING_BY_NODE: Family(causal.processing_part, causal.processing_by_node),
         f.DELAY_SPREAD: Family(Delays.of, causal.delays),
         f.DELAY_CDF: Family(Delays.of, causal.delay_cdf),
+        f.DELIVERY_CDF: Family(dissemination.Deliveries.of, dissemination.delivery_cdf),
         f.DELAY_GRID: Family(Delays.of, causal.delay_grid),
         f.REGISTRIES: Family(presence.registries_part, presence.timed),
         f.REGISTRY_SIZES: Family(presence.registry_sizes_part, presence.registry_sizes),
@@ -56,6 +58,8 @@ FAMILIES: Mapping[Table, Family] = MappingProxyType(
         f.TRAFFIC: Family(presence.traffic_part, Tally.columns),
         f.TIMELINE: Family(presence.timeline_part, presence.timed),
         f.CONTACT_SUMMARY: Family(Presence.of, lambda part: statistics.contact_summary(part.meetings)),
+        f.CONTACT_VIEWS: Family(Sightings.of, sightings.contact_views),
+        f.SEEN_CONTACT_CDF: Family(Sightings.of, sightings.seen_contact_cdf),
         f.CONTACT_CDF: Family(Presence.of, lambda part: statistics.contact_cdf(part.meetings)),
         f.INTER_CONTACT_CDF: Family(Presence.of, lambda part: statistics.inter_contact_cdf(part.meetings)),
         f.NEIGHBOURS: Family(Presence.of, lambda part: statistics.neighbours(part.meetings, part.stays())),

@@ -24,10 +24,13 @@ from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, coun
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import coded
+from carrypost.model.address import Kind
 from carrypost.model.times import MICROSECONDS
 
 ENDLESS = (1 << 62) - 1
 """The deadline of messages that have none."""
+_CONSUMER = "?"
+"""Recipient of a message to a queue: the node of its consumer."""
 _UNKNOWN = "unknown"
 """The mode of a message whose publication has none."""
 
@@ -61,7 +64,7 @@ class Delivered:
             "delivered": np.bincount(copies.message[got], minlength=len(messages))[message],
             "mode": mode,
             "priority": _whole(rows.attribute("priority", at)),
-            "listed": rows.attribute("recipients", at),
+            "listed": _listed(rows, at),
         }
         return cls(pa.table(columns), _ages(copies, got, message, mode), Presence.of(of))
 
@@ -69,6 +72,12 @@ class Delivered:
         """Return the messages of this part and another, which have none in common."""
         lives = pa.concat_tables([self.lives, other.lives])
         return Delivered(lives, self.ages.merge(other.ages), self.presence.merge(other.presence))
+
+
+def _listed(rows: Log, at: Ints) -> pa.Array:
+    """Return the recipients that publications list. A message to a queue has one, which its author does not know."""
+    queue = pc.fill_null(pc.starts_with(rows.attribute("destination", at), f"{Kind.QUEUE}/"), False)
+    return pc.if_else(queue, _CONSUMER, rows.attribute("recipients", at))
 
 
 def _deadlines_us(rows: Log, copies: Copies) -> Ints:

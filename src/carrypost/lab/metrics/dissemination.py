@@ -1,19 +1,24 @@
-"""Spread of messages: entries of barriers, hops, one message's way and throughput (JOMS)."""
+"""Spread of messages: entries of barriers, hops, one message's way, throughput and delivery times (JOMS)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Flags, Ints
-from carrypost.emu.records.copies import Copies
+from carrypost.emu.arrays import Flags
+from carrypost.emu.records.copies import CODLVDELAY, Copies
 from carrypost.emu.traces.formats.words import numbers
-from carrypost.lab.metrics.distribution import Columns
+from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, milliseconds
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
+from carrypost.model.address import Kind as AddressKind
 from carrypost.model.times import MICROSECONDS
 
+_DAY_US = 86_400 * MICROSECONDS
+_KINDS = frozenset(each.value for each in AddressKind)
 _ENTRIES_MAX = 1 << 53
 
 
@@ -82,44 +87,97 @@ def throughput(part: Tally) -> Columns:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """The spread of the message that most nodes got."""
+    """The spread of the message that most nodes got and, of several, took longest within its day."""
 
     message: str | None
     """None: no node received a message."""
+    source: str
     published_us: int
-    after_us: Ints
+    receptions: pa.Table
+    """Node, peer and time after the publication, in order of time."""
 
     @classmethod
     def of(cls, of: Slice) -> Spread:
-        """Return the message of a slice that most nodes got, the first of several."""
+        """Return the message of a slice."""
         copies, rows = of.copies, of.rows
         known = np.flatnonzero(_came(copies))
         if not len(known):
-            return cls(None, 0, np.zeros(0, np.int64))
-        messages, first = rows.names("message"), copies.publications[copies.first]
-        counts = np.bincount(copies.message[known], minlength=len(messages))
-        first_us = np.zeros(len(messages), np.int64)
-        first_us[rows.message[first]] = rows.t_us[first]
+            nobody = pa.nulls(0, pa.string())
+            return cls(None, "", 0, pa.table({"node": nobody, "peer": nobody, "after_us": np.zeros(0, np.int64)}))
+        names, first = rows.names("message"), copies.publications[copies.first]
+        counts = np.bincount(copies.message[known], minlength=len(names))
+        last_us, published_us = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+        np.maximum.at(last_us, copies.message[known], copies.received_us[known])
+        published_us[rows.message[first]] = rows.t_us[first]
         most = np.flatnonzero(counts == counts.max())
-        most = most[first_us[most] == first_us[most].min()]
-        name, message = min((messages[code].as_py(), code) for code in most.tolist())
+        in_day = last_us[most] // _DAY_US == published_us[most] // _DAY_US
+        most = most[in_day] if in_day.any() else most
+        taken_us = last_us[most] - published_us[most]
+        _, message = min((names[code].as_py(), code) for code in most[taken_us == taken_us.max()].tolist())
         mine = known[copies.message[known] == message]
-        mine = mine[np.argsort(copies.received_us[mine], kind="stable")]
-        return cls(name, int(first_us[message]), copies.received_us[mine] - copies.published_us[mine])
+        at = copies.received[mine]
+        after_us = copies.received_us[mine] - copies.published_us[mine]
+        receptions = pa.table({"node": rows.texts("node", at), "peer": rows.texts("peer", at), "after_us": after_us})
+        receptions = receptions.sort_by([("after_us", "ascending"), ("node", "ascending")])
+        source = rows.texts("node", copies.publication[mine[:1]])[0].as_py()
+        return cls(names[message].as_py(), source, int(published_us[message]), receptions)
 
     def merge(self, other: Spread) -> Spread:
-        """Return the one of two messages that more nodes received."""
-        return min(self, other, key=lambda each: (-len(each.after_us), each.published_us, each.message or ""))
+        """Return the one of two messages that more nodes received or, of equal ones, that took longer in its day."""
+        return min(self, other, key=Spread._rank)
+
+    def _rank(self) -> tuple[int, bool, int, str]:
+        taken_us = int(self.receptions["after_us"][-1].as_py()) if len(self.receptions) else 0
+        beyond = (self.published_us + taken_us) // _DAY_US != self.published_us // _DAY_US
+        return -len(self.receptions), beyond, -taken_us, self.message or ""
 
 
 def spread(part: Spread) -> Columns:
     """Table SPREAD."""
-    count = len(part.after_us)
+    count = len(part.receptions)
     return {
         "message": pa.repeat(part.message or "", count),
+        "source": pa.repeat(part.source, count),
+        "node": part.receptions["node"],
+        "peer": part.receptions["peer"],
         "reached": np.arange(1, count + 1),
-        "after_s": part.after_us / MICROSECONDS,
+        "after_s": part.receptions["after_us"].to_numpy() / MICROSECONDS,
     }
+
+
+@dataclass(frozen=True, eq=False)
+class Deliveries:
+    """Times from publication to delivery, counted by milliseconds and by kind of destination."""
+
+    counts: Mapping[str, Counts]
+
+    @classmethod
+    def of(cls, of: Slice) -> Deliveries:
+        """Return those of a slice."""
+        copies, rows = of.copies, of.rows
+        known, delay_us = copies.delays[CODLVDELAY]
+        at = copies.publication[known]
+        destination = pc.fill_null(rows.attribute("destination", at), "")
+        kinds = pc.list_element(pc.split_pattern(pc.binary_join_element_wise(destination, "/", ""), "/"), 0)
+        kind = np.array([each if each in _KINDS else AddressKind.TOPIC.value for each in kinds.to_pylist()], object)
+        delay_us = delay_us[known]
+        return cls({each: Counts.of(milliseconds(delay_us[kind == each])) for each in dict.fromkeys(kind.tolist())})
+
+    def merge(self, other: Deliveries) -> Deliveries:
+        """Return those of this slice and another."""
+        none = Counts.of(np.zeros(0, np.int64))
+        every = {*self.counts, *other.counts}
+        return Deliveries({each: self.counts.get(each, none).merge(other.counts.get(each, none)) for each in every})
+
+
+def delivery_cdf(part: Deliveries) -> Columns:
+    """Table DELIVERY_CDF, by destination and value."""
+    tables = [pa.table({"destination": pa.array([], pa.string()), **cdf(Counts.of(np.zeros(0, np.int64)))})]
+    for kind, counts in sorted(part.counts.items()):
+        points = cdf(counts, RANKS)
+        tables.append(pa.table({"destination": pa.repeat(kind, len(points["count"])), **points}))
+    found = pa.concat_tables(tables)
+    return {name: found[name] for name in found.column_names}
 
 
 def _came(copies: Copies) -> Flags:

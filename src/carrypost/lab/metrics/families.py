@@ -87,6 +87,13 @@ DELAY_CDF = _family(
     _METRIC,
     *_CUMULATIVE,
 )
+DELIVERY_CDF = _family(
+    "delivery_cdf",
+    "distribution of times from publication to delivery, by destination: as in `delay_cdf`, but shares are of all "
+    "deliveries of this kind",
+    Column("destination", "string", "`topic`, `queue` or another kind of destination"),
+    *_CUMULATIVE,
+)
 DELAY_GRID = _family(
     "delay_grid",
     "latency against transmission delay, counted in cells (CAUSAL, figures 4 and 9)",
@@ -198,8 +205,12 @@ HOP_COUNTS = _family(
 )
 SPREAD = _family(
     "spread",
-    "spread of one message per run (JOMS): the one that reached the most nodes, and the first of several",
+    "spread of one message per run (JOMS, figure 8b): of those that reached the most nodes, the one whose last node "
+    "got it latest within its day, which is 24 hours of the run; without such a message, the latest of all",
     _MESSAGE,
+    Column("source", "string", "author of the message"),
+    Column("node", "string", "node that received it"),
+    Column("peer", "string", "node that it received it from", nullable=True),
     Column("reached", "int64", "nodes that have it by then, without its author"),
     Column("after_s", "float64", "time since publication, in seconds"),
 )
@@ -232,6 +243,19 @@ CONTACT_SUMMARY = _family(
     Column("pairs", "int64", "pairs of nodes that met"),
     Column("nodes", "int64", "nodes that met another node"),
     *_SPREAD,
+)
+CONTACT_VIEWS = _family(
+    "contact_views",
+    "contacts that there were, and contacts as hosts saw them: from `up` to `down`, or to the moment at which they "
+    "leave (JOMS)",
+    Column("view", "string", "`true` or `hosts`"),
+    Column("contacts", "float64", "number of contacts; those that hosts saw are half of both sides together"),
+    Column("one_way", "int64", "contacts that worked one way, or the number of times that hosts reported one"),
+    Column("short", "float64", "share of contacts of less than a minute"),
+    *_SPREAD,
+)
+SEEN_CONTACT_CDF = _family(
+    "seen_contact_cdf", "distribution of the durations of contacts as hosts saw them, each side by itself", *_CUMULATIVE
 )
 CONTACT_CDF = _family("contact_cdf", "distribution of the durations of contacts", *_CUMULATIVE)
 INTER_CONTACT_CDF = _family(

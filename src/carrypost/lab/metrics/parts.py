@@ -22,7 +22,7 @@ from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError
 from carrypost.lab.metrics.distribution import Columns
 from carrypost.lab.schemas import Table
-from carrypost.model.address import BETWEEN_OVERLAYS
+from carrypost.model.address import BETWEEN_OVERLAYS, CONTROL_MESSAGES
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
 
@@ -37,15 +37,15 @@ class Slice:
     @cached_property
     def copies(self) -> Copies:
         """The copies of messages that programs published."""
-        return Copies.of(self.rows, _between_overlays(self.rows))
+        return Copies.of(self.rows, _between_nodes(self.rows))
 
 
-def _between_overlays(rows: Log) -> Ints:
-    """Return messages that no program published: those between overlays; and events, which come as results."""
+def _between_nodes(rows: Log) -> Ints:
+    """Return messages that no program published: those of nodes and overlays; and events, which come as results."""
     at = rows.of(Kind.PUBLISH)
     destination = rows.attribute("destination", at)
     found: Flags = rows.attribute("event", at).is_valid().to_numpy(zero_copy_only=False).copy()
-    for prefix in BETWEEN_OVERLAYS:
+    for prefix in BETWEEN_OVERLAYS + CONTROL_MESSAGES:
         found |= pc.fill_null(pc.starts_with(destination, prefix), False).to_numpy(zero_copy_only=False)
     return np.unique(rows.message[at[found]]).astype(np.int64)
 
