@@ -20,7 +20,7 @@ from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 from carrypost.errors import ConfigError
 
 MTU_BYTES_MIN = 576
-ROUTING = frozenset({"direct", "first-contact", "spray-and-wait", "prophet"})
+ROUTING = frozenset({"direct", "epidemic", "first-contact", "spray-and-wait", "prophet"})
 """Strategies for emulation, whose state is not stored."""
 PACKET_BYTES = 32
 """Bytes that a closed network adds to each datagram."""
@@ -336,7 +336,9 @@ class Settings:
     """Announce periodically; off if the driver reports every contact (ideal emulation)."""
     paper_mode: bool = False
     """Behave as in the papers: fixed period, full offers, stop-and-wait."""
-    strategy: Literal["exchange", "anti-entropy", "direct", "first-contact", "spray-and-wait", "prophet"] = "exchange"
+    strategy: Literal[
+        "exchange", "anti-entropy", "direct", "epidemic", "first-contact", "spray-and-wait", "prophet"
+    ] = "exchange"
     """Start of a contact: compare sets and offer what the other wants (`exchange`); or, as in EMMA, list all messages,
     after which each host sends what the other lacks (`anti-entropy`). With `anti-entropy` this node carries
     everything. The others are routing strategies to compare with, for emulation only ([Strategies](strategies.md)).

@@ -354,6 +354,10 @@ class Cache:
         for copy in leaving:
             self._unset(copy)
             self.note_removed(copy, Reason.EVICTED)
+        if self.ranking.evicted_return:
+            carried = [copy for copy in leaving if not (copy.interesting or copy.own or copy.finished)]
+            self._forget(carried)
+            leaving = [copy for copy in leaving if copy not in carried]
         self._keep_memory(leaving)
         # Often more bytes were evicted than were needed, but never more messages, where their
         # number is the limit.

@@ -34,6 +34,8 @@ class Ranking:
     """Bits of a rank below the level."""
     wanted_first: ClassVar = True
     """Send a neighbour first what it wants for itself, then what it would only carry."""
+    evicted_return: ClassVar = False
+    """Forget carried copies that were evicted, so that they may come again."""
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         """Make a ranking; `level` maps a privilege (0 to 255), and True for a wanted message, to a level (0 to 511)."""
@@ -111,9 +113,13 @@ class TotalRanking(Ranking):
 
 
 class ArrivalRanking(Ranking):
-    """An order in which the copy that came first is evicted first, so that there is always room for another."""
+    """An order in which the copy that came first is evicted first, so that there is always room for another.
+
+    What was evicted would find room, too, so it may come again: after the next comparison with a neighbour that has it.
+    """
 
     __slots__ = ("_arrivals",)
+    evicted_return: ClassVar = True
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         super().__init__(level)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.gossip.strategy.antientropy import AntiEntropy
 from carrypost.gossip.strategy.direct import Direct
+from carrypost.gossip.strategy.epidemic import Epidemic
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.strategy.first_contact import FirstContact
 from carrypost.gossip.strategy.paper import Paper
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.strategy.strategy import Strategy
 
 STRATEGIES: dict[str, type[Strategy[Any]]] = {
-    "exchange": Exchange, "anti-entropy": AntiEntropy, "paper": Paper, "direct": Direct, "first-contact": FirstContact,
-    "spray-and-wait": SprayAndWait, "prophet": Prophet,
+    "exchange": Exchange, "anti-entropy": AntiEntropy, "paper": Paper, "direct": Direct, "epidemic": Epidemic,
+    "first-contact": FirstContact, "spray-and-wait": SprayAndWait, "prophet": Prophet,
 }  # fmt: skip
 """Strategies by the name that settings use."""
 
