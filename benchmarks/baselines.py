@@ -28,7 +28,7 @@ HOURS = {"uncontended": 3.0, "contended": 12.0}
 ONE_CPU_S: Mapping[tuple[str, str], float] = {
     ("anti-entropy", "uncontended"): 50, ("prophet", "uncontended"): 27, ("direct", "contended"): 55,
     ("spray-and-wait", "contended"): 56, ("first-contact", "contended"): 56, ("prophet", "contended"): 67,
-    ("anti-entropy", "contended"): 64,
+    ("epidemic", "contended"): 64,
 }  # fmt: skip
 RATIO_MAX = {"uncontended": 1.0, "contended": 3.0}
 CONTROL_MAX = 2.0

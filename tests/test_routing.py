@@ -31,7 +31,7 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.node.settings import NodeSettings
 from carrypost.testing import Network
 
-ROUTING = ["direct", "first-contact", "spray-and-wait", "prophet"]
+ROUTING = ["direct", "epidemic", "first-contact", "spray-and-wait", "prophet"]
 
 
 class Watch:
@@ -205,6 +205,22 @@ def test_tickets_are_spent_if_a_contact_ends_before_the_acknowledgement(size: in
         assert watch.received == [("m", "b")]
 
 
+def test_a_carried_copy_that_was_evicted_comes_again() -> None:
+    with testing.network() as net:
+        for name, room in (("a", 100), ("b", 2), ("z", 100)):
+            net.add(name, strategy="epidemic", cache_messages_max=room)
+        watch = Watch(net)
+        for number in range(2):
+            net.publish("a", "news", b"x", label=str(number), recipients=list("z"))
+        meet(net, "a", "b")
+        net.publish("b", "news", b"x", label="own", recipients=list("z"))  # It takes the place of 0.
+        for _ in range(4):
+            meet(net, "a", "b")
+        assert watch.dropped["0", "b", Reason.EVICTED] >= 1
+        assert watch.received.count(("0", "b")) >= 2
+        assert watch.received.count(("own", "a")) == 1
+
+
 def test_prophet_gives_messages_to_better_carriers_only() -> None:
     with network("abcdz", "prophet") as net:
         watch = Watch(net)
@@ -220,7 +236,7 @@ def test_prophet_gives_messages_to_better_carriers_only() -> None:
         assert got(net, "z") == ["m"]
 
 
-@pytest.mark.parametrize("strategy", ["first-contact", "spray-and-wait", "prophet"])
+@pytest.mark.parametrize("strategy", ["epidemic", "first-contact", "spray-and-wait", "prophet"])
 def test_messages_for_all_subscribers_are_carried_too(strategy: str) -> None:
     with network("abc", strategy) as net:
         net.publish("a", "news", b"x", label="m")
@@ -267,12 +283,20 @@ def test_spray_and_wait_never_has_more_carriers_than_tickets(drawn: Any, copies:
     assert check(table) == []
 
 
-@pytest.mark.parametrize("strategy", ["first-contact", "prophet"])
+@pytest.mark.parametrize("strategy", ["epidemic", "first-contact", "prophet"])
+@given(addressed(), st.sampled_from(("", "cache_messages_max = 2")))
+@examples(10)
+def test_records_of_routing_are_sound(strategy: str, drawn: Any, room: str) -> None:  # noqa: ANN401
+    schedule, lists = drawn
+    assert check(played(schedule, lists, 100, f'strategy = "{strategy}"\n{room}')) == []
+
+
 @given(addressed())
 @examples(10)
-def test_records_of_routing_are_sound(strategy: str, drawn: Any) -> None:  # noqa: ANN401
+def test_epidemic_routing_delivers_what_anti_entropy_does(drawn: Any) -> None:  # noqa: ANN401
     schedule, lists = drawn
-    assert check(played(schedule, lists, 100, f'strategy = "{strategy}"')) == []
+    found = [deliveries(played(schedule, lists, 100, f'strategy = "{each}"')) for each in ("epidemic", "anti-entropy")]
+    assert sorted(found[0]) == sorted(found[1])
 
 
 # --- PRoPHET by hand -------------------------------------------------------------------------------------------------

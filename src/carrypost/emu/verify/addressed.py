@@ -18,6 +18,8 @@ Rank = tuple[int, int]
 """Privilege and date of a message."""
 _MODE = 10
 """Persistent messages rank above all priorities of others."""
+_BY_DATE = ("exchange", "anti-entropy")
+"""Strategies that rank messages by date; others rank copies by arrival. The first one is the default."""
 
 
 def listed(log: Log) -> dict[int, frozenset[str]]:
@@ -88,11 +90,14 @@ def displaced_by_a_higher_rank(facts: Facts) -> Found:
     """Check that nothing gives way to a lower rank: persistent before others, then priority, then the newer one.
 
     Only copies that are for other nodes are judged, as nothing but their rank keeps them. Nothing is judged where
-    shares, full disks, wrong clocks or a crash of the node may be the reason.
+    shares, full disks, wrong clocks or a crash of the node may be the reason, or a strategy ranks by arrival.
     """
     log = facts.log
-    shares = facts.in_force.get("settings", {}).get("shares", True)
-    if shares or facts.full_disks or facts.wrong_clocks.any() or not (named_by := listed(log)):
+    scenario = facts.in_force
+    tables = [scenario, *scenario.get("nodes", {}).get("group", ())]
+    by_arrival = any(each.get("settings", {}).get("strategy", _BY_DATE[0]) not in _BY_DATE for each in tables)
+    shares = scenario.get("settings", {}).get("shares", True)
+    if by_arrival or shares or facts.full_disks or facts.wrong_clocks.any() or not (named_by := listed(log)):
         return
     ranks = _Ranks(log)
     rows = facts.copies(Kind.RECEIVE)
