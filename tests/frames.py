@@ -93,7 +93,7 @@ EXACT: list[tuple[Frame, str]] = [
     ),
     (LinkRecord(b"alan", 1, 2, FOUR, b"", b"s"), "97 11 c404616c616e 01 02 c40431323334 c400 c40173"),
     (Tickets(9, (3, 1)), "93 13 09 920301"),
-    (Encounters(0, 1, EIGHT + b"\x60\x00"), "94 14 00 01 c40a31323334353637386000"),
+    (Encounters(0, 1, EIGHT + b"\x60\x00"), "95 14 00 01 c40a31323334353637386000 c400"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

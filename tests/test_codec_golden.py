@@ -178,7 +178,11 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "link_record_plain": (LinkRecord("täglich".encode(), 1, 0),),
     "missing": (Missing(1, 0, DIGEST), Missing(70_000, 1, bytes(8) + DIGEST, 5 << 54 | 1_700_000_086_400_000)),
     "tickets": (Tickets(9, (3, 1)), Tickets(70_000, (65_536,))),
-    "encounters": (Encounters(0, 1), Encounters(1, 2, DIGEST + b"\x60\x00" + bytes([255] * 8) + b"\x80\x00")),
+    "encounters": (
+        Encounters(0, 1),
+        Encounters(1, 2, DIGEST + b"\x60\x00" + bytes([255] * 8) + b"\x80\x00"),
+        Encounters(0, 1, b"\0\0\x60\x00", DIGEST),
+    ),
     "relay": (Relay(b"".join(PREFIXES) + b"abcd", 1, b"", b"CP\x01\x90"), Relay(b"".join(PREFIXES), 1, b"abcdefgh")),
     "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
     "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Encounters, Frame, Offer, OfferEntry, Tickets
-from carrypost.gossip.wire.routing_frames import CERTAIN, packed_entries
+from carrypost.gossip.wire.routing_frames import CERTAIN, packed_entries, packed_levels
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.settings import NodeSettings
@@ -448,12 +448,44 @@ def test_tables_that_are_none_are_refused(frames: list[Frame], refused: int) -> 
         (Encounters(0, 1, packed_entries([entry("x", CERTAIN + 1)])), "frame"),
         (Encounters(0, 1, packed_entries([entry("x", 0)])), "frame"),
         (Encounters(0, 1, packed_entries([(number.to_bytes(8, "big"), 1) for number in range(4_097)])), "limit"),
+        (Encounters(0, 1, packed_levels([1]), b"1234567"), "frame"),
+        (Encounters(0, 1, b"123", bytes(8)), "frame"),
+        (Encounters(0, 2, packed_levels([1]), bytes(8)), "frame"),
+        (Encounters(0, 1, packed_levels([CERTAIN + 1]), bytes(8)), "frame"),
+        (Encounters(0, 1, packed_levels([1] * 4_098), bytes(8)), "limit"),
     ],
 )
 def test_wrong_frames_are_refused_before_anything_looks_at_them(frame: Frame, refusal: str) -> None:
     (datagram,) = codec.datagrams([frame], 65_000)
     decoded = codec.decode(datagram, Limits(datagram_bytes_max=65_000))
     assert (decoded.frames, decoded.refused) == ([], {refusal: 1})
+
+
+def test_tables_go_without_names_where_both_hosts_know_the_same_nodes() -> None:
+    with network("abcd", "prophet") as net:
+        for pair in 2 * list(permutations("abcd", 2)):
+            meet(net, *pair)
+        before = net.traffic("a", "b").frame_bytes["Encounters"]
+        meet(net, "a", "b")
+        known = 4
+        assert net.traffic("a", "b").frame_bytes["Encounters"] - before < 8 * known
+        net.add("e")
+        net.add("z", strategy="prophet")
+        meet(net, "b", "z")
+        net.publish("a", "news", b"x", label="m", recipients=["z"])
+        meet(net, "a", "b")
+        assert net.host("b").overview().messages == 1  # b knows z, and a does not: it took the names to see that.
+
+
+def test_a_table_that_cannot_be_read_is_answered_once() -> None:
+    with network("ab", "prophet") as net:
+        net.link("a", "b")
+        net.advance(5)
+        before = net.traffic("a", "b").frames["Encounters"]
+        for _ in range(3):
+            net.inject("a", [Encounters(0, 1, packed_levels([1, 2, 3]), bytes(8))], "b")
+        net.advance(0.5)
+        assert net.traffic("a", "b").frames["Encounters"] - before == 1
 
 
 def test_a_table_says_nothing_of_its_reader() -> None:

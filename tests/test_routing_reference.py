@@ -1,4 +1,4 @@
-"""Routing strategies on The ONE's default scenario, without contention: its own figures, and a model of direct delivery.
+"""Routing on The ONE's default scenario, without contention: its own figures, and a model of direct delivery.
 
 The dear runs are for `make soak`: each is a whole day of 126 hosts.
 """
@@ -69,7 +69,11 @@ def handed_over() -> dict[str, float]:
     for each in script:
         (recipient,) = each.recipients
         ends_us = min(END_US, each.t_us + (each.lifetime_us or END_US))
-        met = [max(start_us, each.t_us) for start_us, end_us in spans[frozenset((each.node, recipient))] if end_us > each.t_us]
+        met = [
+            max(start_us, each.t_us)
+            for start_us, end_us in spans[frozenset((each.node, recipient))]
+            if end_us > each.t_us
+        ]
         if met and min(met) < ends_us:
             found[each.message] = min(met) / 1e6
     return found

@@ -19,7 +19,7 @@ from carrypost.gossip.wire.routing_frames import CERTAIN, KEY_BYTES
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from carrypost.config import Settings
     from carrypost.model.ids import NodeId
@@ -34,12 +34,15 @@ def node_key(node: NodeId) -> bytes:
 class EncounterTable:
     """The table of one host; at most `limits.encounters_max` nodes, those that it is likeliest to meet."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, own: bytes = b"") -> None:
+        """`own`: the key of the host itself."""
         self._p_init, self._beta = settings.prophet_p_init, settings.prophet_beta
         self._rate = log(settings.prophet_gamma) / (settings.prophet_unit_s * MICROSECONDS)
         """Ageing in a microsecond, as an exponent."""
         self._most = settings.limits.encounters_max
         self._known: dict[bytes, tuple[float, int]] = {}
+        self._own, self._keys, self._names = own, [own], b""
+        """The own key; those of all nodes known here, itself among them, ascending; and the hash of these."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -76,6 +79,25 @@ class EncounterTable:
         if len(self._known) > self._most:
             kept = heapq.nlargest(self._most, self._known, key=lambda key: self.at(key, now))
             self._known = {key: self._known[key] for key in kept}
+            self._keys = []
+
+    def names(self) -> bytes:
+        """Return the hash of the keys of all nodes known here, this one among them."""
+        if len(self._keys) != len(self._known) + 1 or not self._names:
+            self._keys = sorted([self._own, *self._known])
+            self._names = hashlib.sha256(b"".join(self._keys)).digest()[:KEY_BYTES]
+        return self._names
+
+    def levels(self, now: int) -> list[int]:
+        """Return the probabilities of all nodes in `names`, in the order of their keys; 0 of this one."""
+        found = dict(self.entries(now))
+        self.names()
+        return [found.get(key, 0) for key in self._keys]
+
+    def named(self, levels: Sequence[int]) -> dict[bytes, int]:
+        """Return the entries with these probabilities, of a neighbour that has the same `names`."""
+        self.names()
+        return {key: units for key, units in zip(self._keys, levels, strict=True) if units}
 
     def gain(self, units: int, through: int, theirs: int) -> int:
         """Return by how much a node raises a probability, by that of another one (`through`) and by its entry."""

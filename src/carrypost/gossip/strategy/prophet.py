@@ -3,7 +3,8 @@
 Two hosts that meet send each other their tables (`Encounters`). Once the neighbour's table is complete, it gets the
 messages for whose recipients its probability is the higher one; before, it gets only its own. Messages that are for all
 subscribers go to every neighbour. A table is sent at the beginning of a contact, and again with each comparison of the
-two sets; it raises probabilities once in a contact.
+two sets; it raises probabilities once in a contact. Hosts mostly know the same nodes, so a table is first sent without
+their names. Where the two hosts know different nodes, each of them finds that out, and sends the names, too.
 
 A neighbour may claim any probability, and so attract messages. Nothing here can tell a lie from a good carrier.
 """
@@ -15,10 +16,16 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
+from carrypost.gossip.strategy.heard_table import HeardTable
 from carrypost.gossip.strategy.routed import Routed
 from carrypost.gossip.timers import OFFER
 from carrypost.gossip.wire.frames import Encounters
-from carrypost.gossip.wire.routing_frames import ENTRY_BYTES, packed_entries, unpacked_entries
+from carrypost.gossip.wire.routing_frames import (
+    ENTRY_BYTES,
+    packed_entries,
+    packed_levels,
+    unpacked_levels,
+)
 from carrypost.model.recipients import recipients
 
 if TYPE_CHECKING:
@@ -32,32 +39,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.transfers import Transfers
 
 
-class _Heard:
-    """The table of one neighbour in one contact, and its consequences."""
-
-    __slots__ = ("better", "met", "parts", "revision", "since_us", "table", "used")
-
-    def __init__(self) -> None:
-        self.parts: dict[int, bytes] = {}
-        """Parts of a table that is not complete yet, by number."""
-        self.table: dict[bytes, int] = {}
-        """The latest complete table."""
-        self.since_us = -1
-        """Time at which that was complete; -1: none was."""
-        self.met = self.used = False
-        """True once the contact counted as an encounter, and once the table raised probabilities."""
-        self.better, self.revision = 0, -1
-        """Slots for whose recipients the neighbour is the better carrier, as of a revision."""
-
-
 class Prophet(Routed):
     """The strategy that follows probabilities."""
 
     def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(context, transfers, departures)
-        self.table = EncounterTable(context.settings)
         self._own, self._entries_max = node_key(context.node), context.limits.encounters_max
-        self._heard: dict[Link, _Heard] = {}
+        self.table = EncounterTable(context.settings, self._own)
+        self._heard: dict[Link, HeardTable] = {}
         self._slots: dict[bytes, int] = {}
         """Slots of the messages for each recipient; b"": for all subscribers."""
         self._keys: dict[int, tuple[bytes, ...]] = {}
@@ -68,7 +57,7 @@ class Prophet(Routed):
 
     def begin(self, link: Link) -> ExchangeContact:
         """Begin a contact, in which the neighbour has said nothing yet."""
-        self._heard[link] = _Heard()
+        self._heard[link] = HeardTable()
         return super().begin(link)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
@@ -112,7 +101,7 @@ class Prophet(Routed):
                     heard.better |= slots
         return mask & heard.better
 
-    def _is_better(self, heard: _Heard, key: bytes, now: int) -> bool:
+    def _is_better(self, heard: HeardTable, key: bytes, now: int) -> bool:
         """Return True if a neighbour is a better carrier than this host to a recipient; b"": to all subscribers."""
         theirs = heard.table.get(key, 0)
         return not key or (theirs > 0 and theirs * self.table.ageing(now - heard.since_us) > self.table.units(key, now))
@@ -135,6 +124,16 @@ class Prophet(Routed):
     # --- tables --------------------------------------------------------------------------------------------
 
     def _send_table(self, link: Link, now: int) -> None:
+        """Send the table without names, if it fits into one frame so."""
+        levels = packed_levels(self.table.levels(now))
+        if len(levels) <= link.body_bytes_max:
+            self._heard[link].named = False
+            link.send([Encounters(0, 1, levels, self.table.names())])
+        else:
+            self._send_named(link, now)
+
+    def _send_named(self, link: Link, now: int) -> None:
+        self._heard[link].named = True
         entries, most = self.table.entries(now), link.body_bytes_max // ENTRY_BYTES
         parts = [entries[at : at + most] for at in range(0, len(entries), most)] or [[]]
         link.send([Encounters(part, len(parts), packed_entries(each)) for part, each in enumerate(parts)])
@@ -145,24 +144,28 @@ class Prophet(Routed):
         if contact is None or heard is None:
             raise RemoteError("not-linked")
         link.work.did(len(frame.entries) // ENTRY_BYTES)
-        parts = heard.parts
-        parts[frame.part] = frame.entries
-        if max(parts) >= frame.parts or sum(map(len, parts.values())) > self._entries_max * ENTRY_BYTES:
-            heard.parts = {}  # They are of two tables, or of none.
-            raise RemoteError("encounters")
-        if len(parts) < frame.parts:
-            return
-        heard.parts = {}
-        entries = [each for part in sorted(parts) for each in unpacked_entries(parts[part])]
-        if len(found := dict(entries)) < len(entries):
-            raise RemoteError("encounters")
-        found.pop(node_key(link.node), None)
+        found = self._read(frame) if frame.names else heard.add(frame, self._entries_max)
+        # A neighbour that sends names could not read the own table, either.
+        if not (heard.named or (frame.names and found is not None)):
+            self._send_named(link, now)
+        if found is not None:
+            self._complete(contact, heard, found, now)
+
+    def _read(self, frame: Encounters) -> dict[bytes, int] | None:
+        """Return a table that came without names; None if the neighbour knows other nodes."""
+        levels = unpacked_levels(frame.entries)
+        readable = frame.names == self.table.names() and len(levels) == len(self.table) + 1
+        return self.table.named(levels) if readable else None
+
+    def _complete(self, contact: ExchangeContact, heard: HeardTable, found: dict[bytes, int], now: int) -> None:
+        """Replace the neighbour's table by one that is complete."""
+        found.pop(node_key(contact.link.node), None)
         if heard.since_us < 0:
-            link.work.credit()
+            contact.link.work.credit()
         heard.table, heard.since_us, heard.revision = found, now, -1
         self._use(contact, heard, now)
 
-    def _use(self, contact: ExchangeContact, heard: _Heard, now: int) -> None:
+    def _use(self, contact: ExchangeContact, heard: HeardTable, now: int) -> None:
         """Raise the own probabilities by the neighbour's table, once in a contact, and offer what follows from it."""
         if heard.since_us < 0 or not heard.met:
             return

@@ -24,7 +24,14 @@ from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, HEAD_BYTES, cut, hops, unpacked
 from carrypost.gossip.wire.fields import TOKEN_BYTES
 from carrypost.gossip.wire.pieces import HASH_BYTES
-from carrypost.gossip.wire.routing_frames import CERTAIN, ENTRY_BYTES, unpacked_entries
+from carrypost.gossip.wire.routing_frames import (
+    CERTAIN,
+    ENTRY_BYTES,
+    KEY_BYTES,
+    LEVEL_BYTES,
+    unpacked_entries,
+    unpacked_levels,
+)
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
 
@@ -205,12 +212,22 @@ def _check_tickets(frame: f.Tickets, limits: Limits) -> None:
 
 
 def _check_encounters(frame: f.Encounters, limits: Limits) -> None:
+    if frame.names:
+        _check_levels(frame, limits)
+        return
     listed, rest = divmod(len(frame.entries), ENTRY_BYTES)
     require(sound=rest == 0 and frame.part < frame.parts and (frame.parts == 1 or listed > 0))
     allow(max(listed, frame.parts), limits.encounters_max)
     entries = unpacked_entries(frame.entries)
     keys = [key for key, _ in entries]
     require(sound=all(0 < units <= CERTAIN for _, units in entries) and all(map(lt, keys, keys[1:])))
+
+
+def _check_levels(frame: f.Encounters, limits: Limits) -> None:
+    levels, rest = divmod(len(frame.entries), LEVEL_BYTES)
+    require(sound=rest == 0 and (frame.part, frame.parts) == (0, 1) and len(frame.names) == KEY_BYTES)
+    allow(levels - 1, limits.encounters_max)  # Of the sender itself there is one, too.
+    require(sound=all(units <= CERTAIN for units in unpacked_levels(frame.entries)))
 
 
 Check = Callable[[Any, Limits], None]

@@ -5,7 +5,7 @@ Hosts with another strategy skip both kinds. Such a host counts as having one ti
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, pack, unpack
 from typing import Annotated
 
 import msgspec
@@ -18,6 +18,7 @@ KEY_BYTES = 8
 """Of the name of a node in a table: the first bytes of SHA-256 over its id."""
 _ENTRY = Struct(f">{KEY_BYTES}sH")
 ENTRY_BYTES = _ENTRY.size
+LEVEL_BYTES = ENTRY_BYTES - KEY_BYTES
 
 
 class Tickets(msgspec.Struct, frozen=True, array_like=True, tag=19):
@@ -35,12 +36,25 @@ class Encounters(msgspec.Struct, frozen=True, array_like=True, tag=20):
     part: Part
     parts: Parts
     entries: bytes = b""
-    """For each node 8 bytes of SHA-256 over its id, ascending, and a probability in units of 2^-15, as 2 bytes."""
+    """For each node 8 bytes of SHA-256 over its id, ascending, and a probability in units of 2^-15, as 2 bytes. With
+    `names` the probabilities alone."""
+    names: bytes = b""
+    """The first 8 bytes of SHA-256 over the names, for a neighbour that knows the same nodes."""
 
 
 def packed_entries(entries: list[tuple[bytes, int]]) -> bytes:
     """Return the entries of a table as bytes."""
     return b"".join([_ENTRY.pack(*each) for each in entries])
+
+
+def packed_levels(levels: list[int]) -> bytes:
+    """Return probabilities without the names of their nodes as bytes."""
+    return pack(f">{len(levels)}H", *levels)
+
+
+def unpacked_levels(data: bytes) -> tuple[int, ...]:
+    """Return the probabilities in these bytes."""
+    return unpack(f">{len(data) // LEVEL_BYTES}H", data)
 
 
 def unpacked_entries(data: bytes) -> list[tuple[bytes, int]]:

@@ -2,7 +2,7 @@
 
 `uncontended`: links and buffers cost nothing. There The ONE's values are those of runs with 1 GB/s and 5 GB; those of
 epidemic routing and PRoPHET, which were not run for 12 h, are of a model that moves messages instantly over the same
-contacts and agrees with The ONE where that was run. There epidemic routing is `anti-entropy`, with acknowledgements that
+contacts and agrees with The ONE where that was run. There epidemic routing is `anti-entropy`, whose acknowledgements
 purge copies; with contention it is `epidemic`, which evicts copies in the order of The ONE.
 """
 

@@ -1,0 +1,45 @@
+"""The table of encounters that one neighbour sends in one contact, in parts (`gossip.strategy.prophet`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from carrypost.errors import RemoteError
+from carrypost.gossip.wire.routing_frames import ENTRY_BYTES, unpacked_entries
+
+if TYPE_CHECKING:
+    from carrypost.gossip.wire.frames import Encounters
+
+
+class HeardTable:
+    """The table of one neighbour in one contact, and its consequences."""
+
+    __slots__ = ("better", "met", "named", "parts", "revision", "since_us", "table", "used")
+
+    def __init__(self) -> None:
+        self.parts: dict[int, bytes] = {}
+        """Parts of a table that is not complete yet, by number."""
+        self.table: dict[bytes, int] = {}
+        """The latest complete table."""
+        self.since_us = -1
+        """Time at which that was complete; -1: none was."""
+        self.met = self.used = self.named = False
+        """True once the contact counted as an encounter, once the table raised probabilities, and once the own table
+        was sent with names."""
+        self.better, self.revision = 0, -1
+        """Slots for whose recipients the neighbour is the better carrier, as of a revision."""
+
+    def add(self, frame: Encounters, entries_max: int) -> dict[bytes, int] | None:
+        """Add a part with names; return the table that it completes. Raises `RemoteError` if the parts make none."""
+        parts = self.parts
+        parts[frame.part] = frame.entries
+        if max(parts) >= frame.parts or sum(map(len, parts.values())) > entries_max * ENTRY_BYTES:
+            self.parts = {}  # They are of two tables, or of none.
+            raise RemoteError("encounters")
+        if len(parts) < frame.parts:
+            return None
+        self.parts = {}
+        entries = [each for part in sorted(parts) for each in unpacked_entries(parts[part])]
+        if len(found := dict(entries)) < len(entries):
+            raise RemoteError("encounters")
+        return found
