@@ -62,20 +62,20 @@ def handed_over() -> dict[str, float]:
     """Return when each author first is in contact with the recipient while its message lives: a model without hosts."""
     inputs = read_inputs(Scenario.load(scenario_file("helsinki")), 1)
     spans = defaultdict(list)
-    for a, b, start_us, end_us in inputs.contacts:
-        spans[frozenset((a, b))].append((start_us, end_us))
+    for each in inputs.contacts:
+        spans[frozenset((each.a, each.b))].append((each.start_us, each.end_us))
     found = {}
     (script,) = inputs.scripts.values()
-    for each in script:
-        (recipient,) = each.recipients
-        ends_us = min(END_US, each.t_us + (each.lifetime_us or END_US))
+    for message in script:
+        (recipient,) = message.recipients
+        ends_us = min(END_US, message.t_us + (message.lifetime_us or END_US))
         met = [
-            max(start_us, each.t_us)
-            for start_us, end_us in spans[frozenset((each.node, recipient))]
-            if end_us > each.t_us
+            max(start_us, message.t_us)
+            for start_us, end_us in spans[frozenset((message.node, recipient))]
+            if end_us > message.t_us
         ]
         if met and min(met) < ends_us:
-            found[each.message] = min(met) / 1e6
+            found[message.message] = min(met) / 1e6
     return found
 
 
