@@ -21,6 +21,8 @@ from benchmarks._rounds import Rounds, Tables, at_most, judge
 
 from carrypost.config import Settings
 from carrypost.events import Event, Handed
+from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.frames import Parcel
 from carrypost.gossip.wire.payloads import assemble_payload
 from carrypost.journal import StoredMessage
 from carrypost.model import address
@@ -31,13 +33,15 @@ from carrypost.security import circle as values
 from carrypost.security import hpke
 from carrypost.security.entropy import derived
 from carrypost.security.identity import Identity
+from carrypost.security.packets import PacketKeys, Packets, packet_key
 
 KB: Final = 1_000
 MIB: Final = 1 << 20
 PUBLISH_GOALS: Final = {"circle": 1.15, "letter": 1.6, "own queue": 1.1}
 LARGE_GOAL: Final = 1.4
 CARRY_GOAL: Final = 1.02
-AIR_GOALS: Final = {"circle": 1.25, "letter": 1.3}
+PACKET_GOAL: Final = 1.06
+AIR_GOALS: Final = {"circle": 1.25, "letter": 1.3, "protected": 1.05}
 MEMBERS: Final = 100
 _CREDIT: Final = 1_000_000
 
@@ -165,6 +169,66 @@ class Bench(Rounds):
         ]  # fmt: skip
         return found.wire_bytes + found.length
 
+    def carry(self) -> list[Row]:
+        """A sealed message at a node that carries it, beside a plain one of its size."""
+        costs: dict[str, list[float]] = {"circle": [], "topic": []}
+        wire = self._size("circle") - self._size("topic") + KB
+        for _ in range(self.repeats):
+            for kind, found in costs.items():
+                found.append(self._carried(kind, KB if kind == "circle" else wire))
+        return [_row("carry a circle's message", min(costs["circle"]), min(costs["topic"]), CARRY_GOAL)]
+
+    def _carried(self, kind: str, nbytes: int) -> float:
+        """Return the time of taking a message over, at a node that is no member."""
+        pair = self._pair()
+        pair.meet(3)
+        a, b = pair.a.host, pair.b.host
+        if kind == "circle":
+            a.circles.found("team", pair.now)
+        pair.meet(5)
+        payload = random.Random(1).randbytes(nbytes)
+        for _ in range(self.messages):
+            a.publish("circle/team/x" if kind == "circle" else "topic/x", payload, now=pair.now)
+        until, began_s = b.copies + self.messages, time.process_time()
+        while b.copies < until:
+            pair.meet(0.05)
+        return (time.process_time() - began_s) * 1e6 / self.messages
+
+    def packets(self) -> list[Row]:
+        """Protected datagrams: of a member, of a stranger, and on the air."""
+        limits, keys = Settings().limits, PacketKeys(packet_key(b"k" * 32))
+        one, other, stranger = (Packets(each, derived(1, str(each), 1)) for each in (b"aaaa", b"bbbb", b"cccc"))
+        for each in (one, other):
+            each.rekey(keys)
+        stranger.rekey(PacketKeys(packet_key(b"s" * 32)))
+        pair = self._pair()
+        pair.meet(3)
+        carried = random.Random(1).randbytes(KB)
+        frames = [Parcel(1, 1, 0, 0, True, carried[:150], carried)]
+        (plain,) = codec.datagrams(frames, 1_400)
+        strange = stranger.seal([plain])[0]
+        undecodable = b"CP\x09" + strange[3:]
+        host = pair.b.host
+
+        def refused(datagram: bytes) -> None:
+            if host.listens("x", pair.now):
+                host.refused(codec.decode(datagram, limits).refused, "x", pair.now, nbytes=0)
+
+        protect_us = _least_us(lambda: other.open(one.seal([plain])[0]), 2_000)
+        message_us = self._least(("topic",), KB, self.messages)["topic"].read_us
+        bare_us = message_us + _least_us(lambda: codec.decode(codec.datagrams(frames, 1_400)[0], limits), 500)
+        return [
+            _row("protected, transfer and read", bare_us + protect_us, bare_us, PACKET_GOAL),
+            _row(
+                "a stranger's datagram, beside an undecodable one", _least_us(lambda: other.open(strange), 2_000),
+                _least_us(lambda: refused(undecodable), 2_000), 1.0,
+            ),
+            {
+                "what": "protected, on the air", "sealed B": len(plain) + 32, "plain B": len(plain),
+                **at_most((len(plain) + 32) / len(plain), AIR_GOALS["protected"]),
+            },
+        ]  # fmt: skip
+
     def charter(self) -> list[Row]:
         """A charter for 100 members."""
         root = Identity.from_seed(bytes(32))
@@ -208,6 +272,8 @@ TABLES: Tables[Bench] = {
     "small": ("messages of 1 kB", Bench.small),
     "large": ("messages of 1 MiB", Bench.large),
     "air": ("bytes on the air", Bench.air),
+    "carry": ("carriers", Bench.carry),
+    "packets": ("protected datagrams", Bench.packets),
     "charter": ("a charter for 100 members", Bench.charter),
 }
 

@@ -23,6 +23,11 @@ ATTRIBUTES: dict[str, AttributeValue] = {"colour": "red", "urgency": 5}
 LABEL = "a label"
 
 
+def secret_of(private: bytes, stanza: sealing.Stanza, salt: bytes) -> bytes:
+    """Return the secret of a letter, as its reader finds it."""
+    return sealing.letter_secret(sealing.unwrap(private, stanza.wrapped), salt)
+
+
 def sealed(
     *,
     author: Identity = AUTHOR,
@@ -37,7 +42,7 @@ def sealed(
 ) -> tuple[Descriptor, bytes]:
     """Return a sealed message as a carrier has it, and its payload as sent."""
     assert isinstance(author.author, bytes)
-    content = sealing.content(SECRET, SALT, author.author, destination)
+    content = sealing.content(sealing.letter_secret(SECRET, SALT), SALT, author.author, destination)
     if stanzas is None:
         stanzas = sealing.stanzas_for_readers([sealing.wrap(PUBLIC, SECRET, EPHEMERAL)])
     sent = sealing.seal_payload(content.key, body)

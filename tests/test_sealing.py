@@ -28,7 +28,7 @@ def opened(found: Descriptor) -> Descriptor:
     """Open a message as its reader does."""
     assert found.headers is not None
     seal = sealing.parse(found.headers.seal)
-    return sealing.opened_with(found, sealing.unwrap(PRIVATE, seal.stanzas[0].wrapped))[0]
+    return sealing.opened_with(found, sealed.secret_of(PRIVATE, seal.stanzas[0], seal.salt))[0]
 
 
 def body_of(found: Descriptor, sent: bytes) -> bytes:
@@ -39,10 +39,11 @@ def body_of(found: Descriptor, sent: bytes) -> bytes:
 def test_the_frozen_vectors_hold() -> None:
     found, sent = sealed.sealed()
     assert isinstance(AUTHOR.author, bytes)
-    content = sealing.content(SECRET, SALT, AUTHOR.author, sealed.DESTINATION)
+    content = sealing.content(sealing.letter_secret(SECRET, SALT), SALT, AUTHOR.author, sealed.DESTINATION)
     made = {
         "author": AUTHOR.author.hex(), "destination": sealed.DESTINATION, "reader_private": PRIVATE.hex(),
-        "reader_public": PUBLIC.hex(), "secret": SECRET.hex(), "salt": SALT.hex(),
+        "reader_public": PUBLIC.hex(), "wrapped_secret": SECRET.hex(),
+        "secret": sealing.letter_secret(SECRET, SALT).hex(), "salt": SALT.hex(),
         "content_key": content.key.hex(), "check": content.check.hex(),
         "own_secret": sealing.own_secret(PRIVATE, SALT).hex(),
         "seal": found.headers.seal.hex() if found.headers is not None else "", "payload": sent.hex(),
@@ -127,10 +128,11 @@ def test_every_changed_or_missing_byte_of_a_seal_is_refused() -> None:
 def _read(found: Descriptor) -> None:
     """Open a message as a host does: by the stanza with the id of its key."""
     assert found.headers is not None
-    stanzas = {each.key_id: each.wrapped for each in sealing.parse(found.headers.seal).stanzas}
-    if not stanzas.get(sealing.key_id(PUBLIC)):
+    seal = sealing.parse(found.headers.seal)
+    stanzas = {each.key_id: each for each in seal.stanzas if each.wrapped}
+    if sealing.key_id(PUBLIC) not in stanzas:
         raise ForgeryError("seal", "there is no stanza for this reader")
-    sealing.opened_with(found, sealing.unwrap(PRIVATE, stanzas[sealing.key_id(PUBLIC)]))
+    sealing.opened_with(found, sealed.secret_of(PRIVATE, stanzas[sealing.key_id(PUBLIC)], seal.salt))
 
 
 def test_every_changed_byte_of_a_payload_is_refused() -> None:
@@ -154,7 +156,8 @@ def test_each_reader_finds_its_stanza(readers: int) -> None:
     assert len(seal.stanzas) == readers
     for private, stanza in zip(privates, seal.stanzas, strict=True):
         assert stanza.key_id == sealing.key_id(hpke.public_of(private))
-        assert sealing.opened_with(found, sealing.unwrap(private, stanza.wrapped))[0].attributes == sealed.ATTRIBUTES
+        plain = sealing.opened_with(found, sealed.secret_of(private, stanza, seal.salt))[0]
+        assert plain.attributes == sealed.ATTRIBUTES
 
 
 def test_more_than_64_stanzas_are_refused() -> None:

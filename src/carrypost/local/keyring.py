@@ -30,11 +30,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.security.entropy import Entropy
+    from carrypost.security.sealing import Stanza
 
 KEY_US = 7 * 86_400 * MICROSECONDS
 """Age at which an own key is replaced."""
 _ADVERTISED_US = 30 * 86_400 * MICROSECONDS
 """Time for which others may seal messages for an advertised key, at most."""
+_OPENED_MAX = 256
+"""Number of stanzas whose secrets are kept in memory."""
 KNOWN_MAX = 4_096
 """Number of nodes whose keys are known: as many as names in the directory."""
 _SECRET = b"carrypost assigned secret 1\0"
@@ -85,6 +88,8 @@ class Keyring:
         self._publics: dict[bytes, bytes] = {}
         """Own public keys by their ids."""
         self._known: dict[NodeId, KnownKey] = {}
+        self._opened: dict[Stanza, bytes] = {}
+        """Secrets of the last stanzas."""
         self._label_rows = Table(ledger, b"L", LabelRow)
         self.labels: dict[MessageId, str] = {}
         """Labels of own letters here that this host cannot read itself."""
@@ -137,6 +142,7 @@ class Keyring:
         for name in [name for name, key in self._own.items() if self._end(key) <= now]:
             del self._own[name], self._publics[name]
             self._own_rows.delete(name)
+            self._opened.clear()
 
     def _enter(self, name: bytes, key: OwnKey) -> None:
         self._own[name], self._publics[name] = key, hpke.public_of(key.private)
@@ -172,8 +178,18 @@ class Keyring:
             return None if own is None else sealing.own_secret(own.private, seal.salt)
         for stanza in seal.stanzas:
             if (own := self._own.get(stanza.key_id)) is not None:
-                return sealing.unwrap(own.private, stanza.wrapped)
+                return sealing.letter_secret(self._unwrap(own, stanza), seal.salt)
         return None
+
+    def _unwrap(self, own: OwnKey, stanza: Stanza) -> bytes:
+        """Return the secret of a stanza: an author uses one for several messages, and a key exchange takes long."""
+        found = self._opened.get(stanza)
+        if found is None:
+            found = sealing.unwrap(own.private, stanza.wrapped)
+            if len(self._opened) >= _OPENED_MAX:
+                self._opened.clear()
+            self._opened[stanza] = found
+        return found
 
     def wrap_secret(self, public: bytes, secret: bytes, message: bytes) -> bytes:
         """Return the secret of a message for the node that it is assigned to."""

@@ -7,7 +7,7 @@ a node whose key is out of date is refused, unless the program sends it with `se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 _HOUR_US = 3_600 * MICROSECONDS
+"""Time for which a wrapped secret is used. It is kept in memory alone."""
+_WRAPPED_MAX = 256
+"""Number of lists of readers for which a secret is in use."""
+
+
+class _Wrapped(NamedTuple):
+    """A secret that is wrapped for readers."""
+
+    secret: bytes
+    stanzas: bytes
+    until_us: int
+
+    def __repr__(self) -> str:
+        return "<_Wrapped>"
 
 
 class Letters:
@@ -38,6 +52,8 @@ class Letters:
         self._author, self._signed = context.identity.author, context.identity.signed
         self._asked, self._keyring = context.settings.sealing.letters, keyring
         self._circles = circles
+        self._wrapped: dict[tuple[bytes, ...], _Wrapped] = {}
+        """Secrets in use, by the keys that they are wrapped for."""
 
     def addressed(self, draft: Draft) -> Draft:
         """Return a draft for the topic of a circle with the destination that carriers see."""
@@ -110,16 +126,27 @@ class Letters:
         return msgspec.structs.replace(made, secret=secret)
 
     def _for_readers(self, draft: Draft, readers: tuple[NodeId, ...], publics: list[bytes], now: int) -> Sealing:
+        salt, keys = self._keyring.entropy(sealing.SALT_BYTES), tuple(publics)
+        found = self._wrapped.get(keys)
+        if found is None or found.until_us <= now:
+            found = self._wrap(keys, now)
+            for node in readers:
+                self._keyring.used(node, now)
+        return self._seal(draft, salt, sealing.letter_secret(found.secret, salt), found.stanzas, now)
+
+    def _wrap(self, publics: tuple[bytes, ...], now: int) -> _Wrapped:
+        """Wrap a new secret for readers: a key exchange for each of them, which takes longer than a signature."""
         each = sealing.SECRET_BYTES
-        drawn = self._keyring.entropy(sealing.SALT_BYTES + each * (1 + len(publics)))
-        salt, secrets = drawn[: sealing.SALT_BYTES], drawn[sealing.SALT_BYTES :]
-        secret = secrets[:each]
+        drawn = self._keyring.entropy(each * (1 + len(publics)))
+        secret = drawn[:each]
         stanzas = [
-            sealing.wrap(public, secret, secrets[at * each : (at + 1) * each]) for at, public in enumerate(publics, 1)
+            sealing.wrap(public, secret, drawn[at * each : (at + 1) * each]) for at, public in enumerate(publics, 1)
         ]
-        for node in readers:
-            self._keyring.used(node, now)
-        return self._seal(draft, salt, secret, sealing.stanzas_for_readers(stanzas), now)
+        if len(self._wrapped) >= _WRAPPED_MAX:
+            self._wrapped.clear()
+        found = _Wrapped(secret, sealing.stanzas_for_readers(stanzas), now + _HOUR_US)
+        self._wrapped[publics] = found
+        return found
 
     def _for_circle(self, draft: Draft) -> Sealing:
         """Seal for all members of a circle, under its present epoch."""

@@ -8,6 +8,7 @@ appendix A.2.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 from cryptography.exceptions import InvalidTag
@@ -59,9 +60,16 @@ def _aead(shared: bytes, encapsulated: bytes, public: bytes, info: bytes) -> tup
     return ChaCha20Poly1305(key), _expand(_SUITE, secret, b"base_nonce", context, _NONCE_BYTES)
 
 
+@functools.lru_cache(64)  # To load a key takes longer than an exchange, and a node uses its few keys again and again.
+def _loaded(private: bytes) -> tuple[X25519PrivateKey, bytes]:
+    """Return a private key, and its public one."""
+    key = X25519PrivateKey.from_private_bytes(private)
+    return key, key.public_key().public_bytes_raw()
+
+
 def public_of(private: bytes) -> bytes:
     """Return the public key of a private one."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return _loaded(private)[1]
 
 
 def wrap(public: bytes, plain: bytes, info: bytes, ephemeral: bytes, aad: bytes = b"") -> bytes:
@@ -81,10 +89,10 @@ def wrap(public: bytes, plain: bytes, info: bytes, ephemeral: bytes, aad: bytes 
 
 def unwrap(private: bytes, wrapped: bytes, info: bytes, aad: bytes = b"") -> bytes:
     """Return the bytes that `wrap` was given; raises `ForgeryError` if they are for another key, or changed."""
-    key, encapsulated = X25519PrivateKey.from_private_bytes(private), wrapped[:KEY_BYTES]
+    (key, public), encapsulated = _loaded(private), wrapped[:KEY_BYTES]
     try:
         shared = key.exchange(X25519PublicKey.from_public_bytes(encapsulated))
-        aead, nonce = _aead(shared, encapsulated, key.public_key().public_bytes_raw(), info)
+        aead, nonce = _aead(shared, encapsulated, public, info)
         return aead.decrypt(nonce, wrapped[KEY_BYTES:], aad)
     except (InvalidTag, ValueError):
         raise ForgeryError("seal", "a wrapped secret that this key does not open") from None

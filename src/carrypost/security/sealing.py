@@ -51,6 +51,7 @@ _EPOCH_BYTES = 4 + EPOCH_ID_BYTES
 _HEAD_BYTES = 1 + SALT_BYTES + CHECK_BYTES + 1
 _CONTENT = b"carrypost seal 1\0"
 _LETTER = b"carrypost letter 1\0"
+_LETTER_SECRET = b"carrypost letter secret 1\0"
 _OWN_SECRET = b"carrypost own 1\0"
 _FIELDS_NONCE, _PAYLOAD_NONCE = (number.to_bytes(12, "little") for number in (0, 1))
 _CLEAR = ("recipients", "connected", "joins")
@@ -165,6 +166,11 @@ def content(secret: bytes, salt: bytes, author: bytes, destination: str) -> Cont
 def own_secret(private: bytes, salt: bytes) -> bytes:
     """Return the secret of a message that its author seals for itself."""
     return hpke.mac(private, _OWN_SECRET + salt)
+
+
+def letter_secret(wrapped: bytes, salt: bytes) -> bytes:
+    """Return the secret of one message, from the one that its stanzas wrap, which serves its author for a while."""
+    return hpke.mac(wrapped, _LETTER_SECRET + salt)
 
 
 # ------------------------------------------------------------------------------------------------ stanzas
