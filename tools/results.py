@@ -2,10 +2,10 @@
 
     .venv/bin/python tools/results.py [NAME...]
 
-A page is that of `carrypost reproduce NAME`, with ten seeds or more. Its runs are kept in `build/results`: after an
-interruption, or with more seeds, the same command does only what is missing. Beside `NAME.html` is `NAME.json`, the
-check: the number of rows by kind of a short run, made by the same code. A test runs it again and compares, so that a
-change of behaviour that makes a page out of date is noticed.
+A page is that of `carrypost reproduce NAME`, with ten seeds or more if these change contacts or messages. Its runs are
+kept in `build/results`: after an interruption, or with more seeds, the same command does only what is missing. Beside
+`NAME.html` is `NAME.json`, the check: the number of rows by kind of a short run, made by the same code. A test runs it
+again and compares, so that a change of behaviour that makes a page out of date is noticed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from carrypost.lab.report.origins import made_by
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "docs" / "results"
-SEEDS: Final = {name: "1-20" if name == "emma" else "1-10" for name in recipes.RECIPES}
-"""Seeds of each page: at least ten, also where the paper has one run."""
+REPLAYED: Final = {"baselines"}
+"""Experiments that replay contacts and messages: a seed changes the jitter of hosts alone, so one has to do."""
+SEEDS: Final = dict.fromkeys(recipes.RECIPES, "1-10") | {"emma": "1-20"} | dict.fromkeys(REPLAYED, "1")
+"""Seeds of each page: at least ten, also where the paper has one run, unless the experiment is a replay."""
 
 
 _FILES: Final = re.compile(r'\s*<(p|span) class="files">.*?</\1>', re.DOTALL)
