@@ -249,7 +249,8 @@ class Requests:
         if inbox.asked_us:
             link.outbox.recovery.expect(now - inbox.asked_us)
             inbox.asked_us = 0
-        self._acknowledge(link, inbox.acks.note(serials))
+        if earlier := inbox.acks.note(serials):
+            self._acknowledge(link, earlier)
         if last or inbox.acks.count >= _ACK_FRAMES:
             link.timers.arm(ACKNOWLEDGE, now)
         elif link.timers.due[ACKNOWLEDGE] == NEVER:
@@ -265,7 +266,8 @@ class Requests:
         # would wait too long for it.
         if not link.route:
             inbox.unasked.note(serials)
-        self._acknowledge(link, inbox.acks.note(serials))
+        if earlier := inbox.acks.note(serials):
+            self._acknowledge(link, earlier)
         if inbox.acks.count >= _ACK_UNASKED and link.timers.due[ACKNOWLEDGE] > now:
             link.timers.arm(ACKNOWLEDGE, now)
 
@@ -282,8 +284,7 @@ class Requests:
             inbox.reported()
 
     def _acknowledge(self, link: Link, acks: list[Ack]) -> None:
-        if not acks:
-            return
+        """Send acknowledgements, at once or when everything that they name is durable."""
         if self._durable_first:
             self._outputs.journal.when_durable(_send_within, link, link.inbox, acks)
         else:
