@@ -1,4 +1,4 @@
-"""Routing on The ONE's default scenario, without contention: its own figures, and a model of direct delivery.
+"""Routing on The ONE's default scenario: its own figures without contention, and a model of direct delivery.
 
 The dear runs are for `make soak`: each is a whole day of 126 hosts.
 """
@@ -46,10 +46,11 @@ FIGURES = {
 }
 
 
-def played(strategy: str, seconds: float) -> pa.Table:
-    """Return the record of a run without contention."""
-    (chosen,) = [each for each in RECIPES["baselines"].settings if each.name == f"{strategy}-uncontended"]
-    return emu.run(scenario_file("helsinki"), 1, overrides={**chosen.changes, "duration_s": seconds}).table
+def played(strategy: str, seconds: float, load: str = "uncontended", **settings: bool) -> pa.Table:
+    """Return the record of a run."""
+    (chosen,) = [each for each in RECIPES["baselines"].settings if each.name == f"{strategy}-{load}"]
+    changes = {**chosen.changes, **{f"settings.{name}": value for name, value in settings.items()}}
+    return emu.run(scenario_file("helsinki"), 1, overrides={**changes, "duration_s": seconds}).table
 
 
 def delivered(table: pa.Table) -> dict[str, float]:
@@ -94,6 +95,13 @@ def test_the_model_of_direct_delivery_delivers_what_the_one_does() -> None:
     found = handed_over()
     assert len(found) == FIGURES["direct"].delivered
     assert found == pytest.approx(reported, abs=LATE_S)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("strategy", ["direct", "spray-and-wait"])
+def test_hosts_that_keep_half_received_messages_deliver_no_fewer(strategy: str) -> None:
+    kept, dropped = (len(delivered(played(strategy, 3_600, "contended", keep_partials=keep))) for keep in (True, False))
+    assert kept >= dropped > 0
 
 
 @pytest.mark.soak
