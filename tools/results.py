@@ -48,6 +48,7 @@ CHECKS: Final = {
     "emma-island": Short("exchange-receiver-25", 40),
     "overlay": Short("clients-adaptive-10", 2),
     "balance": Short("control-30", 12),
+    "campus": Short("queue-third", 240),
     "baselines": Short("prophet-uncontended", 900),
     "floodwatch": Short("adaptive-box-A-B-C", 60),
 }

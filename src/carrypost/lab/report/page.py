@@ -19,6 +19,7 @@ from carrypost.lab.metrics.plugins import Plugin
 from carrypost.lab.report import (
     balance,
     baselines,
+    campus,
     causal,
     emma,
     field,
@@ -39,6 +40,7 @@ from carrypost.printing import many
 
 CAMPAIGN = "campaign.toml"
 _NAMED_MAX = 3
+_JOMS = "joms"
 _ONE = "one"
 """The simulator whose default scenario is compared."""
 Make = Callable[[Path, Sequence[Table]], None]
@@ -90,6 +92,8 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), besi
             body.append(causal.section(study, series, EXPERIMENTS[name], figures))
         elif paper == "emma":
             body.append(emma.section(study, series, figures))
+        elif paper == _JOMS:
+            body.append(campus.section(study, series, figures))
         elif paper == _ONE:
             body.append(baselines.section(study, series, figures))
         elif paper:
@@ -111,6 +115,8 @@ def _paper(name: str, all_series: Sequence[Series]) -> str:
         return "causal"
     if name == "emma" and emma.is_of_paper(all_series):
         return "emma"
+    if name == "campus" and campus.is_of_paper(all_series):
+        return _JOMS
     if name == "helsinki" and baselines.is_of_experiment(all_series):
         return _ONE
     return "overlay" if name in _OVERLAY and overlay.has_brokers(all_series) else ""
@@ -125,6 +131,7 @@ def _title(study: Study) -> str:
         for name, paper in papers.items()
         if paper in {"emma", "overlay"}
     )
+    titles += [campus.TITLE] if _JOMS in papers.values() else []
     titles += [baselines.TITLE] if _ONE in papers.values() else []
     others = list(papers)
     named = f"Campaign: {', '.join(others[:_NAMED_MAX])}{' …' if len(others) > _NAMED_MAX else ''}"
