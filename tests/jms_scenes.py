@@ -9,15 +9,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from carrypost import Consumer, Context, Message, Producer, SessionMode, Topic, testing
+from tests.letters import SIGNED
 
-NEWS = Topic("news")
+from carrypost import Consumer, Context, Message, Producer, SessionMode, Topic, testing
+from carrypost.jms.destinations import SealedTopic
+from carrypost.security.identity import Identity
+
+MODE = os.environ.get("TESTS_SEALED", "")
+"""What is sealed in all scenes: "letters", "circle", or nothing (`tests/test_sealed_rows.py`)."""
+SEALED: dict[str, Any] = {}
+if MODE:
+    SEALED = SIGNED | {"altruistic": False, "sealing": {"letters": "always"}}
+NEWS = SealedTopic("rescue", "news") if MODE == "circle" else Topic("news")
+
+
+def node_id(name: str) -> str:
+    """Return the id of a node of a scene."""
+    return Identity.derived(1, name).node if MODE else name
+
+
 AT_ONCE = {"redelivery_delay_s": 0.0}
 """Settings of messaging for tests in which programs fail often: messages come again at once."""
 SOON_S = 60.0
@@ -31,9 +48,10 @@ def scene(*names: str, **options: object) -> Callable[[Callable[..., Coroutine[A
         @wraps(function)
         def test(**given: object) -> None:
             async def play() -> None:
-                async with testing.network(*names, **{"seed": 1} | options) as net:  # type: ignore[arg-type]  # as they are
+                async with testing.network(*names, **{"seed": 1} | SEALED | options) as net:  # type: ignore[arg-type]  # as they are
                     for a, b in combinations(names, 2):
                         net.link(a, b)
+                    await _sealed(net, names)
                     await function(net, **given)
 
             testing.run(play)
@@ -45,6 +63,19 @@ def scene(*names: str, **options: object) -> Callable[[Callable[..., Coroutine[A
         return test
 
     return decorate
+
+
+async def _sealed(net: testing.Network, names: Sequence[str]) -> None:
+    """Let nodes learn each other's keys, and join a circle, where everything is sealed."""
+    if MODE:
+        net.open_messaging()
+    if MODE == "circle":
+        net.found(names[0], "rescue")
+        code = net.invite(names[0], "rescue")
+        for each in names[1:]:
+            net.join(each, code)
+    if MODE:
+        await net.run(SOON_S)
 
 
 async def got(consumer: Consumer) -> Message:
@@ -117,8 +148,9 @@ def copies_of(message: object) -> Copies:
     """Return a message as consumers get it; for tests that are no scenes."""
 
     async def play() -> Copies:
-        async with testing.network("a", "b", seed=1) as net:
+        async with testing.network("a", "b", seed=1, **SEALED) as net:
             net.link("a", "b")
+            await _sealed(net, ("a", "b"))
             async with pair(net) as both:
                 return await both.sent(message)
 

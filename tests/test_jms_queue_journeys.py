@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tests.jms_scenes import scene
+from tests.jms_scenes import node_id, scene
 
 from carrypost import Queue, SendState, Sent, SessionMode, StateError, testing
 
-BOX = Queue("box@home")
+BOX = Queue("box@" + node_id("home"))
 HOUR_S = 3_600.0
 MEETING_S = 60.0
 

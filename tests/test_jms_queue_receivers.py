@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.jms_scenes import SOON_S, got, scene
+from tests.jms_scenes import SOON_S, got, node_id, scene
 
 from carrypost import JMSException, JMSSecurityException, Message, Queue, testing
 from carrypost.naming import InitialContext
 
-BOX, DEAD = Queue("box@a"), Queue("DLQ.box@a")
+BOX, DEAD = Queue("box@" + node_id("a")), Queue("DLQ.box@" + node_id("a"))
 
 
 def refused(net: testing.Network, reason: str = "receiver", node: str = "a") -> int:
@@ -39,11 +39,11 @@ async def test_a_queue_gives_messages_to_the_nodes_that_it_names_and_to_its_own(
 @scene("a", "b", "c")
 async def test_a_node_that_heard_whom_a_queue_is_for_is_told_at_once(net: testing.Network) -> None:
     async with net.context("a") as here, net.context("b") as there, net.context("c") as stranger:
-        await here.declare_queue("box", receivers=["b"])
+        await here.declare_queue("box", receivers=[node_id("b")])
         await InitialContext(here).bind("letters", BOX)
         await net.run(SOON_S)
         await there.create_consumer(stranger.create_queue("box"))
-        for name in ("box", "letters", "box@a"):
+        for name in ("box", "letters", "box@" + node_id("a")):
             with pytest.raises(
                 JMSSecurityException, match=r"this node, 'c', is not among the receivers of the queue 'box@a'"
             ):
@@ -61,11 +61,11 @@ async def test_who_may_receive_outlives_the_node_and_is_part_of_what_was_declare
     net.kill("a")
     net.restart("a")
     async with net.context("a") as here, net.context("b") as there:
-        await here.declare_queue("box", receivers=["a"])  # The same: its own node always may.
+        await here.declare_queue("box", receivers=[node_id("a")])  # The same: its own node always may.
         with pytest.raises(JMSException, match=r"with other options .*receivers=\[\]"):
             await here.declare_queue("box")
         with pytest.raises(JMSException, match="with other options"):
-            await here.declare_queue("box", receivers=["b"])
+            await here.declare_queue("box", receivers=[node_id("b")])
         await net.run(SOON_S)
         with pytest.raises(JMSSecurityException):
             await there.create_consumer(BOX)
@@ -97,9 +97,9 @@ async def test_dead_letters_are_for_those_that_the_queue_is_for(
 async def test_nobody_else_receives_replies(net: testing.Network) -> None:
     async with net.context("a") as here, net.context("b") as there:
         await there.declare_queue("questions")
-        asked = await here.request(Queue("questions@b"), "?", time_to_live=600)
-        thief = await there.create_consumer(Queue("$replies@a"))
-        question = await got(await there.create_consumer(Queue("questions@b")))
+        asked = await here.request(Queue("questions@" + node_id("b")), "?", time_to_live=600)
+        thief = await there.create_consumer(Queue("$replies@" + node_id("a")))
+        question = await got(await there.create_consumer(Queue("questions@" + node_id("b"))))
         await net.run(SOON_S)
         await there.reply(question, "!")
         assert await thief.receive(timeout=SOON_S) is None

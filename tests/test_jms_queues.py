@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.jms_scenes import NEWS, SOON_S, got, scene, texts
+from tests.jms_scenes import NEWS, SOON_S, got, node_id, scene, texts
 
 from carrypost import (
     Context,
@@ -27,7 +27,7 @@ from carrypost.naming import InitialContext
 pytestmark = pytest.mark.attached("credit, requests and browsings cross the socket in both directions")
 
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
-BOX = Queue("box@a")
+BOX = Queue("box@" + node_id("a"))
 on_both_nodes = pytest.mark.parametrize("node", ["a", "b"])
 
 
@@ -175,8 +175,9 @@ async def test_what_a_browser_sees_is_not_acknowledged_and_looks_do_not_mix(net:
     async with net.context("a") as here, net.context("b") as there:
         for name in ("box", "other"):
             await here.declare_queue(name)
-            await send(here, f"in {name}", to=Queue(f"{name}@a"))
-        looks = [there.create_browser(Queue(f"{name}@a")).messages(timeout=SOON_S) for name in ("box", "other")]
+            await send(here, f"in {name}", to=Queue(f"{name}@{node_id('a')}"))
+        queues = [Queue(f"{name}@{node_id('a')}") for name in ("box", "other")]
+        looks = [there.create_browser(each).messages(timeout=SOON_S) for each in queues]
         seen = await asyncio.gather(*(anext(look) for look in looks))
         assert [each.get_body(str) for each in seen] == ["in box", "in other"]
         assert all(each.properties.get("JMSXDeliveryCount") is None for each in seen)
@@ -257,7 +258,7 @@ async def test_a_wait_for_a_reply_may_be_cancelled_and_begun_again(net: testing.
 @scene("a")
 async def test_who_waits_for_a_reply_is_told_when_the_context_closes(net: testing.Network) -> None:
     context = await net.context("a")
-    asked = await context.request(Queue("box@b"), "?", time_to_live=600)
+    asked = await context.request(Queue("box@" + node_id("b")), "?", time_to_live=600)
     waiting = asyncio.create_task(asked.reply())
     await net.run(5)
     await context.close()
@@ -335,7 +336,7 @@ async def test_a_short_name_is_looked_up_when_it_is_used_first(net: testing.Netw
             await there.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT).send(short, message)
             assert message.jms_destination == BOX
             assert (await got(inbox)).jms_destination == BOX
-        assert short.queue_name == "box@a"
+        assert short.queue_name == "box@" + node_id("a")
         assert [each async for each in here.create_browser(short)] == []
         assert len({short, here.create_queue("box"), BOX}) == 2
 
@@ -350,7 +351,7 @@ async def test_a_short_name_of_several_queues_tells_who_they_are(net: testing.Ne
             await beyond.create_producer().send(beyond.create_queue("box"), "x")
         mine = here.create_queue("box")
         async with here.create_consumer(mine):  # One's own wins.
-            assert mine.queue_name == "box@a"
+            assert mine.queue_name == "box@" + node_id("a")
 
 
 @scene("a", "b")

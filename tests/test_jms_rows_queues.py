@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain, combinations
 
 import pytest
-from tests.jms_scenes import SOON_S, got, scene, texts
+from tests.jms_scenes import SOON_S, got, node_id, scene, texts
 
 from carrypost import (
     Consumer,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.attached("credit, requests and browsings cross the sock
 
 ROWS = (6, 27, 46, 70, 72, *range(78, 86))
 CLIENT, TRANSACTED = SessionMode.CLIENT_ACKNOWLEDGE, SessionMode.SESSION_TRANSACTED
-BOX = Queue("box@a")
+BOX = Queue("box@" + node_id("a"))
 """The queue of node "a", once that has declared it."""
 HOUR_S = 3_600.0
 
@@ -71,7 +71,7 @@ async def test_row_6_a_queue_to_reply_to_is_usable_without_a_directory(net: test
         question = await got(await here.create_consumer(BOX))
         assert (question.jms_reply_to, question.jms_destination) == (back, BOX)
         assert isinstance(question.jms_reply_to, Queue)
-        assert question.jms_reply_to.queue_name.endswith("@b")
+        assert question.jms_reply_to.queue_name.endswith("@" + node_id("b"))
         await here.create_producer().send(question.jms_reply_to, "!")
         assert await texts(answers) == ["!"]
         with pytest.raises(IllegalArgumentException, match="full name, NAME@NODE"):
@@ -133,14 +133,14 @@ async def test_row_72_a_transaction_consumes_and_sends_topics_and_queues_togethe
         await here.declare_queue("box")
         await here.declare_queue("done")
         heard = await here.create_consumer(Topic("news"))
-        done = await here.create_consumer(Queue("done@a"))
+        done = await here.create_consumer(Queue("done@" + node_id("a")))
         inbox = await tx.create_consumer(BOX)
         await send(here, "x")
         for commits in (False, True):
             taken = await got(inbox)
             assert (taken.get_body(str), taken.jms_redelivered) == ("x", commits)
             await send(tx, "told", to=Topic("news"))
-            await send(tx, "filed", to=Queue("done@a"))
+            await send(tx, "filed", to=Queue("done@" + node_id("a")))
             assert await done.receive(timeout=5) is None, "nothing is sent before the commit"
             await (tx.commit if commits else tx.rollback)()
         assert (await texts(heard), await texts(done)) == (["told"], ["filed"])
@@ -155,7 +155,7 @@ async def test_row_72_a_transaction_consumes_and_sends_topics_and_queues_togethe
 @scene("a", "b", "c")
 async def test_row_78_each_message_goes_to_one_consumer_and_they_share_fairly(net: testing.Network) -> None:
     async with net.context("a") as here, net.context("b") as there, net.context("c") as beyond:
-        assert (await here.declare_queue("box")).queue_name == "box@a"
+        assert (await here.declare_queue("box")).queue_name == "box@" + node_id("a")
         consumers = [await context.create_consumer(BOX) for context in (here, here, there, beyond)]
         await net.run(5)
         await send(there, *map(str, range(24)))

@@ -31,7 +31,7 @@ CONTROL_BYTES_MAX = 6 * 1024
 """Leaves a quarter of a descriptor's 8 KiB for everything else; longer content is sent in several messages."""
 ORIGIN_BYTES_MAX = 2 * 1024
 """Size of a descriptor that another one holds, signature included: beside it are up to 128 recipients."""
-SEAL_BYTES_MAX = 8 * 1024
+SEAL_BYTES_MAX = 1024 * 1024
 """As long as a descriptor."""
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
