@@ -48,7 +48,7 @@ def scene(*names: str, **options: object) -> Callable[[Callable[..., Coroutine[A
         @wraps(function)
         def test(**given: object) -> None:
             async def play() -> None:
-                async with testing.network(*names, **{"seed": 1} | SEALED | options) as net:  # type: ignore[arg-type]  # as they are
+                async with testing.network(*names, **{"seed": 1} | SEALED | options) as net:
                     for a, b in combinations(names, 2):
                         net.link(a, b)
                     await _sealed(net, names)
