@@ -67,7 +67,7 @@ def test_a_range_of_sizes_changes_nothing_else(tmp_path: Path) -> None:
         ('kind = "addressed"\nsize = [9, 5]', "size must have the lowest number first"),
         ('kind = "addressed"\nsize = [9, 5, 6]', "a list of the lowest and the highest"),
         ('kind = "addressed"\nevery_s = 0', "a number from 0.001"),
-        ('kind = "broadcast"\nsize = [5, 9]', 'only kind = "addressed" takes a range'),
+        ('kind = "broadcast"\nsize = [5, 9]', 'only kind = "addressed" and "random" take a range'),
         ('kind = "addressed"\nsize = [5, 99_000_000]', "message_bytes_max"),
     ],
 )
