@@ -220,11 +220,11 @@ def test_a_stranger_beside_ten_members_that_repeats_all_it_hears_gets_nothing() 
     bus.watch = watch
     others[0].host.subscribe("news", now=0)
     first.host.publish("news", b"bridge", now=0)
-    bus.run(6)
+    bus.run(4)
     kept, bus.watch = list(heard), lambda sent: answers.append(sent) if sent[1] == "stranger" else None
     for _, _, datagram in kept[:: max(1, len(kept) // 200)]:  # … and again later.
         bus.put("stranger", None, datagram)
-    bus.run(3)
+    bus.run(2)
     members = {each.node for each in bus.stations.values()}
     assert answers == []
     for each in bus.stations.values():
