@@ -98,9 +98,9 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
 def test_the_plan_tells_runs_lifetimes_and_time() -> None:
     told = reproduce.plan(recipes.RECIPES["bus"], (1,), quick=False, cores=2)
     assert told.startswith("8 runs of city_bus (lifetimes endless, 120 min, 60 min, 40 min, 20 min, 10 min, ")
-    assert told.endswith("; about 2 min on 2 processors")
+    assert told.endswith("; about 4 min on 2 processors")
     assert reproduce.plan(recipes.RECIPES["ostermalm"], (1,), quick=False, cores=2).endswith(
-        "; about 5 min on 2 processors"
+        "; about 14 min on 2 processors"
     )
     assert reproduce.plan(recipes.RECIPES["bus"], (1,), quick=True, cores=2).endswith(
         "; a minute or two on 2 processors"
