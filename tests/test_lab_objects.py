@@ -240,7 +240,8 @@ def test_workers_that_do_not_see_the_folder_of_the_driver_work_in_a_store(store:
                         continue
                     # In a process of its own: here Spark may run already.
                     program = [sys.executable, "-c", "from carrypost.cli import main; main()", "lab", *order]
-                    subprocess.run([*program, "--master", address], check=True, timeout=PATIENCE_S)  # noqa: S603 - ours
+                    conf = ["--master", address, "--conf", "spark.sql.shuffle.partitions=4"]
+                    subprocess.run([*program, *conf], check=True, timeout=PATIENCE_S)  # noqa: S603 - ours
     finally:
         shutil.rmtree(logs)
     there, here = opened(f"{store}/apart"), tmp_path / "here"
