@@ -110,7 +110,7 @@ MODELS = st.builds(
 )
 
 
-@examples(15)
+@examples(10)
 @given(model=MODELS, seed=st.integers(0, 1 << 32), days=st.sampled_from([0.3, 1.0, 1.4]))
 def test_contacts_are_apart_and_never_of_a_phone_that_is_off(model: Campus, seed: int, days: float) -> None:
     duration_us = round(days * 86_400 * SECOND)
@@ -187,7 +187,7 @@ def test_the_scenario_can_be_repeated_from_the_keys_in_force() -> None:
 # --- contacts that work one way, of a model or a file --------------------------------------------------------
 
 
-@examples(12)
+@examples(8)
 @given(start_s=st.integers(1, 20), lasting_s=st.integers(1, 40), heard=st.sampled_from(["a", "b"]))
 def test_a_one_way_contact_carries_nothing_and_is_reported_after_two_announcements(
     tmp_path_factory: pytest.TempPathFactory, start_s: int, lasting_s: int, heard: str

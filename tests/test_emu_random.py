@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples import examples
+from tests.examples import examples, soaked
 
 from carrypost import emu
 from carrypost.emu.engine.workload import Publication
@@ -64,7 +64,7 @@ def test_nodes_publish_while_they_are_there_and_neither_consume_nor_manage_the_q
 
 
 @pytest.mark.parametrize("queue", ["recipient", "third"])
-@pytest.mark.parametrize("more", ["", "[settings]\nsecurity = 'signed'\nlifetime_s_default = 999\n"])
+@pytest.mark.parametrize("more", ["", *soaked(["[settings]\nsecurity = 'signed'\nlifetime_s_default = 999\n"])])
 def test_every_message_to_a_queue_is_consumed_once_by_its_node(tmp_path: Path, queue: str, more: str) -> None:
     made = scenario(tmp_path, queue, more)
     found, managers = drawn(made, 2)
