@@ -95,6 +95,12 @@ def test_a_contact_may_work_one_way() -> None:
     assert [each.heard for each in parse_contacts(text, "c.csv")] == ["b", "a", ""]
     overlapping = "a,b,start,end,heard\na,b,1,3,a\na,b,2,4,a\n"
     assert parse_meetings(overlapping, "c.csv", overlaps=True).contacts == [Contact("a", "b", SECOND, 4 * SECOND, "a")]
+    assert list(write_one(parse_contacts(text, "c.csv"))) == [
+        "# host 0 is a",
+        "# host 1 is b",
+        "4 CONN 0 1 up",
+        "5 CONN 0 1 down",
+    ]
     with pytest.raises(LocalError, match=r"line 3: this contact of a and b overlaps .*; they differ in heard$"):
         parse_meetings(overlapping.replace("2,4,a", "2,4,b"), "c.csv", overlaps=True)
 

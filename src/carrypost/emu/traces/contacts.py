@@ -198,10 +198,11 @@ def parse_presences(text: str, name: str) -> list[Presence]:
 def write_one(contacts: Iterable[Contact]) -> Iterator[str]:
     """Yield the lines of The ONE's connection file, in order of time; at one instant links go down before any come up.
 
-    The ONE identifies hosts by number. If the numbers at the end of the names do not distinguish the nodes, they are
+    Contacts that work one way are left out: The ONE has none, and nothing passes over them. It identifies hosts by
+    number. If the numbers at the end of the names do not distinguish the nodes, they are
     numbered from 0 in order of their names, and comments at the top list the names.
     """
-    contacts = list(contacts)
+    contacts = [each for each in contacts if not each.heard]
     names = sorted({node for contact in contacts for node in (contact.a, contact.b)})
     hosts = {name: name for name in names}
     if not _told_apart(names):
