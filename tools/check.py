@@ -50,10 +50,12 @@ def typed_folders() -> list[str]:
     return [name for name in folders if any((ROOT / name).rglob("*.py"))]
 
 
+_CACHE = ("--cache-dir", os.devnull) if os.environ.get("CI") else ()
+"""A checkout that is thrown away needs no cache, and to write one takes an eighth of the time."""
 TOOLS = {
     "lint": tool("ruff", "check"),
     "format": tool("ruff", "format", "--check"),
-    "types": tool("mypy", *typed_folders()),
+    "types": tool("mypy", *_CACHE, *typed_folders()),
     "imports": tool("lint-imports"),
     "sizes": tool("pytest", "--quiet", "-s", SIZES),  # It prints how many lines of code there are.
 }
