@@ -23,7 +23,7 @@ from carrypost.jms.destinations import SealedTopic
 from carrypost.security.identity import Identity
 
 MODE = os.environ.get("TESTS_SEALED", "")
-"""What is sealed in all scenes: "letters", "circle", or nothing (`tests/test_sealed_rows.py`)."""
+"""Messages that are sealed in all scenes: "letters", "circle", or nothing (`tests/test_sealed_rows.py`)."""
 SEALED: dict[str, Any] = {}
 if MODE:
     SEALED = SIGNED | {"altruistic": False, "sealing": {"letters": "always"}}

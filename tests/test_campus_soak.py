@@ -21,7 +21,7 @@ MINUTE_S = 60.0
 
 
 class Outcome(NamedTuple):
-    """What became of the messages of a run."""
+    """Fate of the messages of a run."""
 
     soon: float
     """Share of deliveries in less than 20 min."""
@@ -72,7 +72,7 @@ def test_messages_to_a_queue_take_longer_where_a_third_phone_manages_it() -> Non
 
 
 class Waiting(NamedTuple):
-    """How a run on limited or unlimited links waits."""
+    """Waiting in a run on limited or unlimited links."""
 
     received: int
     ratio: float

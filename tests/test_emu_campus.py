@@ -27,7 +27,7 @@ FLATS = ("p1 p4", "p5 p7", "p3 p8")
 
 
 class Figures(NamedTuple):
-    """What the paper counts, of the contacts of one seed."""
+    """Counts of the paper, of the contacts of one seed."""
 
     contacts: float
     mean_s: float

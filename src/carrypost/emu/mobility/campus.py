@@ -83,11 +83,11 @@ class Campus:
     arrival_mean_h: float = number(1.0, 0.0, _HOURS_MAX)
     """Mean time of arrival on later days, since the begin of the day."""
     arrival_sd_h: float = number(0.5, 0.0, _HOURS_MAX)
-    """Its standard deviation."""
+    """Standard deviation of the time of arrival."""
     departure_mean_h: float = number(12.0, 0.0, _HOURS_MAX)
     """Mean time of departure."""
     departure_sd_h: float = number(1.0, 0.0, _HOURS_MAX)
-    """Its standard deviation."""
+    """Standard deviation of the time of departure."""
     stay_min_h: float = number(3.0, 0.0, _HOURS_MAX)
     """Shortest stay on the campus in a day."""
     coffee_h: tuple[float, ...] = numbers((2.25, 7.75), 0.0, _HOURS_MAX)
@@ -124,11 +124,11 @@ class Campus:
     same_on_s: float = number(380.0, 1.0, 1e6)
     """Mean time for which phones in one room hear each other."""
     same_off_s: float = number(20.0, 1.0, 1e6)
-    """Mean time for which they do not."""
+    """Mean time for which phones in one room do not hear each other."""
     near_on_s: float = number(42.0, 1.0, 1e6)
-    """The same of phones that are near each other."""
+    """Mean time for which phones that are near each other hear each other."""
     near_off_s: float = number(90.0, 1.0, 1e6)
-    """The same."""
+    """Mean time for which phones that are near each other do not."""
     on_sigma: float = number(1.2, 0.01, 5.0)
     """Times of hearing are lognormal with this deviation of the logarithm, and last a second at least."""
     gap_min_s: float = number(15.0, 0.0, 1_000.0)

@@ -146,12 +146,12 @@ def _channels(
 
 
 class _Given(NamedTuple):
-    """What the inputs say of nodes and their contacts."""
+    """Nodes and their contacts, as the inputs give them."""
 
     presences: list[Presence] | None
     """None: no input gives them."""
     contacts: Encounters | None
-    """None: the same."""
+    """None: no input gives contacts."""
     active: list[Presence] | None = None
     """The times at which people use their devices; None: while their nodes are present."""
     one_way: Mapping[tuple[str, str, int], str] = MappingProxyType({})
