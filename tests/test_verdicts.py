@@ -213,6 +213,27 @@ async def test_trouble_with_channels_of_real_nodes_is_told(tmp_path: Path, monke
             assert "ValueError: odd" in made.sentence
 
 
+@scene
+async def test_events_that_real_nodes_lost_are_told(tmp_path: Path) -> None:
+    async with Scene(tmp_path, overlay={"enabled": True}) as nodes:
+        anna = await nodes.start("anna")
+        await nodes.start("broker", overlay={"enabled": True, "broker": True})
+        inbox = await anna.ctx.create_consumer("channel/flood")
+        await anna.becomes("nothing", "unknown")
+        bert = await nodes.start("bert")
+        await bert.client.gate([])
+        for number in range(3):
+            await bert.ctx.send("channel/flood", str(number), time_to_live=1.0, label=str(number))
+        await bert.becomes("2", "expired")
+        await bert.client.gate(None)
+        await bert.linked("anna", "broker")
+        await bert.ctx.send("channel/flood", "3")
+        made = await anna.becomes("nothing", "events-lost")
+        assert made.sentence.endswith("3 events of channel/flood were lost.")
+        assert (message := await inbox.receive(timeout=10)) is not None
+        assert message.text == "3"
+
+
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
