@@ -59,7 +59,7 @@ def deliveries(table: pa.Table) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @given(addressed(), st.sampled_from((0, 100, 3_000, 70_000)))
-@examples(25)
+@examples(15)
 def test_exactly_the_recipients_that_a_flood_reaches_are_given_a_message(
     settings: str, drawn: tuple[Schedule, dict[str, list[str]]], size: int
 ) -> None:

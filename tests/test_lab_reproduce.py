@@ -138,7 +138,7 @@ def test_before_spark_starts_the_way_without_it_is_told(
 
 
 def test_what_is_complete_needs_no_java(tmp_path: Path) -> None:
-    lab_pages.like_paper(tmp_path, EXPERIMENTS["ostermalm"], seeds=(1, 2))
+    lab_pages.like_paper(tmp_path, EXPERIMENTS["ostermalm"], seeds=(1, 2), limited=True)
     assert reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
     assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 3), quick=False)
     assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path / "nowhere", (1,), quick=False)

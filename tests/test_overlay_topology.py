@@ -229,7 +229,7 @@ class Wandering:
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
-@pytest.mark.parametrize("seed", [1, 2, *soaked(range(3, 40))])
+@pytest.mark.parametrize("seed", [1, *soaked(range(2, 40))])
 def test_paths_are_those_of_a_search_over_the_entries_that_brokers_should_have(seed: int, loss: float) -> None:
     world = Wandering(seed, loss)
     with world.net:

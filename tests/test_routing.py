@@ -285,7 +285,7 @@ def test_spray_and_wait_never_has_more_carriers_than_tickets(drawn: Any, copies:
 
 @pytest.mark.parametrize("strategy", ["epidemic", "first-contact", "prophet"])
 @given(addressed(), st.sampled_from(("", "cache_messages_max = 2")))
-@examples(10)
+@examples(5)
 def test_records_of_routing_are_sound(strategy: str, drawn: Any, room: str) -> None:  # noqa: ANN401
     schedule, lists = drawn
     assert check(played(schedule, lists, 100, f'strategy = "{strategy}"\n{room}')) == []

@@ -66,6 +66,8 @@ def reproduce(
 
     * `carrypost reproduce baselines` for routing strategies beside The ONE
 
+    * `carrypost reproduce campus` for phones of eight people on two working days
+
     * `carrypost reproduce floodwatch` for modulators that move to the source of events
     """
     needs_engine(engine.engine)

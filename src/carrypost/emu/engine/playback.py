@@ -14,7 +14,8 @@ from pathlib import Path
 
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
-from carrypost.emu.traces.contacts import FOREVER_US, HEARD, Contact
+from carrypost.emu.scenario.csvfiles import HEARD
+from carrypost.emu.traces.contacts import FOREVER_US, Contact
 from carrypost.errors import LocalError
 from carrypost.files import staged
 from carrypost.model.times import MICROSECONDS

@@ -23,9 +23,10 @@ from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
+from carrypost.emu.scenario.csvfiles import HEARD
 from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import HEARD, Contact, clipped
+from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Event, Reason
 from carrypost.gossip.wire.pieces import Blank

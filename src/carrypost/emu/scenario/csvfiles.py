@@ -33,6 +33,10 @@ _PACKED = {"gzip": (b"\x1f\x8b",), "xz": (b"\xfd7zXZ\x00",), "zip": (b"PK\x03\x0
 _OPEN: Mapping[str, Any] = {"gzip": gzip.open, "xz": lzma.open, "": Path.open}
 _ENCRYPTED = 1
 """Flag of a file in a zip file."""
+CONTACT_COLUMNS = ("a", "b", "start", "end")
+"""Columns of files of contacts."""
+HEARD = "heard"
+"""Column that they may have besides: the node that is heard, or nothing if both are."""
 
 
 class Line(NamedTuple):

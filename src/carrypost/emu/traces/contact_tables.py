@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.emu.scenario.csvfiles import Line, check_columns
-from carrypost.emu.traces.contacts import COLUMNS, HEARD
+from carrypost.emu.scenario.csvfiles import CONTACT_COLUMNS, HEARD, Line, check_columns
 from carrypost.errors import LocalError
 from carrypost.files import refused
 from carrypost.model.times import MICROSECONDS
@@ -26,8 +25,8 @@ _OPTIONAL = (HEARD, _SCENARIO)
 
 def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int, str]]:
     """Yield the rows of a file, or of the files in a folder."""
-    for file, table in _tables(path, COLUMNS, "contacts", _OPTIONAL):
-        columns = [table[name].to_pylist() for name in COLUMNS]
+    for file, table in _tables(path, CONTACT_COLUMNS, "contacts", _OPTIONAL):
+        columns = [table[name].to_pylist() for name in CONTACT_COLUMNS]
         heard = table[HEARD].to_pylist() if HEARD in table.column_names else [None] * len(table)
         for number, (a, b, start, end, only) in enumerate(zip(*columns, heard, strict=True), 1):
             line = Line(str(file), number)
@@ -38,10 +37,10 @@ def rows_of(path: Path) -> Iterator[tuple[Line, str, str, int, int, str]]:
 
 def table_of(path: Path) -> pa.Table | None:
     """Return the same rows as one table of texts, without checking them; None if some contacts work one way."""
-    found = [table for _, table in _tables(path, COLUMNS, "contacts", _OPTIONAL)]
+    found = [table for _, table in _tables(path, CONTACT_COLUMNS, "contacts", _OPTIONAL)]
     if any(HEARD in table.column_names for table in found):
         return None
-    return pa.concat_tables([table.select(COLUMNS) for table in found])
+    return pa.concat_tables([table.select(CONTACT_COLUMNS) for table in found])
 
 
 def positions_of(path: Path) -> pa.Table:

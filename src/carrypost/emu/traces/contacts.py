@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.emu.scenario.csvfiles import Line, brief, has_content, read_text, rows
+from carrypost.emu.scenario.csvfiles import CONTACT_COLUMNS, HEARD, Line, brief, has_content, read_text, rows
 from carrypost.errors import LocalError
 
 FOREVER_US = 2**53
@@ -30,12 +30,6 @@ _ONE_HOST = re.compile(r"[^0-9\s]*([0-9]{1,9})")
 _ONE_NAMED = re.compile(r"# host ([0-9]+) is (\S.*)")
 ONE_OTHERS = frozenset({"C", "S", "DE", "DR", "A", "R"})
 """Events of The ONE that are about messages, not about contacts."""
-
-
-COLUMNS = ("a", "b", "start", "end")
-"""Columns of a file of contacts."""
-HEARD = "heard"
-"""Column that it may have besides; empty: both hear each other."""
 Found = tuple[Line, str, str, int, int, str] | None
 """A contact as a file has it: where, two nodes, start and end in microseconds, the one that is heard if only one is.
 
@@ -267,7 +261,7 @@ def _pair(line: Line, a: str, b: str, known: frozenset[str] | None) -> tuple[str
 
 # -------------------------------------------------------------------------------------------------- formats
 def _parse_csv(text: str, name: str) -> Iterator[Found]:
-    for row in rows(text, name, COLUMNS, (HEARD,), others=False):
+    for row in rows(text, name, CONTACT_COLUMNS, (HEARD,), others=False):
         heard = row.text(HEARD) if HEARD in row else ""
         yield row.line, row.text("a"), row.text("b"), row.time_us("start"), row.time_us("end"), heard
 

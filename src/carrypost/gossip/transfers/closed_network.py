@@ -7,7 +7,7 @@ who was removed learns anything.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -19,10 +19,8 @@ from carrypost.security import packets
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from carrypost.gossip.discovery.neighbour import Neighbour
     from carrypost.gossip.holdings.holdings import Holdings
     from carrypost.gossip.outputs import Outputs
-    from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Announce
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
@@ -30,6 +28,24 @@ if TYPE_CHECKING:
 
 _PREVIOUS_EVERY = 4
 """Number of announcements of which one is sent under the key of the previous epoch, too."""
+
+
+class Way(Protocol):
+    """A link, as far as closed networks are concerned."""
+
+    node: NodeId
+    prefix: bytes
+    is_old: bool
+
+
+class Known(Protocol):
+    """A neighbour, as far as closed networks are concerned."""
+
+    heard_us: int
+
+    @property
+    def link(self) -> Way:
+        """The link to it."""
 
 
 class ClosedNetwork:
@@ -40,7 +56,7 @@ class ClosedNetwork:
         "since_us",
     )  # fmt: skip
 
-    def __init__(self, name: str, outputs: Outputs, by_peer: Mapping[str, Link]) -> None:
+    def __init__(self, name: str, outputs: Outputs, by_peer: Mapping[str, Way]) -> None:
         self._outputs, self._by_peer = outputs, by_peer
         self.name = name
         """Name of the circle whose members make up the network; empty: this host is in no closed network."""
@@ -80,7 +96,7 @@ class ClosedNetwork:
         """Count datagrams that a driver dropped at a lookup: strangers sent them, or repeated those of members."""
         self._outputs.refuse("packet", "", count=count)
 
-    def admits(self, frame: Announce, peer: str, neighbours: Iterable[Neighbour]) -> bool:
+    def admits(self, frame: Announce, peer: str, neighbours: Iterable[Known]) -> bool:
         """Return False for announcements of nodes that were removed, and of members that repeat under an older key."""
         if not self.name:
             return True
@@ -99,7 +115,7 @@ class ClosedNetwork:
             holdings.index.learn(self.entries, self.digest, holdings.known_copies(), own=True)
         return msgspec.structs.replace(frame, profile=self.digest)
 
-    def check(self, found: Descriptor, link: Link) -> None:
+    def check(self, found: Descriptor, link: Way) -> None:
         """Refuse messages of authors that were removed, and all but charters under an older key."""
         if self.removed and found.node in self.removed:
             raise ForgeryError("removed")

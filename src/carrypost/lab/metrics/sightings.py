@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from carrypost.emu.arrays import Ints
-from carrypost.emu.traces.contacts import HEARD
+from carrypost.emu.scenario.csvfiles import HEARD
 from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, milliseconds
 from carrypost.lab.metrics.families import CONTACT_VIEWS
 from carrypost.lab.metrics.parts import Slice, listed
