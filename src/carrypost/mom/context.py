@@ -11,9 +11,15 @@ from carrypost.mom.channels import Channels
 from carrypost.mom.control import CONTROL
 
 if TYPE_CHECKING:
+    from carrypost.config import Limits, Settings
+    from carrypost.gossip.holdings.holdings import Holdings
+    from carrypost.gossip.interest.own_interests import OwnInterests
+    from carrypost.gossip.outputs import Outputs
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.journal import Journal
     from carrypost.local.circles import Circles
     from carrypost.local.deliveries import Deliveries
+    from carrypost.model.ids import NodeId
     from carrypost.mom.channels import Overlay
 
 
@@ -30,13 +36,13 @@ class MessagingContext:
     ) -> None:
         self.host_context, self.deliveries, self.incarnation = host_context, deliveries, incarnation
         self.circles, self.keyring = circles, circles.keyring
-        self.node, self.settings, self.limits = host_context.node, host_context.settings, host_context.limits
-        self.holdings, self.outputs, self.interests = (
-            host_context.holdings,
-            host_context.outputs,
-            host_context.interests,
-        )
-        self.journal = host_context.outputs.journal
-        self.ledger = Ledger(self.journal, MOM)
-        self.outbox = ControlOutbox(host_context, CONTROL)
-        self.channels = Channels(host_context.outputs, overlay)
+        self.node: NodeId = host_context.node
+        self.settings: Settings = host_context.settings
+        self.limits: Limits = host_context.limits
+        self.holdings: Holdings = host_context.holdings
+        self.outputs: Outputs = host_context.outputs
+        self.interests: OwnInterests = host_context.interests
+        self.journal: Journal = host_context.outputs.journal
+        self.ledger: Ledger = Ledger(self.journal, MOM)
+        self.outbox: ControlOutbox = ControlOutbox(host_context, CONTROL)
+        self.channels: Channels = Channels(host_context.outputs, overlay)
