@@ -44,6 +44,7 @@ def test_queues_are_weighed_against_topics_sends_and_deadlines(tmp_path: Path) -
     assert 16 < purges["bytes of 1000"] / purges["copies"] < 24
 
 
+@pytest.mark.soak
 def test_some_of_the_tables_can_be_asked_for_and_missed_goals_be_an_error(tmp_path: Path) -> None:
     outcome = Bench("queue").run("--quick", "--strict", "--only", "Control", TMPDIR=str(tmp_path))
     assert [line.split('"')[3] for line in outcome.stdout.splitlines()] == ["Control", "Control"]

@@ -684,6 +684,7 @@ def test_a_name_that_a_shell_would_run_is_not_completed(
     assert not (shell.folder / "ran").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "word"), [("bash", "COMP_WORDS"), ("zsh", "compdef"), ("fish", "complete --command")])
 def test_each_shell_gets_a_script_of_its_own(
     name: str, word: str, shell: Shell, monkeypatch: pytest.MonkeyPatch

@@ -322,6 +322,7 @@ def exchange(nodes: list[Worker], count: int) -> None:
         worker.ask("await", count=count + 1)
 
 
+@pytest.mark.soak
 @in_namespaces
 @pytest.mark.parametrize("mtus", [(1_500, 1_280), (9_000, 1_500)])
 def test_nothing_is_cut_or_lost_between_interfaces_of_different_mtu(tmp_path: Path, mtus: tuple[int, int]) -> None:

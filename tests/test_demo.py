@@ -128,6 +128,7 @@ def interrupt(child: pexpect.spawn[str]) -> tuple[int, str]:
     return child.exitstatus, said
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path: Path) -> None:
     with terminal(tmp_path, 140, THREE) as child:
         child.expect("The bus loses power")

@@ -23,7 +23,7 @@ from carrypost.emu.verify.soak import SeedOutcome, attempt, soak
 from carrypost.record import Kind, Record
 
 S = 1_000_000
-SEEDS = (1, 2, 7, 8, 9, 15, 23, 34, 44, 1573, 1850)
+SEEDS = (1, 2, 7, 44, 1573, 1850)
 """Tried in every run of the tests: the last two failed once, and `carrypost emu soak --addressed` tries more."""
 _DEFAULTS = "[settings]\nshares = false\n"
 

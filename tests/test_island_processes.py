@@ -81,6 +81,7 @@ async def test_along_a_line_messages_come_once_though_it_is_cut_and_a_relay_kill
     await play(net, tmp_path, [*pairwise(LINE)], ["b", "cd"], 12)
 
 
+@pytest.mark.soak
 @scene
 async def test_round_a_ring_messages_come_once_though_it_is_cut(net: Net, tmp_path: Path) -> None:
     await play(net, tmp_path, RING, ["ed"], 8)

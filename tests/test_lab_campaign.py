@@ -139,6 +139,7 @@ def one_executor(spark: SparkSession, folder: Path) -> Iterator[None]:
         thread.join(_WAIT_S_MAX)
 
 
+@pytest.mark.soak
 def test_results_are_the_same_with_one_worker_and_with_two(tmp_path: Path, spark: SparkSession) -> None:
     three(tmp_path)
     path = campaign(tmp_path, TWO_SETTINGS)

@@ -86,6 +86,7 @@ def described(spark: SparkSession) -> list[str]:
     return [text.get() if text.isDefined() else "" for text in texts]
 
 
+@pytest.mark.soak
 def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: SparkSession, tmp_path: Path) -> None:
     before = len(described(spark))
     rows = pa.concat_tables([crowd("one", 20, 3), crowd("two", 25, 4)])
@@ -114,6 +115,7 @@ def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: 
         assert here.equals(there)
 
 
+@pytest.mark.soak
 def test_two_nodes_with_one_id_are_told_in_a_sentence_and_nothing_is_left(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

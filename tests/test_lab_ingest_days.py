@@ -48,6 +48,7 @@ BUSES = {
 BUSES_COLUMNS = Options(columns=("a", "b", "start", "duration"), date_from_name="%m%d%Y")
 
 
+@pytest.mark.soak
 def test_each_file_is_dated_by_its_name_with_both_engines(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     for engine in ("local", "spark"):
@@ -128,6 +129,7 @@ def test_mac_addresses_are_one_node_in_whatever_case(tmp_path: Path) -> None:
     assert report.facts["counts"]["renamed_nodes"] == 1
 
 
+@pytest.mark.soak
 def test_only_the_nodes_that_are_named_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     files = {"t.txt": "20 a b\n40 b c\n60 c a\n80 c d\n"}

@@ -175,6 +175,7 @@ def test_faults_and_bad_lines_have_the_same_numbers_under_both_engines(spark: Sp
     assert ", line 601: the time of node n0 goes back, from" in errors[0]
 
 
+@pytest.mark.soak
 def test_degrees_have_one_middle_under_both_engines(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     path = tmp_path / "trace.csv"

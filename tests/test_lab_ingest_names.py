@@ -32,6 +32,7 @@ def _ingested(folder: Path, name: str, text: str, **more: object) -> tuple[Repor
 
 
 # -------------------------------------------------------------------------------------------------------- names
+@pytest.mark.soak
 def test_colons_in_names_become_hyphens_and_that_is_said(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     rows = [f"{20 * t} {MACS[t % 4]} {MACS[(t + 1) % 4] if t % 3 else 'sink'}\n" for t in range(1, 200)]
@@ -118,6 +119,7 @@ def test_a_header_that_ends_in_a_separator_names_one_column_less() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- overlaps
+@pytest.mark.soak
 def test_contacts_that_overlap_are_one_if_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.version
     text = "a,b,start,end\nx,y,0,60\ny,x,50,90\nx,y,90,95\nx,y,20,30\nx,z,1,2\nx,z,2,3\nx,y,200,200\nx,z,1,2\n"

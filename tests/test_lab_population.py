@@ -62,6 +62,7 @@ def records(out: Path) -> dict[str, Path]:
     return {state["settings"]: out / "records" / state["record"] for state in states(out).values()}
 
 
+@pytest.mark.soak
 def test_windows_are_tasks_and_change_no_row_with_or_without_spark(place: Path, spark: SparkSession) -> None:
     for engine in ("local", "spark"):
         assert command(["lab", "campaign", "campaign.toml", "--out", engine, "--engine", engine]) == 0

@@ -126,7 +126,7 @@ def test_a_producer_is_asked_once_for_all_seats_of_a_broker() -> None:
         assert questions == ["A"]
 
 
-@pytest.mark.parametrize("seed", [1, 2, *soaked(range(3, 300))])
+@pytest.mark.parametrize("seed", [1, *soaked(range(2, 300))])
 def test_each_event_comes_once_and_in_order_whatever_fails(seed: int) -> None:
     storm = Storm(seed, World)
     world = storm.world

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import tests.modulators  # noqa: F401 - registers every-nth
 from tests.channels import OVERLAY
 from tests.histories import Histories
@@ -18,6 +19,7 @@ def pinned(world: Histories, node: str) -> int:
     return len(world.net.host(node).overlay._overlay.producer._pinned)  # noqa: SLF001
 
 
+@pytest.mark.soak
 def test_the_log_does_not_grow_over_an_hour_of_events() -> None:
     world = Histories("Apy")
     with world.net as net:

@@ -93,7 +93,7 @@ class Walk:
 
 @pytest.mark.parametrize(
     ("number", "seed"),
-    [(40, 1), *(pytest.param(120, each, marks=pytest.mark.soak) for each in (WAITING, *range(100, 200)))],
+    [(20, 1), *(pytest.param(120, each, marks=pytest.mark.soak) for each in (WAITING, *range(100, 200)))],
 )
 def test_events_come_once_while_brokers_share_the_work_and_crash(number: int, seed: int) -> None:
     walk = Walk(seed)

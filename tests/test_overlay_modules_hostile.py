@@ -72,6 +72,7 @@ def honest_results(hostile: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> t
         return found, sum(steps_s[before:]), max(steps_s[before:])
 
 
+@pytest.mark.soak
 def test_hostile_clients_do_not_keep_an_honest_one_from_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -237,6 +238,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["local variables", "calls", *soaked(["nested loops", "many functions", "branches"])])
 def test_a_bomb_ends_the_compiler_and_nothing_else(name: str) -> None:
     """At most a second of processor time, which the process of the compiler does not survive."""

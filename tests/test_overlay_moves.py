@@ -69,6 +69,7 @@ def test_a_static_consumer_keeps_its_home() -> None:
         assert world.relocated == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_variant_gives_up_what_it_says_and_no_more(variant: str) -> None:
     world = Relocating("ABCDpqy")

@@ -98,7 +98,7 @@ class Search:
                 self.net.link(*pair)
 
 
-@pytest.mark.parametrize("seed", [*range(1, 4), RETURNED, *soaked(range(4, 1_001))])
+@pytest.mark.parametrize("seed", [1, RETURNED, *soaked(range(2, 1_001))])
 def test_results_fit_all_events_before_them_whatever_fails(seed: int) -> None:
     search = Search(seed)
     with search.net:

@@ -20,7 +20,7 @@ event_lifetime_s = 86400
 """
 
 
-@pytest.mark.parametrize("seed", [1, 5, 1267, *soaked([*range(1_000, 1_267), *range(1_268, 1_300)])])
+@pytest.mark.parametrize("seed", [1267, *soaked([1, 5, *range(1_000, 1_267), *range(1_268, 1_300)])])
 def test_exactly_what_floods_one_after_the_other_bring_is_delivered_at_the_same_instants(
     tmp_path: Path, seed: int
 ) -> None:

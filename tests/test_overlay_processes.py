@@ -27,6 +27,7 @@ SETTINGS: dict[str, object] = {
 SIZE = 100_000
 
 
+@pytest.mark.soak
 @scene
 async def test_paths_follow_links_that_move_and_a_broker_that_is_killed(tmp_path: Path) -> None:
     """A square of a, b, d and c: two paths lead from a to d."""

@@ -107,6 +107,7 @@ def means(runs: Sequence[Lengths]) -> Lengths:
     return {path: [fmean(column) for column in zip(*[each[path] for each in runs], strict=True)] for path in runs[0]}
 
 
+@pytest.mark.soak
 def test_paths_to_consumers_are_shorter_if_homes_and_brokers_follow_them() -> None:
     ours, static = (delivered(1, changes, after_s=15) for changes in (FEW, FEW | STATIC_HOMES))
     hops, best = fmean(ours["delivery"]), fmean(ours["best"])

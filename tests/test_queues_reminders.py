@@ -239,6 +239,7 @@ def test_who_holds_what_it_was_given_for_long_is_given_no_more_by_being_reminded
         assert here.entries() == 2
 
 
+@pytest.mark.soak
 def test_a_receiver_that_is_gone_for_good_costs_a_few_words_only() -> None:
     with scene() as here:
         Program(here.net, "r", here.queue)

@@ -80,6 +80,7 @@ def handed_over() -> dict[str, float]:
     return found
 
 
+@pytest.mark.soak
 def test_direct_delivery_takes_each_message_to_its_recipient_when_a_model_does() -> None:
     expected = {message: t for message, t in handed_over().items() if t < 3_600}
     assert len(expected) > 10

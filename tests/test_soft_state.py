@@ -66,6 +66,7 @@ class Stage:
         return [len(inbox.deliveries) for inbox in self.inboxes.values()]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("paper_mode", [False, True])
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("name", KINDS)

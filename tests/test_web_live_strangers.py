@@ -114,6 +114,7 @@ def test_another_site_in_the_same_browser_sends_and_reads_nothing(
     shown.page.close()
 
 
+@pytest.mark.soak
 def test_names_that_neighbours_made_up_are_text(world: World, browser: Browser) -> None:
     anna, bert = world.start("anna"), world.start("bert")
     world.do(anna.linked("bert"))
