@@ -55,6 +55,7 @@ def test_time_of_children_that_ended_counts_unless_this_process_alone_is_weighed
     assert weigh(lambda: child(BURN), tree=False).cpu_s < BURN_S
 
 
+@pytest.mark.soak
 def test_time_of_what_was_started_before_counts_from_the_beginning_only() -> None:
     code = "import time\nprint(flush=True)\nwhile time.process_time() < 60: pass"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as busy:  # noqa: S603 - our own program

@@ -314,6 +314,7 @@ def test_a_file_is_dropped_by_one_program_and_written_by_another(scripts: Script
     assert (tmp_path / "inbox" / "note.txt").read_text() == "The mill is for sale."
 
 
+@pytest.mark.soak
 def test_readings_and_questions_go_between_programs(scripts: Scripts) -> None:
     with scripts.run("sensors", "watch", "place = 'mill'") as watcher, scripts.run("sensors", "measure", "mill"):
         assert said(watcher, "mill").endswith("°C")

@@ -58,6 +58,7 @@ def play(size: int, at: int, harm: str, *, told: bool = True) -> None:
 HARMS = ("cut bc", "cut cd", "kill b", "kill c", "kill a", "kill d")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("at", range(0, 24, 4))
 def test_a_small_message_arrives_once(harm: str, at: int) -> None:

@@ -36,6 +36,7 @@ def signed(sequence: int) -> Descriptor:
     return identity.sign(made)
 
 
+@pytest.mark.soak
 def test_opening_and_closing_a_remote_consumer_leaves_little_behind() -> None:
     async def scene() -> None:
         async with testing.network("a", "b", seed=1, security="signed") as net:

@@ -116,6 +116,7 @@ def test_a_seat_of_several_producers_moves_to_where_their_paths_meet() -> None:
         assert world.covered("q") == list(range(1, 31))
 
 
+@pytest.mark.soak
 def test_a_seat_that_moved_towards_most_producers_stays_while_its_ratio_is_not_known_again_or_varies() -> None:
     world = Placing("pqrsty")
     with world.net as net:

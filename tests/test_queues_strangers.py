@@ -170,6 +170,7 @@ def test_looks_of_one_honest_node_are_all_answered_soon() -> None:
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("prefetch", [100, 1_000_000])
 def test_a_node_that_asks_for_all_in_many_requests_leaves_others_their_part(prefetch: int) -> None:
     with scene() as here:
