@@ -23,7 +23,39 @@ def test_every_experiment_has_a_page_and_a_check_that_can_be_made() -> None:
     assert CHECKED <= PAGES
     assert PAGES - CHECKED <= OLDER
     counts = {name: len(reproduce.seeds_of(seeds)) for name, seeds in results.SEEDS.items()}
-    assert {name for name, count in counts.items() if count < 10} == results.REPLAYED
+    fewer = {name: count for name, count in counts.items() if count < 10}
+    assert fewer == dict.fromkeys(results.DEAR, 5) | dict.fromkeys(results.REPLAYED, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--help"], "usage"),
+        (["overlai"], "did you mean overlay?"),
+        (["bus", "--seeds", "5-1"], "must be whole numbers such as 1, 1,2,5 or 1-10"),
+    ],
+)
+def test_the_tool_explains_itself_and_refuses_what_it_does_not_know(
+    words: list[str], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        results.main(words)
+    assert shown in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(("words", "seeds"), [([], "1-5"), (["--seeds", "1-3"], "1-3")])
+def test_a_page_is_made_with_its_own_seeds_or_those_that_are_given(
+    words: list[str], seeds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(order: list[str], **_: bool) -> subprocess.CompletedProcess[bytes]:
+        commands.append(order)
+        return subprocess.CompletedProcess(order, 3)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert results.main(["ostermalm", *words]) == 3
+    assert [order[4:7] for order in commands] == [["ostermalm", "--seeds", seeds]]
 
 
 def outdated() -> list[str]:

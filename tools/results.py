@@ -1,15 +1,19 @@
 """Make the pages of `docs/results` anew (`make results`), each with a check beside it.
 
-    .venv/bin/python tools/results.py [NAME...]
+    python tools/results.py                       all pages, hours of work
+    python tools/results.py bus campus            these pages
+    python tools/results.py overlay --seeds 1-10  a page with other seeds than it has as a rule
 
-A page is that of `carrypost reproduce NAME`, with ten seeds or more if these change contacts or messages. Its runs are
-kept in `build/results`: after an interruption, or with more seeds, the same command does only what is missing. Beside
+A page is that of `carrypost reproduce NAME`, with ten seeds or more; with five where a seed takes more than 20 CPU
+minutes, and with one where contacts and messages are replayed. The page says how many it has. Its runs are kept in
+`build/results`: after an interruption, or with more seeds, the same command does only what is missing. Beside
 `NAME.html` is `NAME.json`, the check: the number of rows by kind of a short run, made by the same code. A test runs it
 again and compares, so that a change of behaviour that makes a page out of date is noticed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -20,6 +24,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from carrypost import emu
+from carrypost.config.rules import nearest
+from carrypost.errors import LocalError
 from carrypost.lab.campaign import recipes, reproduce
 from carrypost.lab.report.origins import made_by
 
@@ -27,8 +33,15 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "docs" / "results"
 REPLAYED: Final = {"baselines"}
 """Experiments that replay contacts and messages: a seed changes the jitter of hosts alone, so one has to do."""
-SEEDS: Final = dict.fromkeys(recipes.RECIPES, "1-10") | {"emma": "1-20"} | dict.fromkeys(REPLAYED, "1")
-"""Seeds of each page: at least ten, also where the paper has one run, unless the experiment is a replay."""
+DEAR: Final = {"ostermalm", "overlay"}
+"""Experiments of which a seed takes more than 20 CPU minutes."""
+SEEDS: Final = (
+    dict.fromkeys(recipes.RECIPES, "1-10")
+    | {"emma": "1-20"}
+    | dict.fromkeys(DEAR, "1-5")
+    | dict.fromkeys(REPLAYED, "1")
+)
+"""Seeds of each page, unless others are given."""
 
 
 _FILES: Final = re.compile(r'\s*<(p|span) class="files">.*?</\1>', re.DOTALL)
@@ -87,11 +100,32 @@ def unlinked(page: str) -> str:
     return _FILES.sub("", page)
 
 
-def main(names: Sequence[str]) -> int:
-    """Make these pages, or all; return the exit code of the first command that fails."""
-    for name in names or list(recipes.RECIPES):
+def _page_name(text: str) -> str:
+    if text not in recipes.RECIPES:
+        known = ", ".join(recipes.RECIPES)
+        raise argparse.ArgumentTypeError(
+            f"no page is called {text!r}{nearest(text, recipes.RECIPES)} (there are: {known})"
+        )
+    return text
+
+
+def _seeds(text: str) -> str:
+    try:
+        reproduce.seeds_of(text)
+    except LocalError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def main(argv: Sequence[str]) -> int:
+    """Make the pages that are named, or all; return the exit code of the first command that fails."""
+    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", type=_page_name, metavar="NAME", help="pages to make; default: all")
+    parser.add_argument("--seeds", type=_seeds, help="seeds of these pages, such as 1-5; default: a page's own")
+    given = parser.parse_args(argv)
+    for name in given.names or list(recipes.RECIPES):
         folder = ROOT / "build" / "results" / name
-        order = ["carrypost", "reproduce", name, "--seeds", SEEDS[name], "--out", str(folder)]
+        order = ["carrypost", "reproduce", name, "--seeds", given.seeds or SEEDS[name], "--out", str(folder)]
         code = subprocess.run([sys.executable, "-m", *order], check=False).returncode  # noqa: S603 - our own command
         if code:
             return code
