@@ -11,25 +11,32 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pytest
 from tests.campaigns import TWO_SETTINGS, campaign, three
+from tests.populations import calibration
 from tests.spark_cluster import PATIENCE_S, standalone
+from tests.test_lab_population import CAMPAIGN, TOWN
 
 from carrypost.cli.app import run
+from carrypost.emu import Scenario
 from carrypost.errors import LocalError, RunningError
-from carrypost.lab import folders
+from carrypost.lab import folders, objects
 from carrypost.lab.campaign.objects import CampaignObjects
 from carrypost.lab.contacts.extract import STATISTICS, TABLES
 from carrypost.lab.metrics import FAMILIES
-from carrypost.lab.metrics.families import DELAY_SPREAD, TIMELINE
+from carrypost.lab.metrics.families import DELAY_SPREAD, PROCESSING, TIMELINE
+from carrypost.lab.metrics.making import Wanted
 from carrypost.lab.objects import Folder, ObjectFolder, folder_of
-from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.lab.spark import hadoop, java
 from carrypost.lab.stream.live import METRICS, NODES
 
 if TYPE_CHECKING:
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 
 def test_what_names_objects_and_what_a_folder() -> None:
     assert folder_of("results") == Path("results")
+    assert folder_of("file:///a%20b/c") == Path("/a b/c")
     assert folder_of(Path("results").absolute().as_uri()) == Path("results").absolute()
     assert folder_of("s3://bucket/results") == ObjectFolder("s3://bucket/results")
     assert str(ObjectFolder("s3://key:secret@bucket/results/?scheme=http")) == "s3://bucket/results"
@@ -88,6 +96,104 @@ def _bytes(folder: ObjectFolder, name: str) -> dict[str, bytes]:
     return folder.read_all(folder.names(name, deep=True))
 
 
+class Shelf(pa_fs.LocalFileSystem):  # type: ignore[misc] # Arrow has no types
+    """A folder of this machine as a store, which makes folders as it needs them."""
+
+    def open_output_stream(self, path: str) -> pa.NativeFile:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return super().open_output_stream(path)
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URI of a store without a server; only this process can open it."""
+    system, root = Shelf(), str(tmp_path / "shelf")
+    monkeypatch.setattr(objects, "_opened", lambda uri: (system, root + urlsplit(uri).path))
+    return "s3://shelf"
+
+
+def _town(place: Path, settings: str) -> None:
+    (place / "town.toml").write_text(TOWN)
+    (place / "campaign.toml").write_text(settings)
+    calibration(place / "delays.json", Scenario.parse(TOWN.replace("delays.json", "zero"), place))
+
+
+def windows_and_slices(place: Path, store: str, settings: str, *families: Table) -> None:
+    """Do a campaign of windows, and these metrics of it in slices, here and in a store, and compare them."""
+    _town(place, settings)
+    uri, wanted = f"{store}/here", [word for table in families for word in ("--family", table.name)]
+    for out in ("here", uri):
+        _done("lab", "campaign", "campaign.toml", "--out", out, "--engine", "local")
+        _done("lab", "metrics", out, "--engine", "local", *wanted)
+    records = {file.name: file.read_bytes() for file in Path("here/records").glob("*.parquet")}
+    assert {Path(name).name: content for name, content in _bytes(opened(uri), "records").items()} == records
+    # Records in a folder may have their tables in a store, and the other way round.
+    _done("lab", "metrics", "here", "--engine", "local", "--out", f"{store}/tables", *wanted)
+    _done("lab", "metrics", uri, "--engine", "local", "--out", "tables", *wanted)
+    for table in families:
+        made = folders.read_arrow(Path("here/metrics"), table)
+        assert made.num_rows
+        for tables in (opened(f"{uri}/metrics"), opened(f"{store}/tables"), Path("tables")):
+            assert folders.read_arrow(tables, table).equals(made)
+    there = [*opened(uri).names("", deep=True), *opened(f"{store}/tables").names("", deep=True)]
+    assert not [name for name in there if "/windows/" in name or ".parts" in name or ".made" in name]
+
+
+def test_windows_and_slices_of_runs_are_objects_until_the_run_is_whole(
+    shelf: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Wanted, "__init__", partialmethod(Wanted.__init__, slice_rows=700))
+    settings = 'scenarios = ["town.toml"]\nseeds = [1]\n[[settings]]\nname = "w"\nset = {"population.window_s" = 100}\n'
+    windows_and_slices(tmp_path, shelf, settings, PROCESSING, TIMELINE)
+
+
+@pytest.mark.soak
+def test_windows_slices_and_pages_in_a_store(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Wanted, "__init__", partialmethod(Wanted.__init__, slice_rows=300))
+    store = f"{store}/windows"
+    windows_and_slices(tmp_path, store, CAMPAIGN, *FAMILIES)
+    _done("lab", "report", "here", "--out", "page.html", "--engine", "local")
+    _done("lab", "report", f"{store}/here", "--out", f"{store}/page.html", "--engine", "local")
+    assert opened(store).read("page.html") == Path("page.html").read_bytes()
+    there = {Path(name).name for name in opened(store).names("page-figures")}
+    assert there == {each.name for each in Path("page-figures").iterdir()}
+    for name in (each for each in there if not each.endswith(".pdf")):
+        assert opened(store).read(f"page-figures/{name}") == Path("page-figures", name).read_bytes()
+
+
+def test_uris_of_files_are_paths(tmp_path: Path) -> None:
+    walk, out = trace(tmp_path).as_uri(), (tmp_path / "a place").as_uri()
+    _traced(walk, out, "--engine", "local")
+    records = (tmp_path / "records").as_uri()
+    (tmp_path / "records").mkdir()
+    row = {"run": "node/a", "t": 1.0, "kind": "publish", "node": "a", "message": "m", "source": "a", "size": 7}
+    (tmp_path / "records" / "1.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    _done("lab", "report", records, "--out", f"{out}/page.html", "--engine", "local")
+    made = {each.name for each in (tmp_path / "a place").iterdir()}
+    assert made >= {"positions", "contacts", "page.html", "page-figures"}
+
+
+def test_a_store_that_lacks_a_library_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hadoop, "find_library", lambda _: None)
+    for name in ("ARROW_LIBHDFS_DIR", "HADOOP_HOME", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(LocalError, match=r"^hdfs:// needs Hadoop's library libhdfs\.\w+, which was not found: set"):
+        opened("hdfs://host:9000/results").names("")
+    (tmp_path / "libhdfs.so").touch()
+    monkeypatch.setenv("ARROW_LIBHDFS_DIR", str(tmp_path))
+    monkeypatch.setattr(java, "homes", lambda _: iter([tmp_path]))
+    with pytest.raises(LocalError, match=r"^hdfs:// needs Java's library libjvm\.\w+, which was not found: pip"):
+        opened("hdfs://host:9000/results").names("")
+
+
+@pytest.mark.parametrize("text", ["file://host/x", "file:x"])
+def test_a_folder_of_this_machine_has_an_absolute_path(text: str) -> None:
+    with pytest.raises(LocalError, match="must name a folder of this machine"):
+        folder_of(text)
+
+
 @pytest.mark.soak
 def test_an_object_is_read_written_and_removed(store: str, tmp_path: Path) -> None:
     folder = opened(f"{store}/one")
@@ -120,24 +226,24 @@ def test_a_campaign_in_a_store_is_what_it_is_in_a_folder(
         assert (told["done"], told["new"]) == (told["runs"], told["runs"])
         _done("lab", "metrics", out, "--engine", on)
         _done("lab", "report", out, "--out", str(tmp_path / f"{Path(out).parent.name}.html"), "--engine", on)
-    objects = opened(uri)
+    there = opened(uri)
     records = {path.name: path.read_bytes() for path in (here / "records").glob("*.parquet")}
-    assert {Path(name).name: content for name, content in _bytes(objects, "records").items()} == records
-    objects.mirror("metrics", tmp_path / "metrics")
+    assert {Path(name).name: content for name, content in _bytes(there, "records").items()} == records
+    there.mirror("metrics", tmp_path / "metrics")
     for table in FAMILIES:
         assert folders.read_arrow(tmp_path / "metrics", table).equals(folders.read_arrow(here / "metrics", table))
-    assert not [name for name in objects.names("metrics", deep=True) if ".parts" in name]
+    assert not [name for name in there.names("metrics", deep=True) if ".parts" in name]
     pages = [(tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in (tmp_path.name, engine)]
     ours, theirs = (_TIMED.sub("", each) for each in pages)
     assert ours == theirs
 
     # Nothing is done again; of another seed only its runs, and of metrics only new files.
-    before = objects.names("metrics", deep=True)
+    before = there.names("metrics", deep=True)
     path.write_text(path.read_text().replace("seeds = [1, 2]", "seeds = [1, 2, 3]"))
     told = json.loads(_done("lab", "campaign", str(path), "--out", uri, "--engine", engine, "--json"))
     assert (told["done"], told["new"]) == (6, 2)
     _done("lab", "metrics", uri, "--engine", engine)
-    after = objects.names("metrics/processing")
+    after = there.names("metrics/processing")
     assert {name: after[name] for name in after if name in before} == {
         name: each for name, each in before.items() if name.startswith("metrics/processing/")
     }

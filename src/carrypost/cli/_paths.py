@@ -7,7 +7,7 @@ for the folder that one is in, and answers for files of other users before a com
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NewType
 
@@ -43,17 +43,32 @@ def place(text: str) -> PathText:
     return PathText(text)
 
 
+def page(text: str) -> PathText:
+    """Return a text that names a page of HTML, as `place` does."""
+    found = place(text)
+    if "://" in found:
+        _check_ending(found, (".html", ".htm"))
+    else:
+        ending_in(".html", ".htm")(found)
+    return found
+
+
 def ending_in(*endings: str) -> Parser:
     """Return a parser of paths of files whose kind follows from the ending of their name."""
 
     def checked(text: str | Path) -> Path:
         found = path(text)
-        if found.suffix not in endings and (found.is_file() or not found.exists()):  # Of others, more can be said.
-            known = f"{', '.join(endings[:-1])} or {endings[-1]}"
-            raise typer.BadParameter(f"its name must end in {known}, which selects the format, not {str(text)!r}")
+        if found.is_file() or not found.exists():  # Of others, more can be said.
+            _check_ending(text, endings)
         return found
 
     return checked
+
+
+def _check_ending(text: str | Path, endings: Sequence[str]) -> None:
+    if Path(text).suffix not in endings:
+        known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise typer.BadParameter(f"its name must end in {known}, which selects the format, not {str(text)!r}")
 
 
 def argument(about: str, metavar: str | None = None, parser: Parser = path) -> Any:  # noqa: ANN401 - typer's own type says nothing

@@ -8,21 +8,25 @@ the environment as other programs do (``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID`
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qs, quote, urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from carrypost.errors import LocalError
 from carrypost.files import refused, refusing
+from carrypost.lab.spark import hadoop
 
 _AT_ONCE = 16
 """Objects that are moved at the same time: each waits for the network."""
@@ -102,6 +106,8 @@ class ObjectFolder:
     def read(self, name: str) -> bytes | None:
         """Return an object; None: there is none."""
         system, path = self._place(name)
+        if system.type_name == "hdfs" and system.get_file_info(path).type == pa_fs.FileType.NotFound:
+            return None  # Its library writes a trace of Java to stderr if a file is opened that is not there.
         try:
             with system.open_input_stream(path) as stream:
                 content: bytes = stream.read()
@@ -159,6 +165,17 @@ class ObjectFolder:
             if system.get_file_info(path).type != pa_fs.FileType.NotFound:
                 raise refused(f"{self}/{name} cannot be removed", error) from None
 
+    def clear(self) -> None:
+        """Remove all objects in it."""
+        system, path = self._place("")
+        try:
+            system.delete_dir(path)
+        except FileNotFoundError:
+            pass
+        except (OSError, pa.ArrowException) as error:
+            if self.is_dir():
+                raise refused(f"{self} cannot be removed", error) from None
+
     def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return those of these objects that are there."""
         wanted = list(names)
@@ -166,9 +183,11 @@ class ObjectFolder:
             found = dict(zip(wanted, pool.map(self.read, wanted), strict=True))
         return {name: content for name, content in found.items() if content is not None}
 
-    def mirror(self, folder: str, local: Path) -> None:
-        """Fetch all objects of a folder, whose names go on below it, with their times."""
+    def mirror(self, folder: str, local: Path, *, only: re.Pattern[str] | None = None) -> None:
+        """Fetch all objects of a folder, or those with such names, with their times; names go on below the folder."""
         there = self.names(folder, deep=True)
+        if only is not None:
+            there = {name: about for name, about in there.items() if only.fullmatch(name)}
 
         def fetch(name: str) -> None:
             file = self.fetch(name, local / name.removeprefix(f"{folder}/"))
@@ -194,11 +213,12 @@ def _is_same(there: Object | None, file: Path) -> bool:
 
 @lru_cache(maxsize=64)
 def _opened(uri: str) -> tuple[pa_fs.FileSystem, str]:
-    parts = urlsplit(uri)
+    scheme = urlsplit(uri).scheme
     try:
-        system, path = pa_fs.FileSystem.from_uri(uri)
+        with hadoop.ready() if scheme in hadoop.SCHEMES else nullcontext():
+            system, path = pa_fs.FileSystem.from_uri(uri)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise LocalError(f"{parts.scheme}:// cannot be opened: {error}") from None
+        raise LocalError(f"{scheme}:// cannot be opened: {error}") from None
     return system, path.rstrip("/")
 
 
@@ -217,6 +237,29 @@ def readable(file: Folder) -> Iterator[Path | pa.NativeFile]:
 
 
 @contextmanager
+def working(folder: Folder, needs: Iterable[str] = ()) -> Iterator[Path]:
+    """Yield a folder on this machine with these files of a folder, which gets the files that the block adds."""
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with TemporaryDirectory(prefix="carrypost-work-") as scratch:
+        local = Path(scratch)
+        there = {folder.fetch(name, local / name) for name in needs}
+        yield local
+        for file in sorted(each for each in local.rglob("*") if each.is_file() and each not in there):
+            folder.put(file.relative_to(local).as_posix(), file)
+
+
+def remove(folder: Folder) -> None:
+    """Remove a folder with all that is in it, as far as it can be removed."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(LocalError):
+        folder.clear()
+
+
+@contextmanager
 def local_copies(files: Sequence[Folder]) -> Iterator[list[Path]]:
     """Yield the paths of files on this machine; those that are objects are copied to a temporary folder."""
     with TemporaryDirectory(prefix="carrypost-inputs-") as scratch:
@@ -230,7 +273,9 @@ def folder_of(text: str) -> Folder:
     """Return the folder that a text names: a path, or a URI; file:// is a path."""
     parts = urlsplit(text)
     if parts.scheme == "file":
-        return Path(parts.path)
+        if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
+            raise LocalError(f"{text} must name a folder of this machine: file:// and a path that begins with /")
+        return Path(url2pathname(parts.path))
     return ObjectFolder(_with_endpoint(text)) if "://" in text else Path(text)
 
 

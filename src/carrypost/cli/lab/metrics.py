@@ -13,13 +13,13 @@ from carrypost.cli._options import Engine, Json, option, suggest_local
 from carrypost.cli._output import line, say, table
 from carrypost.cli._progress import progress
 from carrypost.cli._signals import orderly
-from carrypost.errors import LocalError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
-    from carrypost.lab.metrics.objects import ObjectSources
+    from carrypost.lab.metrics.objects import FilesToObjects, ObjectSources
     from carrypost.lab.metrics.plugins import Plugin
     from carrypost.lab.metrics.records import Source
+    from carrypost.lab.objects import Folder
     from carrypost.lab.schemas import Table
 
 PluginOption = Annotated[
@@ -43,7 +43,8 @@ def metrics(
         bool, option("--merge-runs", "Treat the records of all real nodes as one run, with delays across nodes.")
     ] = False,
     out: Annotated[
-        Path | None, _paths.option("--out -o", "Folder for the tables; default: DIR/metrics.", "FOLDER")
+        _paths.PathText | None,
+        _paths.option("--out -o", "Folder or URI for the tables; default: DIR/metrics.", "FOLDER", parser=_paths.place),
     ] = None,
     plugin: PluginOption = [],  # noqa: B006 - typer makes a new list
     engine: Engine,
@@ -69,11 +70,16 @@ def metrics(
     from carrypost.lab import engines  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics import families_of, making  # noqa: PLC0415
     from carrypost.lab.metrics.plugins import families_with  # noqa: PLC0415
+    from carrypost.lab.objects import folder_of  # noqa: PLC0415
 
     plugins = read_plugins(plugin)
     tables = families_of(family, families_with(plugins))
-    wanted = making.Wanted(tables=tables, out=out, window_s=window_s, merge_runs=merge_runs, plugins=plugins)
-    with sources_of(folder, out) as (source, shown):
+    to = None if out is None else folder_of(out)
+    wanted = making.Wanted(
+        tables=tables, out=to if isinstance(to, Path) else None, window_s=window_s, merge_runs=merge_runs,
+        plugins=plugins,
+    )  # fmt: skip
+    with sources_of(folder, to) as (source, shown):
         suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
         with orderly(), engines.opened(options) as on, progress("metrics", "runs") as move:
             home = making.make(
@@ -86,20 +92,27 @@ def metrics(
 
 
 @contextmanager
-def sources_of(text: str | Path, out: Path | None = None) -> Iterator[tuple[Source | ObjectSources, str]]:
-    """Yield the records that a text names, and where their tables will be, if that is no folder."""
-    from carrypost.lab.metrics.objects import ObjectSources  # noqa: PLC0415 - needs the extra
+def sources_of(
+    text: str | Path, out: Folder | None = None
+) -> Iterator[tuple[Source | ObjectSources | FilesToObjects, str]]:
+    """Yield the records that a text names, and the place of their tables if that is a folder of objects."""
+    from carrypost.lab.metrics.objects import FilesToObjects, ObjectSources  # noqa: PLC0415 - needs the extra
     from carrypost.lab.metrics.records import Source  # noqa: PLC0415
-    from carrypost.lab.objects import folder_of  # noqa: PLC0415
+    from carrypost.lab.objects import ObjectFolder, folder_of  # noqa: PLC0415
 
     place = folder_of(str(text))
-    if isinstance(place, Path):
+    if isinstance(place, Path) and not isinstance(out, ObjectFolder):
         yield Source.find(place), ""
         return
-    if out is not None:
-        raise LocalError(f"--out cannot be used with {place}: its tables belong beside its records")
     with TemporaryDirectory(prefix="carrypost-metrics-") as scratch:
-        yield ObjectSources(place, Path(scratch)), f"{place}/metrics"
+        home = Path(scratch)
+        if isinstance(place, Path):
+            assert isinstance(out, ObjectFolder)
+            yield FilesToObjects(Source.find(place), home, out), str(out)
+        elif isinstance(out, Path):
+            yield ObjectSources(place, home), ""
+        else:
+            yield ObjectSources(place, home, out), str(out or place / "metrics")
 
 
 def read_plugins(paths: Sequence[Path]) -> tuple[Plugin, ...]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from carrypost.lab.schemas import Table
     from carrypost.lab.spark.session import SparkOptions
 
+_PAGE = _paths.PathText("report.html")
+
 
 def report(
     folder: Annotated[
@@ -34,11 +36,9 @@ def report(
     ],
     *,
     out: Annotated[
-        Path,
-        _paths.option(
-            "--out -o", "File for the page (HTML).", "FILE", parser=_paths.ending_in(".html", ".htm"), default=True
-        ),
-    ] = Path("report.html"),
+        _paths.PathText,
+        _paths.option("--out -o", "File or URI for the page (HTML).", "FILE", parser=_paths.page, default=True),
+    ] = _PAGE,
     plugin: PluginOption = [],  # noqa: B006 - typer makes a new list
     engine: Engine,
     json: Json = False,
@@ -58,28 +58,30 @@ def report(
     * `carrypost lab report demo-record --out demo.html` for the records of real nodes
 
     * `carrypost lab report results --plugin my_metrics.py` adds metrics of your own
+
+    * `carrypost lab report s3://bucket/results --out s3://bucket/report.html`
     """
     needs_reports()
     from carrypost.lab.objects import folder_of  # noqa: PLC0415 - needs the extra
     from carrypost.lab.report import field, page  # noqa: PLC0415 - needs the extra
-    from carrypost.lab.report.page import figures_beside as beside  # noqa: PLC0415
 
-    options, home = engine.chosen("lab report"), folder_of(folder)
-    if isinstance(home, Path) and field.is_there(home):
-        if plugin:
-            raise LocalError("--plugin is for campaigns; for records of real nodes: carrypost lab metrics --plugin")
-        page.check(out)
-        test = field.FieldTest(home)
-        if test.unreadable:
-            say(f"{many(test.unreadable, 'line')} without a row of a record skipped")
-        page.put(page.field_test(test, page.figures_beside(out).name), out)
-        place: dict[str, object] = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out))}
-        figures(place | field.summary(test), json=json)
-        return
-    study = write_page(home, out, options, plugins=read_plugins(plugin))
-    runs, failed = len(study.runs), len(study.failures)
-    found = {"page": str(out), "bytes": out.stat().st_size, "figures": str(beside(out)), "runs": runs, "failed": failed}
-    figures(found, json=json)
+    options, home, place = engine.chosen("lab report"), folder_of(folder), folder_of(out)
+    found: dict[str, object] = {}
+    with page.placed(place) as file:
+        if isinstance(home, Path) and field.is_there(home):
+            if plugin:
+                raise LocalError("--plugin is for campaigns; for records of real nodes: carrypost lab metrics --plugin")
+            page.check(file)
+            test = field.FieldTest(home)
+            if test.unreadable:
+                say(f"{many(test.unreadable, 'line')} without a row of a record skipped")
+            page.put(page.field_test(test, page.figures_beside(file).name), file)
+            found |= field.summary(test)
+        else:
+            study = write_page(home, file, options, plugins=read_plugins(plugin))
+            found |= {"runs": len(study.runs), "failed": len(study.failures)}
+        size = file.stat().st_size
+    figures({"page": str(place), "bytes": size, "figures": str(page.figures_beside(place))} | found, json=json)
 
 
 @orderly()

@@ -17,14 +17,15 @@ from carrypost.emu.traces.encounters import Encounters
 from carrypost.files import refusing, staged
 
 _NOTES = b"notes"
-_PARTS = ("contacts", "stays", "messages")
+PLAN_FILES = ("contacts", "stays", "messages")
+"""Files of a plan."""
 
 
 def save_plan(folder: Path, plan: Plan) -> None:
     """Write a plan to a folder."""
     with refusing(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
-    for name in _PARTS:
+    for name in PLAN_FILES:
         part = getattr(plan, name)
         columns = {each: getattr(part, each) for each in part.__slots__ if each != "nodes"}
         _write(folder / name, columns, [plan.nodes, plan.end_us, dict(plan.attrs)] if name == "contacts" else None)
@@ -32,7 +33,7 @@ def save_plan(folder: Path, plan: Plan) -> None:
 
 def load_plan(folder: Path) -> Plan:
     """Return a plan that was saved; contacts are mapped into memory, and read as they are needed."""
-    (contacts, notes), (stays, _), (messages, _) = (_read(folder / name) for name in _PARTS)
+    (contacts, notes), (stays, _), (messages, _) = (_read(folder / name) for name in PLAN_FILES)
     nodes, end_us, attrs = notes
     return Plan(end_us, attrs, Stays(**stays), Encounters(tuple(nodes), **contacts), Messages(**messages))
 

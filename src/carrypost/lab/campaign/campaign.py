@@ -97,11 +97,6 @@ class Campaign:
         runs = self.todo
         if not runs:
             return self.ended
-        if isinstance(self.place, CampaignObjects) and (large := next((run for run in runs if run.cut), None)):
-            raise LocalError(
-                f"{large.name} is done window by window, for which a folder must be shared: leave out "
-                "population.window_s, or choose a folder for --out"
-            )
         spark = engine.start() if isinstance(engine, SparkEngine) else None
         if spark is not None and not isinstance(self.place, CampaignObjects):  # There, each task looks for itself.
             check(spark, self.place, self.token)

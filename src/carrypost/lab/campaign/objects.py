@@ -29,7 +29,7 @@ from carrypost.lab.objects import ObjectFolder
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS
 
 _STATES = ".runs"
-_LOCK = f"{_STATES}/lock"
+_LOCK, _WINDOWS = f"{_STATES}/lock", f"{_STATES}/windows"
 _SUFFIX, _RECORD = ".json", ".parquet"
 
 
@@ -89,6 +89,14 @@ class CampaignObjects(CampaignFolder):
         except msgspec.DecodeError:
             return None
 
+    def shown_record(self, run: CampaignRun) -> str:
+        """Sentence that people are told of the place of a run's record."""
+        return f"{self.shown_records}/{run.stem}{_RECORD}"
+
+    def parts(self, run: CampaignRun, token: str) -> ObjectFolder:
+        """Return the folder of objects that has the windows of a run until it is whole."""
+        return self.objects / f"{_WINDOWS}/{run.stem}.{token}"
+
     def partial(self, run: CampaignRun, token: str) -> Path:  # noqa: ARG002 - as any folder of a campaign
         """Return a file of this machine to which a task writes the record of a run."""
         return Path(tempfile.mkdtemp(prefix="carrypost-record-")) / f"{run.stem}{_RECORD}"
@@ -146,7 +154,8 @@ class CampaignObjects(CampaignFolder):
         return sizes.get(f"{run.stem}{_RECORD}") == state.size
 
     def clear(self) -> None:
-        """Remove nothing: a put that was cut short left nothing."""
+        """Remove windows of campaigns that are over; a put that was cut short left nothing."""
+        (self.objects / _WINDOWS).clear()
 
     def publish(self) -> None:
         """Put the tables that were written to the folder of the driver."""

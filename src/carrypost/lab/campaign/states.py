@@ -25,6 +25,7 @@ from carrypost.files import digest
 from carrypost.lab import folders
 from carrypost.lab.campaign import lock
 from carrypost.lab.campaign.grid import CampaignRun
+from carrypost.lab.objects import Folder
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
 DONE: Final = "done"
@@ -114,6 +115,10 @@ class CampaignFolder:
         """Return the path of a run's record."""
         return self.records / f"{run.stem}{_RECORD}"
 
+    def shown_record(self, run: CampaignRun) -> str:
+        """Sentence that people are told of the place of a run's record."""
+        return str(self.record(run))
+
     def state(self, run: CampaignRun) -> Path:
         """Return the path of a run's state."""
         return self.states / f"{run.stem}{_SUFFIX}"
@@ -122,7 +127,7 @@ class CampaignFolder:
         """Return the path to which a task of this campaign writes the record of a run: hidden, and of no other task."""
         return self.records / f".{run.stem}.{token}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
 
-    def parts(self, run: CampaignRun, token: str) -> Path:
+    def parts(self, run: CampaignRun, token: str) -> Folder:
         """Return the hidden folder of this campaign that has the windows of a run until it is whole."""
         return self.states / f".{run.stem}.{token}{_PARTIAL}"
 

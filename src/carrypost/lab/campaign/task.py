@@ -110,7 +110,7 @@ def attempts() -> int:
 def _played(context: TaskContext, place: CampaignFolder, run: CampaignRun, written: Path) -> State:
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     record = place.record(run)
-    moved = {str(written): str(record)}
+    moved = {str(written): place.shown_record(run)}
     try:
         there = scenario_of(context, run)
         moved |= {str(there.places[each.name]): each.path for each in run.files}
@@ -152,7 +152,7 @@ def kept(
             place.commit(run, written, state)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            why = f"{place.record(run)}, or its state, cannot be written: {reason}"
+            why = f"{place.shown_record(run)}, or its state, cannot be written: {reason}"
             state = failed(run, context.token, why)
         else:
             return state

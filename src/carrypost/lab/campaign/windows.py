@@ -2,13 +2,12 @@
 
 There are three stages. A task for each run finds its contacts and cuts it; a task for each window plays it; a task for
 each run joins its windows to the record, by time, kind, hops, node and message. Intermediate results are in a hidden
-folder beside the states, which is removed with the run. No stage raises: an error in one window becomes the state of
-its run.
+folder beside the states, which is removed with the run. In an object store they are objects, which tasks fetch and put.
+No stage raises: an error in one window becomes the state of its run.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from typing import TypeVar
 import msgspec
 
 from carrypost.emu.population.run import Model, write
-from carrypost.emu.population.saved import load, load_plan, save, save_plan
+from carrypost.emu.population.saved import PLAN_FILES, load, load_plan, save, save_plan
 from carrypost.emu.population.windows import parts
 from carrypost.emu.records.files import Sink
 from carrypost.lab.campaign.bundle import Unpacked
 from carrypost.lab.campaign.grid import CampaignRun
-from carrypost.lab.campaign.states import State, done, failed, read
+from carrypost.lab.campaign.states import State, done, failed
 from carrypost.lab.campaign.task import (
     ATTEMPTS_MAX,
     TaskContext,
@@ -36,6 +35,7 @@ from carrypost.lab.campaign.task import (
     unseen,
 )
 from carrypost.lab.engines import Engine
+from carrypost.lab.objects import Folder, remove, working
 
 Watch = Callable[[int, int], None]
 _Answer = TypeVar("_Answer")
@@ -85,7 +85,7 @@ def conduct(engine: Engine, context: TaskContext, runs: Sequence[CampaignRun], w
 
 
 def _guarded(
-    context: TaskContext, do: Callable[[Unpacked, CampaignRun, Path], _Answer], run: CampaignRun
+    context: TaskContext, do: Callable[[Unpacked, CampaignRun, Folder], _Answer], run: CampaignRun
 ) -> tuple[_Answer, float] | State:
     """Do something for a run, in its folder; return its result and processor time, or the failed state."""
     place, begun_s = context.place, time.process_time()
@@ -102,11 +102,12 @@ def _guarded(
         return failure(context, run, error, moved)
 
 
-def _cut(scenario: Unpacked, run: CampaignRun, folder: Path) -> int:
+def _cut(scenario: Unpacked, run: CampaignRun, folder: Folder) -> int:
     """Write the plan of a run; how many windows it has."""
     model = Model.of(scenario, run.seed)
     plan = model.planned(scenario)
-    save_plan(folder, plan)
+    with working(folder) as here:
+        save_plan(here, plan)
     return len(parts(plan, model.window_us))
 
 
@@ -115,15 +116,16 @@ def _guarded_window(context: TaskContext, window: Window) -> float | State:
     return found if isinstance(found, State) else found[1]
 
 
-def _play(number: int, scenario: Unpacked, run: CampaignRun, folder: Path) -> None:
-    model, plan = Model.of(scenario, run.seed), load_plan(folder)
-    save(folder / _name(number), *model.play(plan, parts(plan, model.window_us)[number]))
+def _play(number: int, scenario: Unpacked, run: CampaignRun, folder: Folder) -> None:
+    with working(folder, PLAN_FILES) as here:
+        model, plan = Model.of(scenario, run.seed), load_plan(here)
+        save(here / _name(number), *model.play(plan, parts(plan, model.window_us)[number]))
 
 
 def _ended(context: TaskContext, windows: Windows) -> State:
     """Join the windows of a run to its record, and keep that; how the run ended."""
     place, run = context.place, windows.run
-    if attempts() and (before := read(place.state(run))) is not None and before.token == context.token:
+    if attempts() and (before := place.state_of(run)) is not None and before.token == context.token:
         return before  # It had ended, and only the answer was lost.
     written = place.partial(run, context.token)
     state, cpu_s = windows.state, windows.cpu_s
@@ -135,16 +137,18 @@ def _ended(context: TaskContext, windows: Windows) -> State:
         state = msgspec.structs.replace(state, cpu_s=round(cpu_s, 3), elapsed_s=round(elapsed_s, 3))
         return kept(context, place, run, state, written) if state.kept else state
     finally:
-        written.unlink(missing_ok=True)
-        shutil.rmtree(place.parts(run, context.token), ignore_errors=True)
+        place.discard(written)
+        remove(place.parts(run, context.token))
 
 
-def _join(context: TaskContext, written: Path, scenario: Unpacked, run: CampaignRun, folder: Path) -> State:
-    plan = load_plan(folder)
-    cut = parts(plan, Model.of(scenario, run.seed).window_us)
-    with Sink(written) as sink:
-        write(sink, plan, run.name, scenario, zip(cut, (load(folder / _name(n)) for n in range(len(cut))), strict=True))
-        rows = len(sink.close())
+def _join(context: TaskContext, written: Path, scenario: Unpacked, run: CampaignRun, folder: Folder) -> State:
+    with working(folder, PLAN_FILES) as here:
+        plan = load_plan(here)
+        cut = parts(plan, Model.of(scenario, run.seed).window_us)
+        names = [_name(number) for number in range(len(cut))]
+        with working(folder, names) as there, Sink(written) as sink:
+            write(sink, plan, run.name, scenario, zip(cut, (load(there / name) for name in names), strict=True))
+            rows = len(sink.close())
     return done(run, context.token, context.place.record(run).name, rows=rows, written=written)
 
 

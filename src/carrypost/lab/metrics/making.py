@@ -27,7 +27,7 @@ from carrypost.lab.metrics.kept import Known
 from carrypost.lab.metrics.origin import Origin, origin_of, remarks
 from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import RunFiles, Source
-from carrypost.lab.metrics.slices import Order
+from carrypost.lab.metrics.slices import Order, SliceOrder
 
 if TYPE_CHECKING:
     from carrypost.lab.engines import Engine
@@ -149,6 +149,9 @@ def make(
     return home
 
 
+SliceTasks = tuple[Callable[[Order], list[SliceOrder]], Callable[[SliceOrder], None], Callable[[Order], None]]
+
+
 class Sources(ABC):
     """Records, and what the states of a campaign say of them, so that they need not be opened."""
 
@@ -171,6 +174,11 @@ class Sources(ABC):
     def task(self) -> Callable[[Batch], None]:
         """Function that measures the runs of a batch, as a task."""
         return measured
+
+    @property
+    def slice_tasks(self) -> SliceTasks:
+        """Functions that cut large runs, measure their slices, and join these, as tasks."""
+        return slices.cut, slices.measured, slices.finish
 
     def size(self, path: str) -> int:
         """Return the size of a file of records."""
@@ -196,7 +204,7 @@ class Sources(ABC):
         return max(1, -(-rows // slice_rows))
 
     @abstractmethod
-    def collect(self, batches: Sequence[Batch]) -> None:
+    def collect(self, made: Sequence[Batch | Order]) -> None:
         """Make what tasks have made accessible to this process."""
 
     @abstractmethod
@@ -232,7 +240,7 @@ class FileSources(Sources):
         """Return the folder of the tables."""
         return wanted.out or (self._path.parent if self._path.is_file() else self._path) / METRICS
 
-    def collect(self, batches: Sequence[Batch]) -> None:
+    def collect(self, made: Sequence[Batch | Order]) -> None:
         """Do nothing: tasks share the folder."""
 
     def publish(self, home: Path) -> None:
@@ -275,9 +283,11 @@ def _make(
     engine.each("metrics", sources.task, small, lambda done, _: on_progress(ends[done], ends[-1]))
     sources.collect(small)
     todo = [order for order in large if not Path(order.target).exists()]
-    cut = engine.each("cutting large runs", slices.cut, todo)
-    engine.each("metrics of large runs", slices.measured, [piece for pieces in cut for piece in pieces])
-    engine.each("joining slices of large runs", slices.finish, todo)
+    cutting, measuring, joining = sources.slice_tasks
+    cut = engine.each("cutting large runs", cutting, todo)
+    engine.each("metrics of large runs", measuring, [piece for pieces in cut for piece in pieces])
+    engine.each("joining slices of large runs", joining, todo)
+    sources.collect(todo)
     made: list[Batch | Order] = sorted([*small, *large], key=lambda each: _runs_of(each)[0].run)
     rows = {}
     for table in wanted.tables:

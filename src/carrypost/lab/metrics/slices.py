@@ -60,11 +60,15 @@ class Order:
     """More than one: it is too large for one task."""
     plugins: tuple[Plugin, ...] = ()
     """Files that these families are from, besides ours."""
+    work: str = ""
+    """Folder for intermediate results, and for rows that are written out; empty: beside the tables."""
+    spill: bool = False
+    """True if rows are always written out by slice, as tasks need that do not see the record."""
 
     @property
     def folder(self) -> Path:
         """Folder for intermediate results, and for rows that are written out."""
-        return Path(f"{self.target}.slices")
+        return Path(self.work or f"{self.target}.slices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ def cut(order: Order) -> list[SliceOrder]:
         folder.mkdir(parents=True, exist_ok=True)
     kept.write(folder / _MESSAGES, {_MESSAGES: pa.table({"message": known.names, "slice": known.slice})})
     made = list(known.slices(order))
-    if sum(group.rows for each in made for group in each.groups) > AGAIN_MAX * sum(known.rows.tolist()):
+    read = sum(group.rows for each in made for group in each.groups)
+    if order.spill or read > AGAIN_MAX * sum(known.rows.tolist()):
         _spill(order, made)
         made = [replace(each, groups=()) for each in made]
     return made
@@ -99,7 +104,7 @@ def measured(order: SliceOrder) -> None:
     rows = _slice_rows(order) if order.groups else _spilled(order)
     among = families_with(order.whole.plugins)
     found = parts(rows, families_of(order.whole.families, among), window_s=order.whole.window_s, among=among)
-    with staged(_parts_file(order.whole, order.number)) as written:
+    with staged(order.whole.folder / parts_file(order.number)) as written:
         written.write_bytes(pickle.dumps(found))
 
 
@@ -107,7 +112,7 @@ def finish(order: Order) -> None:
     """Join the parts of all slices of a run, and write its tables to their folder, as a task."""
     among = families_with(order.plugins)
     chosen = families_of(order.families, among)
-    found = reduce(merge, map(_read_parts, (_parts_file(order, number) for number in range(order.slices))))
+    found = reduce(merge, map(_read_parts, (order.folder / parts_file(number) for number in range(order.slices))))
     with kept.appending(Path(order.target), chosen) as append:
         made = finished(order.of.run, found, chosen, among=among)
         append(order.of.run, Known(order.digest, origin_of(order.of)), made)
@@ -119,8 +124,14 @@ def _read_parts(file: Path) -> list[Part]:
     return found
 
 
-def _parts_file(order: Order, number: int) -> Path:
-    return order.folder / f"{number}.parts"
+def parts_file(number: int) -> str:
+    """Return the name of the file with the parts of a slice."""
+    return f"{number}.parts"
+
+
+def rows_files(number: int) -> tuple[str, str]:
+    """Return the names of the files that a slice is read from if its rows were written out."""
+    return f"{number}.arrow", _TEXTS
 
 
 # --- which message is in which slice --------------------------------------------------------------------------
@@ -245,7 +256,7 @@ def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
             edges = np.searchsorted(place[by_slice], np.arange(len(slices) + 1)).tolist()
             with errors_naming(folder):
                 for each in slices[len(writers) :]:
-                    stream = pa.ipc.new_stream(str(folder / f"{each.number}.arrow"), kept.named(table, _ROWS))
+                    stream = pa.ipc.new_stream(str(folder / rows_files(each.number)[0]), kept.named(table, _ROWS))
                     writers.append(ending.enter_context(stream))
                 for writer, first, end in zip(writers, edges[:-1], edges[1:], strict=True):
                     writer.write_table(table.slice(first, end - first))
@@ -267,7 +278,7 @@ def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
 def _spilled(order: SliceOrder) -> pa.Table:
     """Return the rows of one slice that were written out."""
     folder = order.whole.folder
-    table = kept.read(folder / f"{order.number}.arrow")[_ROWS]
+    table = kept.read(folder / rows_files(order.number)[0])[_ROWS]
     for name, texts in kept.read(folder / _TEXTS).items():
         codes = table[name].to_numpy()
         column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == MISSING), texts[name].combine_chunks())

