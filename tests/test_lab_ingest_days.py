@@ -172,9 +172,13 @@ def test_a_scenario_moves_nodes_by_the_table_that_an_ingest_wrote(tmp_path: Path
     _ingested(tmp_path, "gps-csv", {"walks.csv": text}, Options())
     (tmp_path / "moved.toml").write_text(MOVED.format(file="walks.csv"))
     (tmp_path / "table.toml").write_text(MOVED.format(file="out-local/positions"))
-    records = [emulate(Scenario.load(tmp_path / name), 1).table for name in ("moved.toml", "table.toml")]
-    assert records[0].slice(1).equals(records[1].slice(1))
+    (tmp_path / "folder.toml").write_text(MOVED.format(file="out-local"))
+    names = ("moved.toml", "table.toml", "folder.toml")
+    records = [emulate(Scenario.load(tmp_path / name), 1).table.slice(1) for name in names]
+    assert records[0].equals(records[1])
+    assert records[0].equals(records[2])
     assert "contact" in records[0]["kind"].to_pylist()
-    (tmp_path / "table.toml").write_text(MOVED.format(file="out-local"))
-    with pytest.raises(LocalError, match=r"folder without a Parquet file; name the table: .*out-local/positions"):
+    (tmp_path / "none").mkdir()
+    (tmp_path / "table.toml").write_text(MOVED.format(file="none"))
+    with pytest.raises(LocalError, match=r"none cannot be read: it is a folder without a Parquet file, or a table of"):
         emulate(Scenario.load(tmp_path / "table.toml"), 1)

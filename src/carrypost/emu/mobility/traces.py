@@ -46,7 +46,7 @@ class Trace:
     """Movement from a file."""
 
     file: str = text("", "a file")
-    """The file; it may be compressed with gzip, xz or zip. Or the folder `positions` that `lab ingest` writes."""
+    """The file; it may be packed by gzip, xz or zip. Or the folder that `lab ingest` wrote, or `positions` in it."""
     format: Literal["auto", "one", "ns-2", "walkers", "csv", "table"] = "auto"
     """Format of the file; auto: detected from its contents."""
     max_gap_s: float | None = number(None, 0.0, 100 * DAY_S)

@@ -59,10 +59,9 @@ def _tables(
     path: Path, columns: tuple[str, ...], called: str, optional: tuple[str, ...] | None = None
 ) -> Iterator[tuple[Path, pa.Table]]:
     """Yield the files to read, with their contents; `optional`: columns besides, where others are refused."""
-    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    files = parquet_files(path, called) if path.is_dir() else [path]
     if not files:
-        hint = f"; name the table: {path / called}" if (path / called).is_dir() else ""
-        raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file{hint}")
+        raise LocalError(f"{path} cannot be read: it is a folder without a Parquet file, or a table of {called}")
     scenarios: set[str] = set()
     for file in files:
         table = _read(file, columns, called, optional)
@@ -72,6 +71,11 @@ def _tables(
                 names = ", ".join(sorted(map(str, scenarios)))
                 raise LocalError(f"{path} has {called} of several scenarios, {names}; choose one")
         yield file, table
+
+
+def parquet_files(folder: Path, called: str) -> list[Path]:
+    """Return the files of a table, given its folder or the one that `lab ingest` wrote it to."""
+    return sorted(folder.glob("*.parquet")) or sorted((folder / called).glob("*.parquet"))
 
 
 def _read(file: Path, columns: tuple[str, ...], called: str, optional: tuple[str, ...] | None) -> pa.Table:

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from carrypost.emu.scenario.scenario import MOBILITY, Scenario
+from carrypost.emu.traces.contact_tables import parquet_files
 from carrypost.errors import LocalError
 from carrypost.files import digest, refused, refusing
+from carrypost.lab.schemas import CONTACTS, POSITIONS
 
 Fetch = Callable[[str], bytes]
 """The bytes that have this hash."""
@@ -54,8 +56,12 @@ class Named(NamedTuple):
         """Hash of the bytes of a file; of the names and bytes of a folder's files."""
         if not self.folder:
             return self.parts[0].digest
-        listing = "".join(f"{Path(each.path).name}\0{each.digest}\n" for each in self.parts)
+        listing = "".join(f"{self.inside(each)}\0{each.digest}\n" for each in self.parts)
         return hashlib.sha256(listing.encode()).hexdigest()
+
+    def inside(self, part: Part) -> str:
+        """Return the name of a file in its folder."""
+        return Path(part.path).relative_to(self.path).as_posix()
 
 
 def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:
@@ -66,7 +72,7 @@ def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:
 def _named(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:
     try:
         folder = path.is_dir()
-        files = sorted(each for each in path.iterdir() if each.is_file()) if folder else [path]
+        files = _files_in(path) if folder else [path]
         for each in files:
             if each not in digests:
                 digests[each] = digest(each)
@@ -75,6 +81,14 @@ def _named(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:
     except OSError as error:
         raise refused(f"{key} names {path}, which cannot be read", error) from None
     return Named(key, name, str(path), tuple(Part(str(each), digests[each]) for each in files), folder)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files of a folder, and of tables in it if it is one that `lab ingest` wrote."""
+    found = [each for each in folder.iterdir() if each.is_file()]
+    if not any(each.suffix == ".parquet" for each in found):
+        found += [each for table in (POSITIONS, CONTACTS) for each in parquet_files(folder, table.name)]
+    return sorted(found)
 
 
 def contents(files: Sequence[Named]) -> Iterator[tuple[str, bytes]]:
@@ -170,7 +184,9 @@ def _unpack(each: Named, root: Path, fetch: Fetch) -> Path:
         if each.folder:
             inside.mkdir()
         for part in each.parts:
-            (inside / Path(part.path).name if each.folder else inside).write_bytes(fetch(part.digest))
+            file = inside / each.inside(part) if each.folder else inside
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(fetch(part.digest))
         _move(partial, home)
     except OSError as error:
         raise refused(f"{each.path} cannot be unpacked in {root}", error) from None

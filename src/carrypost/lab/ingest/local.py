@@ -32,6 +32,7 @@ from carrypost.model.times import MICROSECONDS
 
 BAD_SHARE_MAX = 0.01
 _WARNED = 3
+_SHOWN = 3
 Tell = Callable[[str, float], None]
 """A callback for progress: the current work, and how much of it is done."""
 
@@ -160,9 +161,9 @@ def checked(found: Sum, request: IngestRequest, rule: object) -> Options:
         )
     if not found.made:
         if options.nodes and found.left_out:
-            raise LocalError(
-                f"{names[0]}: no row is of the nodes that --nodes keeps: {', '.join(options.nodes[:3])}, …"
-            )
+            more = ", …" if options.nodes[_SHOWN:] else ""
+            shown = ", ".join(options.nodes[:_SHOWN])
+            raise LocalError(f"{names[0]}: no row is of the nodes that --nodes keeps: {shown}{more}")
         raise LocalError(f"{names[0]}: no line can be read as {format_.name} ({format_.line})")
     faults = [] if format_.log and options.unsorted else [*found.faults, *_order(found), *_mixed(found)]
     if (fault := first([*faults, *_same_name(found)])) is not None:
