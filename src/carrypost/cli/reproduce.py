@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 NameArgument = Annotated[
     str,
-    argument("The experiment: bus, ostermalm, emma, emma-island, overlay, balance, floodwatch or baselines.", "NAME"),
+    argument(
+        "The experiment: bus, ostermalm, emma, emma-island, overlay, balance, floodwatch, baselines or campus.", "NAME"
+    ),
 ]
 
 
