@@ -45,9 +45,9 @@ def sealed(
     content = sealing.content(sealing.letter_secret(SECRET, SALT), SALT, author.author, destination)
     if stanzas is None:
         stanzas = sealing.stanzas_for_readers([sealing.wrap(PUBLIC, SECRET, EPHEMERAL)])
-    sent = sealing.seal_payload(content.key, body)
-    plain = len(body) if size is None else size, len(body), codec
-    made = sealing.seal_headers(sealing.Sealing(SALT, content, stanzas, plain), headers, dict(ATTRIBUTES), LABEL)
+    seal = sealing.Sealing(SALT, content, stanzas)
+    sent = sealing.seal_payload(seal, codec, len(body) if size is None else size, body)
+    made = sealing.seal_headers(seal, headers, dict(ATTRIBUTES), LABEL)
     signer = signer or author
     descriptor = Descriptor(
         author=signer.author, incarnation=1, sequence=2, created_us=3, deadline_us=10**15,

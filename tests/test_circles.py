@@ -397,7 +397,8 @@ def test_an_author_sees_its_own_message_as_other_readers_open_it(destination: st
             assert copy.opened is not None
             assert copy.opened.unsealed is not None
             key, circle = copy.opened.unsealed.key, copy.opened.unsealed.circle
-            again = sealing.opened(copy.descriptor, key, copy.opened.unsealed.secret, circle)[0]
+            seal, secret = sealing.seal_of(copy.descriptor), copy.opened.unsealed.secret
+            again = sealing.opened(copy.descriptor, seal, key, secret, circle)[0]
             assert again == copy.opened
             assert (again.id, again.wire, again.shown) == (copy.opened.id, copy.opened.wire, copy.opened.shown)
             assert again.unsealed == copy.opened.unsealed

@@ -26,9 +26,8 @@ VECTORS = Path(__file__).parent / "golden" / "sealing.json"
 
 def opened(found: Descriptor) -> Descriptor:
     """Open a message as its reader does."""
-    assert found.headers is not None
-    seal = sealing.parse(found.headers.seal)
-    return sealing.opened_with(found, sealed.secret_of(PRIVATE, seal.stanzas[0], seal.salt))[0]
+    seal = sealing.seal_of(found)
+    return sealing.opened_with(found, seal, sealed.secret_of(PRIVATE, seal.stanzas[0], seal.salt))[0]
 
 
 def body_of(found: Descriptor, sent: bytes) -> bytes:
@@ -127,12 +126,11 @@ def test_every_changed_or_missing_byte_of_a_seal_is_refused() -> None:
 
 def _read(found: Descriptor) -> None:
     """Open a message as a host does: by the stanza with the id of its key."""
-    assert found.headers is not None
-    seal = sealing.parse(found.headers.seal)
+    seal = sealing.seal_of(found)
     stanzas = {each.key_id: each for each in seal.stanzas if each.wrapped}
     if sealing.key_id(PUBLIC) not in stanzas:
         raise ForgeryError("seal", "there is no stanza for this reader")
-    sealing.opened_with(found, sealed.secret_of(PRIVATE, stanzas[sealing.key_id(PUBLIC)], seal.salt))
+    sealing.opened_with(found, seal, sealed.secret_of(PRIVATE, stanzas[sealing.key_id(PUBLIC)], seal.salt))
 
 
 def test_every_changed_byte_of_a_payload_is_refused() -> None:
@@ -151,12 +149,11 @@ def test_each_reader_finds_its_stanza(readers: int) -> None:
     privates = [bytes([at]) * 32 for at in range(1, readers + 1)]
     stanzas = [sealing.wrap(hpke.public_of(each), SECRET, bytes([99]) * 32) for each in privates]
     found, _ = sealed.sealed(stanzas=sealing.stanzas_for_readers(stanzas))
-    assert found.headers is not None
-    seal = sealing.parse(found.headers.seal)
+    seal = sealing.seal_of(found)
     assert len(seal.stanzas) == readers
     for private, stanza in zip(privates, seal.stanzas, strict=True):
         assert stanza.key_id == sealing.key_id(hpke.public_of(private))
-        plain = sealing.opened_with(found, sealed.secret_of(private, stanza, seal.salt))[0]
+        plain = sealing.opened_with(found, seal, sealed.secret_of(private, stanza, seal.salt))[0]
         assert plain.attributes == sealed.ATTRIBUTES
 
 

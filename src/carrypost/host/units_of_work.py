@@ -18,7 +18,7 @@ from carrypost.gossip.layer import Draft, Layer, Layers
 from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
 from carrypost.model.headers import Headers
-from carrypost.security.sealing import opened
+from carrypost.security.sealing import as_published
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Order
-    from carrypost.security.sealing import Sealing
 
 
 class Drafted:
@@ -111,7 +110,7 @@ class UnitsOfWork:
         self._enter(((copy, drafted.packed),), now, alone=False)
         if (seal := drafted.packed.seal) is None:
             return copy.descriptor
-        return copy.opened or _opened(copy.descriptor, seal)
+        return copy.opened or as_published(copy.descriptor, seal)
 
     def _made(self, sends: Sequence[Drafted], now: int) -> list[tuple[Drafted, Descriptor]]:
         """Return each send with its descriptor, made unless it has one. Raises if one is invalid, and changes nothing.
@@ -199,7 +198,7 @@ class UnitsOfWork:
         self._draft_bytes[session] = used + packed.length
         self._draft_number += 1
         self._drafts[self._draft_number] = Drafted(session, draft, packed, made)
-        return self._draft_number, made if made is None or packed.seal is None else _opened(made, packed.seal)
+        return self._draft_number, made if made is None or packed.seal is None else as_published(made, packed.seal)
 
     def forget_drafts(self, session: int) -> None:
         """Drop the drafts of a session that rolled back, or is gone."""
@@ -275,8 +274,3 @@ class UnitsOfWork:
                 f"the cache has no room for {len(sends)} messages of {nbytes:,} bytes, and not enough of it can "
                 "be evicted: nothing was sent"
             )
-
-
-def _opened(descriptor: Descriptor, seal: Sealing) -> Descriptor:
-    """Return the descriptor of a sealed message that a program sent, with its plain fields."""
-    return opened(descriptor, seal.content.key, circle=seal.circle)[0]

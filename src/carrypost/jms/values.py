@@ -24,7 +24,7 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.mom import program_commands
 from carrypost.mom.program_commands import Command
 from carrypost.security.hpke import KEY_BYTES
-from carrypost.security.sealing import opened
+from carrypost.security.sealing import opened, seal_of
 
 _OPENED = b"\xff"
 """First byte of an opened descriptor; others begin with the length of a signature."""
@@ -54,7 +54,8 @@ def unpack_descriptor(data: bytes) -> Descriptor:
         return descriptors.decode(data)
     end = 2 + data[1]
     circle, key, wire = data[2:end].decode(), data[end : end + KEY_BYTES], data[end + KEY_BYTES :]
-    return opened(descriptors.decode(wire), key, circle=circle)[0]
+    sealed = descriptors.decode(wire)
+    return opened(sealed, seal_of(sealed), key, circle=circle)[0]
 
 
 def _same(value: Any) -> Any:  # noqa: ANN401 - any value

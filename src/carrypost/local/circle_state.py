@@ -7,7 +7,7 @@ import msgspec
 from carrypost.events import LayerEvent
 from carrypost.model.ids import NodeId, node_bytes, node_of
 from carrypost.model.times import MICROSECONDS
-from carrypost.security.circle import Epoch, SignedCharter
+from carrypost.security.circle import SignedCharter
 
 _OVERDUE_US = 30 * 86_400 * MICROSECONDS
 """Age of a charter from which its owners, or their charters, seem to be out of reach: they issue one each week."""
@@ -96,12 +96,11 @@ class Circle(CircleRow, eq=False, kw_only=True):
         return bool(self.seed)
 
     @property
-    def epoch(self) -> Epoch | None:
-        """The epoch under which this node sends; None while its secret is missing."""
+    def epoch(self) -> tuple[int, bytes] | None:
+        """Number and id of the epoch under which this node sends; None while its secret is missing."""
         charter = None if self.signed is None else self.signed.charter
         newest = max(self.epochs) if charter is None else (charter.epoch, charter.epoch_id)
-        known = self.epochs.get(newest)
-        return None if known is None else Epoch(newest[0], known.secret)
+        return newest if newest in self.epochs else None
 
     def trouble(self, node: NodeId, date_us: int) -> str:
         """Return a word for what is wrong on this node: "removed", "key", "overdue", or nothing."""

@@ -104,12 +104,14 @@ class Circles(Part):
         if draft.recipients is not None or draft.sealed is False:
             option = "recipients" if draft.recipients is not None else "sealed=False"
             raise IllegalArgumentException(f"a message to a circle is sealed for all its members: leave {option} out")
-        self.sending(circle)
         sealed = address.sealed_topic(circle.id, values.tags(circle.tag_key, topic))
         return msgspec.structs.replace(draft, destination=sealed, topic=topic)
 
-    def sending(self, circle: Circle) -> Epoch:
-        """Return the epoch under which this node sends; raises `IllegalStateException` if it may not, or cannot."""
+    def sending(self, circle: Circle) -> tuple[int, bytes]:
+        """Return number and id of the epoch under which this node sends.
+
+        Raises `IllegalStateException` if it may not, or cannot.
+        """
         if node_bytes(self._node) in circle.removed:
             raise IllegalStateException(f"this node was removed from the circle {circle.name!r}")
         epoch = circle.epoch
@@ -159,8 +161,8 @@ class Circles(Part):
         if fresh:
             self._learn(circle, self._new_epoch(circle), now)
         self._issue(circle, now, self._keys(circle), (*self._invitations(circle, now), invited), fresh=fresh)
-        epoch = circle.epoch
-        assert epoch is not None  # It was begun here, or the charter could not have been issued.
+        assert circle.epoch is not None  # It was begun here, or the charter could not have been issued.
+        epoch = Epoch(circle.epoch[0], circle.epochs[circle.epoch].secret)
         code = Code(circle.root, circle.tag_key, epoch, private, until_us, circle.name)
         return values.code_of(code, to, self._entropy)
 
@@ -329,7 +331,7 @@ class Circles(Part):
     def joined(self, circle: Circle, node: NodeId, key: SealingKey | None, epoch: int, now: int) -> None:
         """List a node that joined under the present epoch, if this node is an owner."""
         present = circle.epoch
-        if not circle.is_owned or present is None or epoch != present.number or node in circle.members:
+        if not circle.is_owned or present is None or epoch != present[0] or node in circle.members:
             return
         if node_bytes(node) in circle.removed or len(circle.members) >= values.MEMBERS_MAX:
             return
@@ -354,8 +356,8 @@ class Circles(Part):
             return
         newest = sorted(circle.epochs, reverse=True)
         if (epoch := circle.epoch) is not None:
-            newest.remove((epoch.number, epoch.id))
-            newest.insert(0, (epoch.number, epoch.id))
+            newest.remove(epoch)
+            newest.insert(0, epoch)
         keys = [packets.packet_key(circle.epochs[each].secret) for each in newest[: packets.OLDER_MAX + 1]]
         removed = frozenset(map(node_of, circle.removed))
         self._closed.update(circle.id, packets.PacketKeys(keys[0], tuple(keys[1:])), removed, self._holdings.now_us)
@@ -372,7 +374,7 @@ class Circles(Part):
         """Return what has to be published; begin epochs and delete old ones."""
         for circle in self._all.values():
             if circle.is_owned and circle.epoch is not None and node_bytes(self._node) not in circle.removed:
-                begun_us = circle.epochs[circle.epoch.number, circle.epoch.id].begun_us
+                begun_us = circle.epochs[circle.epoch].begun_us
                 if begun_us + _EPOCH_US <= now:
                     self._learn(circle, self._new_epoch(circle), now)
                     self._issue(circle, now, self._keys(circle), self._invitations(circle, now), fresh=True)
@@ -405,7 +407,7 @@ class Circles(Part):
             if circle.is_owned:
                 dues.append(circle.published_us + self._period_us)
                 if (epoch := circle.epoch) is not None:
-                    dues.append(circle.epochs[epoch.number, epoch.id].begun_us + _EPOCH_US)
+                    dues.append(circle.epochs[epoch].begun_us + _EPOCH_US)
             newest = max(circle.epochs, default=(0, b""))
             dues += [self._end(row) for each, row in circle.epochs.items() if each < newest]
         self.due_us = min(dues, default=NEVER)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.security.entropy import Entropy
-    from carrypost.security.sealing import Stanza
+    from carrypost.security.sealing import Seal, Stanza
 
 KEY_US = 7 * 86_400 * MICROSECONDS
 """Age at which an own key is replaced."""
@@ -98,6 +98,9 @@ class Keyring:
 
     def current(self, now: int) -> bytes:
         """Return the public key that others should seal for, made now unless there is one of this week."""
+        return self._publics[self._newest(now)]
+
+    def _newest(self, now: int) -> bytes:
         newest = next(reversed(self._own), None)
         if newest is None or self._own[newest].made_us + KEY_US <= now:
             key = OwnKey(self.entropy(hpke.KEY_BYTES), now)
@@ -105,7 +108,7 @@ class Keyring:
             newest = sealing.key_id(public)
             self._enter(newest, key)
             self._own_rows.put(newest, key)
-        return self._publics[newest]
+        return newest
 
     def advertised(self, now: int) -> SealingKey:
         """Return the own key for others, with the date until which they may use it."""
@@ -147,9 +150,10 @@ class Keyring:
     def _enter(self, name: bytes, key: OwnKey) -> None:
         self._own[name], self._publics[name] = key, hpke.public_of(key.private)
 
-    def own_secret(self, public: bytes, salt: bytes) -> bytes:
-        """Return the secret of a message that this host seals for itself."""
-        return sealing.own_secret(self._own[sealing.key_id(public)].private, salt)
+    def own_secret(self, salt: bytes, now: int) -> tuple[bytes, bytes]:
+        """Return the id of a key and the secret of a message that this host seals for itself."""
+        newest = self._newest(now)
+        return newest, sealing.own_secret(self._own[newest].private, salt)
 
     # --- opening -------------------------------------------------------------------------------------------
 
@@ -159,20 +163,19 @@ class Keyring:
         Raises `ForgeryError` or `LimitError` if there is no key for it, or it is not what its author should have made.
         """
         descriptor = copy.descriptor
-        found = secret or self._secret_of(descriptor)
+        seal = sealing.seal_of(descriptor)
+        found = secret or self._secret_of(descriptor, seal)
         if found is None:
             raise ForgeryError("seal-key", "it is sealed for a key that is not here")
-        copy.opened, fields = sealing.opened_with(descriptor, found)
+        copy.opened, fields = sealing.opened_with(descriptor, seal, found)
         if len(fields.attributes) > self._limits.attributes_max:
             copy.opened = None
             raise LimitError("seal", "too many attributes inside a seal")
         if fields.reply_key is not None:
             self.learn(descriptor.node, fields.reply_key, self._holdings.now_us)
 
-    def _secret_of(self, descriptor: Descriptor) -> bytes | None:
+    def _secret_of(self, descriptor: Descriptor, seal: Seal) -> bytes | None:
         """Return the secret of a sealed message; None if it is not sealed for this host. Raises `ForgeryError`."""
-        assert descriptor.headers is not None  # It is sealed.
-        seal = sealing.parse(descriptor.headers.seal)
         if seal.is_own:
             own = self._own.get(seal.stanzas[0].key_id) if descriptor.node == self._node else None
             return None if own is None else sealing.own_secret(own.private, seal.salt)

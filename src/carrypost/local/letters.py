@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from carrypost.errors import IllegalArgumentException, JMSSecurityException, MessageFormatException
-from carrypost.gossip.wire.pieces import Packed, cut
+from carrypost.gossip.wire.pieces import Packed, cut, squeezed
 from carrypost.model.address import Kind, address
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
@@ -23,6 +21,7 @@ from carrypost.security.sealing import Sealing
 if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.wire.pieces import Blank
     from carrypost.local.circles import Circles
     from carrypost.local.keyring import Keyring
     from carrypost.model.ids import MessageId
@@ -50,7 +49,8 @@ class Letters:
     def __init__(self, context: HostContext, keyring: Keyring, circles: Circles) -> None:
         self._node, self._holdings, self._limits = context.node, context.holdings, context.limits
         self._author, self._signed = context.identity.author, context.identity.signed
-        self._asked, self._keyring = context.settings.sealing.letters, keyring
+        self._asked, self._compress = context.settings.sealing.letters, context.settings.compress
+        self._keyring = keyring
         self._circles = circles
         self._wrapped: dict[tuple[bytes, ...], _Wrapped] = {}
         """Secrets in use, by the keys that they are wrapped for."""
@@ -119,11 +119,9 @@ class Letters:
 
     def _for_own_queue(self, draft: Draft, now: int) -> Sealing:
         """Seal for this node alone. No key exchange is needed: it derives the secret of its key again."""
-        public = self._keyring.current(now)
         salt = self._keyring.entropy(sealing.SALT_BYTES)
-        secret = self._keyring.own_secret(public, salt)
-        made = self._seal(draft, salt, secret, sealing.stanza_for_author(public), now)
-        return msgspec.structs.replace(made, secret=secret)
+        key, secret = self._keyring.own_secret(salt, now)
+        return self._seal(draft, salt, secret, sealing.stanza_for_author(key), now, own=True)
 
     def _for_readers(self, draft: Draft, readers: tuple[NodeId, ...], publics: list[bytes], now: int) -> Sealing:
         salt, keys = self._keyring.entropy(sealing.SALT_BYTES), tuple(publics)
@@ -153,32 +151,32 @@ class Letters:
         circle = self._circles.at(draft.destination)
         assert circle is not None  # The destination was made of it.
         epoch, salt = self._circles.sending(circle), self._keyring.entropy(sealing.SALT_BYTES)
-        made = self._seal(
-            draft, salt, epoch.secret, sealing.stanza_for_epoch(epoch.number, epoch.id), self._holdings.now_us,
-            asks=not draft.topic,
-        )  # fmt: skip
-        return msgspec.structs.replace(made, topic=draft.topic, circle=circle.name)
+        secret, stanza = circle.epochs[epoch].secret, sealing.stanza_for_epoch(*epoch)
+        return self._seal(draft, salt, secret, stanza, self._holdings.now_us, circle=circle.name)
 
     def _seal(
-        self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int, *, asks: bool = False
+        self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int, *, own: bool = False, circle: str = ""
     ) -> Sealing:
         assert isinstance(self._author, bytes)  # This node signs.
         content = sealing.content(secret, salt, self._author, draft.destination)
-        # A request brings the key for its reply, which may go to a queue that nobody advertises.
-        asks = asks or (draft.headers is not None and draft.headers.reply_to is not None)
-        return Sealing(salt, content, stanzas, reply_key=self._keyring.advertised(now) if asks else None)
+        # A request brings the key for its reply, which may go to a queue that nobody advertises; so does `Joined`.
+        asks = (circle and not draft.topic) or (draft.headers is not None and draft.headers.reply_to is not None)
+        return Sealing(
+            salt, content, stanzas, reply_key=self._keyring.advertised(now) if asks else None,
+            topic=draft.topic, circle=circle, secret=secret if own else b"",
+        )  # fmt: skip
 
-    def pack(self, packed: Packed, seal: Sealing) -> Packed:
-        """Return a packed payload, padded and encrypted."""
-        length = sealing.sealed_length(packed.length)
-        if length > self._limits.message_bytes_max:
+    def pack(self, payload: bytes | Blank, seal: Sealing) -> Packed:
+        """Return a payload, compressed, padded and encrypted."""
+        assert isinstance(payload, bytes)  # This node signs.
+        codec, packed = squeezed(payload, compress=self._compress, limits=self._limits)
+        encrypted = sealing.seal_payload(seal, codec, len(payload), packed)
+        if len(encrypted) > self._limits.message_bytes_max:
             raise MessageFormatException(
-                f"the body has {packed.length} bytes, and sealed {length}, more than the "
+                f"the body has {len(packed)} bytes, and sealed {len(encrypted)}, more than the "
                 f"{self._limits.message_bytes_max} of limits.message_bytes_max: shorten it, or send with sealed=False"
             )
-        encrypted = sealing.seal_payload(seal.content.key, b"".join(packed.pieces))
-        plain = packed.size, packed.length, packed.codec
-        return cut(PayloadCodec.PLAIN, length, encrypted, signed=True, seal=seal.with_payload(plain))
+        return cut(PayloadCodec.PLAIN, len(encrypted), encrypted, signed=True, seal=seal)
 
 
 def _readers(draft: Draft) -> tuple[NodeId, ...]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from carrypost.local.circles import Circles
     from carrypost.local.keyring import Keyring
     from carrypost.model.descriptor import Descriptor
+    from carrypost.security.sealing import Seal
 
 _OF_CIRCLES = (SEALED, f"{Kind.CONTROL}/")
 """Prefixes of destinations that may be of a circle."""
@@ -110,7 +111,8 @@ class Opening(Layer):
             if not copy.own:
                 self._outputs.emit(PayloadWanted(descriptor))  # It is a charter.
             return False
-        epoch = _epoch_of(circle, descriptor)
+        seal = sealing.seal_of(descriptor)
+        epoch = _epoch_of(circle, descriptor, seal)
         known = circle.epochs.get(epoch)
         if known is None:
             # From before this node joined, or so old that the secret is deleted: it has a place in
@@ -119,7 +121,7 @@ class Opening(Layer):
                 return True
             self._waiting[copy.slot] = copy
             return False
-        opened, fields = sealing.opened_with(descriptor, known.secret, circle.name)
+        opened, fields = sealing.opened_with(descriptor, seal, known.secret, circle.name)
         if len(fields.attributes) > self._limits.attributes_max:
             raise LimitError("seal", "too many attributes inside a seal")
         if control:
@@ -170,13 +172,12 @@ class Opening(Layer):
         self._passing += [copy for copy in waiting.values() if copy.here and self._admit(copy)]
 
 
-def _epoch_of(circle: Circle, descriptor: Descriptor) -> tuple[int, bytes]:
+def _epoch_of(circle: Circle, descriptor: Descriptor, seal: Seal) -> tuple[int, bytes]:
     """Return the epoch under which a message of a circle is sealed; raises `ForgeryError` if its author may not."""
     author = descriptor.node
     if node_bytes(author) in circle.removed:
         raise ForgeryError("removed", "the author was removed from the circle")
-    assert descriptor.headers is not None  # It is sealed.
-    epoch, present = sealing.parse(descriptor.headers.seal).epoch, circle.signed
+    epoch, present = seal.epoch, circle.signed
     if epoch is None:
         raise ForgeryError("seal", "a message to a circle that is sealed for nodes")
     # An old secret under the key of a new node is worth nothing.

@@ -25,6 +25,7 @@ from carrypost.model.ids import MessageId, plain_message_id, shown
 from carrypost.model.recipient_lists import Named, as_sent
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.printing import length_of_time
+from carrypost.security.hpke import TAG_BYTES
 from carrypost.security.sealing import as_published, seal_headers
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Publisher:
         room = self._settings.datagram_bytes - FRAME_ROOM
         # A power of two, so that fragments fill pieces evenly.
         self._fragment_bytes = min(PIECE_BYTES, max(_FRAGMENT_BYTES_MIN, 1 << (room.bit_length() - 1)))
+        # Padded payloads often have a power of two bytes, too, and then a tag: one fragment is handled much faster.
+        self._sealed_bytes = max(self._fragment_bytes, min(self._fragment_bytes + TAG_BYTES, room, PIECE_BYTES))
 
     def begin(self, incarnation: int) -> None:
         """Number the messages of this incarnation, once its number is durable."""
@@ -102,9 +105,10 @@ class Publisher:
         if draft.payload_of is not None:
             return self._packed_of(draft.payload_of)
         seal = self._letters.seal_for(draft) if self._identity.signed or draft.sealed else None
-        signed, compress = self._identity.signed and seal is None, self._settings.compress
-        packed = pack(draft.payload, signed=signed, compress=compress, limits=self._limits)
-        return packed if seal is None else self._letters.pack(packed, seal)
+        if seal is not None:
+            return self._letters.pack(draft.payload, seal)
+        compress = self._settings.compress
+        return pack(draft.payload, signed=self._identity.signed, compress=compress, limits=self._limits)
 
     def _packed_of(self, message: MessageId) -> Packed:
         """Return the payload of a message that is here, in its wire form; raises `StateError` if it is not whole."""
@@ -127,19 +131,17 @@ class Publisher:
             while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
                 sequence += 1
         headers, label, attributes = self._headers(draft, stamp, date_us), draft.label, dict(draft.attributes)
-        plain = headers, label, attributes
         if packed.seal is not None:
+            packed.seal.published = headers, label, attributes
             headers, label, attributes = seal_headers(packed.seal, headers, attributes, label), "", {}
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
             created_us=stamp.created_us, deadline_us=self._deadline(draft, stamp),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
-            root=packed.root, fragment_bytes=self._fragment_bytes, priority=draft.priority,
+            root=packed.root, fragment_bytes=self._fragment_of(packed), priority=draft.priority,
             persistent=draft.persistent, label=label, attributes=attributes,
             ordering=draft.ordering, barrier=stamp.barrier, headers=headers,
         )  # fmt: skip
-        if packed.seal is not None:
-            packed.seal.published[:] = [plain]
         if len(descriptor.encoded) > self._limits.descriptor_bytes_max - 65:
             most = self._limits.descriptor_bytes_max
             raise MessageFormatException(f"the descriptor has more than {most} bytes, with its attributes and headers")
@@ -150,6 +152,10 @@ class Publisher:
                 "its body, as others pass them on: shorten its properties and header fields, or put them into the body"
             )
         return descriptor
+
+    def _fragment_of(self, packed: Packed) -> int:
+        fits = packed.seal is not None and self._fragment_bytes < packed.length <= self._sealed_bytes
+        return packed.length if fits else self._fragment_bytes
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
         """Return the descriptor with the author's signature, if security is on."""
@@ -183,10 +189,10 @@ class Publisher:
         if isinstance(copy, Reason):
             raise StateError(f"the cache is full ({copy}), and nothing in it can be evicted for this message")
         self.reserve(descriptor)
-        if packed.seal is not None and packed.seal.published:
+        if packed.seal is not None:
             if packed.seal.is_own:
-                copy.opened = as_published(descriptor, packed.seal, *packed.seal.published[0])
-            elif label := packed.seal.published[0][1]:
+                copy.opened = as_published(descriptor, packed.seal)
+            elif packed.seal.published is not None and (label := packed.seal.published[1]):
                 self._letters.keep_label(descriptor.id, label)
         if withheld:
             self._holdings.cache.pin((copy,), PUBLISHING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple
 
@@ -50,7 +51,7 @@ class Epoch(NamedTuple):
         return f"<Epoch {self.number}>"
 
 
-class Member(msgspec.Struct, frozen=True, array_like=True):
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A member of a circle."""
 
     node: _Node
@@ -58,7 +59,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """The secret of the epoch, for the sealing key of the node; empty if the owner does not know any."""
 
 
-class Invitation(msgspec.Struct, frozen=True, array_like=True):
+class Invitation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An invitation that is open."""
 
     public: Annotated[bytes, msgspec.Meta(min_length=hpke.KEY_BYTES, max_length=hpke.KEY_BYTES)]
@@ -161,10 +162,9 @@ def _differs(before: Charter, epoch: Epoch) -> bool:
 def epoch_of(signed: SignedCharter, private: bytes) -> Epoch | None:
     """Return the epoch of a charter for the holder of a private sealing key; None if there is none for that key."""
     name, charter = sealing.key_id(hpke.public_of(private)), signed.charter
-    stanzas = [each.stanza for each in charter.members] + [each.stanza for each in charter.invitations]
-    for stanza in stanzas:
-        if stanza[: sealing.KEY_ID_BYTES] == name:
-            wrapped = stanza[sealing.KEY_ID_BYTES :]
+    for each in itertools.chain(charter.members, charter.invitations):
+        if each.stanza.startswith(name):
+            wrapped = each.stanza[sealing.KEY_ID_BYTES :]
             epoch = Epoch(charter.epoch, sealing.unwrap(private, wrapped, _info(signed.root, charter.epoch)))
             if epoch.id != charter.epoch_id or len(epoch.secret) != sealing.SECRET_BYTES:
                 raise ForgeryError("charter", "a charter whose secret is not that of its epoch")

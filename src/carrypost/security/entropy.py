@@ -19,6 +19,8 @@ _BLOCK_BYTES = 32
 
 def from_system(nbytes: int) -> bytes:
     """Return random bytes of the operating system, through the library for cryptography."""
+    if nbytes <= _BLOCK_BYTES:
+        return ChaCha20Poly1305.generate_key()[:nbytes]
     blocks = [ChaCha20Poly1305.generate_key() for _ in range(-(-nbytes // _BLOCK_BYTES))]
     return b"".join(blocks)[:nbytes]
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,6 @@ from carrypost.model import headers as header_fields
 from carrypost.model.address import circle_topic
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec, Unsealed
 from carrypost.model.headers import Headers
-from carrypost.model.times import TIME_US_MAX
 from carrypost.security import hpke
 
 SUITE = 1
@@ -49,6 +49,7 @@ _OWN, _EPOCH = 0, 255
 """Values in the place of the number of readers."""
 _EPOCH_BYTES = 4 + EPOCH_ID_BYTES
 _HEAD_BYTES = 1 + SALT_BYTES + CHECK_BYTES + 1
+_SUITE = bytes([SUITE])
 _CONTENT = b"carrypost seal 1\0"
 _LETTER = b"carrypost letter 1\0"
 _LETTER_SECRET = b"carrypost letter secret 1\0"
@@ -57,7 +58,7 @@ _FIELDS_NONCE, _PAYLOAD_NONCE = (number.to_bytes(12, "little") for number in (0,
 _CLEAR = ("recipients", "connected", "joins")
 """Headers that carriers read. A message that only joins others has no content, and its place in an order depends on
 that."""
-_COUNT = msgspec.Meta(ge=0, le=TIME_US_MAX)
+_CLEAR_KEYS = tuple(map(header_fields.key_of, _CLEAR))
 
 
 class SealingKey(msgspec.Struct, frozen=True, array_like=True):
@@ -119,32 +120,32 @@ class Seal(NamedTuple):
         return bool(self.stanzas) and not self.stanzas[0].wrapped
 
 
-class Sealing(msgspec.Struct, frozen=True):
-    """The seal of a message that is being made: everything but its fields."""
+class Sealing:
+    """The seal of a message that is being made, first without the message's payload, and then without its fields."""
 
-    salt: bytes
-    content: Content
-    stanzas: bytes
-    plain: tuple[int, int, PayloadCodec] = (0, 0, PayloadCodec.PLAIN)
-    """Size, packed length and codec of the payload before it was sealed."""
-    reply_key: SealingKey | None = None
-    topic: str = ""
-    """Name of the topic of a circle."""
-    circle: str = ""
-    """Name of the circle on this node."""
-    secret: bytes = b""
-    """The secret of a message to a queue of its own author, who wraps it for other receivers."""
-    published: list[tuple[Headers | None, str, dict[str, AttributeValue]]] = []
-    """Plain headers, label and attributes, once the message is made."""
+    __slots__ = ("circle", "cipher", "content", "plain", "published", "reply_key", "salt", "secret", "stanzas", "topic")
+
+    def __init__(
+        self, salt: bytes, content: Content, stanzas: bytes, *, reply_key: SealingKey | None = None,
+        topic: str = "", circle: str = "", secret: bytes = b"",
+    ) -> None:  # fmt: skip
+        self.salt, self.content, self.stanzas, self.reply_key = salt, content, stanzas, reply_key
+        self.cipher = ChaCha20Poly1305(content.key)
+        self.topic = topic
+        """Name of the topic of a circle."""
+        self.circle = circle
+        """Name of the circle on this node."""
+        self.secret = secret
+        """The secret of a message to a queue of its own author, who wraps it for other receivers."""
+        self.plain = (0, 0, PayloadCodec.PLAIN)
+        """Size, packed length and codec of the payload before it was sealed."""
+        self.published: tuple[Headers | None, str, dict[str, AttributeValue]] | None = None
+        """Plain headers, label and attributes, once the message is made."""
 
     @property
     def is_own(self) -> bool:
         """True if the author is among the readers."""
         return bool(self.circle or self.secret)
-
-    def with_payload(self, plain: tuple[int, int, PayloadCodec]) -> Sealing:
-        """Return the seal of a message whose payload has this size, packed length and codec."""
-        return msgspec.structs.replace(self, plain=plain)
 
     def __repr__(self) -> str:
         return "<Sealing>"
@@ -192,14 +193,19 @@ def stanzas_for_readers(stanzas: Sequence[bytes]) -> bytes:
     return bytes([len(stanzas)]) + b"".join(stanzas)
 
 
-def stanza_for_author(public: bytes) -> bytes:
-    """Return the encoded stanza of a message for its own author."""
-    return bytes([_OWN]) + key_id(public)
+def stanza_for_author(key: bytes) -> bytes:
+    """Return the encoded stanza of a message for its own author, from the id of its key."""
+    return bytes([_OWN]) + key
 
 
 def stanza_for_epoch(number: int, epoch: bytes) -> bytes:
     """Return the encoded stanza of a message for a circle."""
     return bytes([_EPOCH]) + number.to_bytes(4, "big") + epoch
+
+
+def seal_of(descriptor: Descriptor) -> Seal:
+    """Return the parts of the seal of a message; raises `ForgeryError`, also if it has none."""
+    return parse(b"" if descriptor.headers is None else descriptor.headers.seal)
 
 
 def parse(seal: bytes) -> Seal:
@@ -241,10 +247,10 @@ def padded_length(length: int) -> int:
     return length + mask & ~mask
 
 
-def seal_payload(key: bytes, packed: bytes) -> bytes:
-    """Return the encrypted payload: compressed before, and padded."""
-    padded = packed.ljust(padded_length(len(packed)), b"\0")
-    return ChaCha20Poly1305(key).encrypt(_PAYLOAD_NONCE, padded, None)
+def seal_payload(sealing: Sealing, codec: PayloadCodec, size: int, packed: bytes) -> bytes:
+    """Return the encrypted payload, of this size and compressed before; it is padded."""
+    sealing.plain = size, len(packed), codec
+    return sealing.cipher.encrypt(_PAYLOAD_NONCE, packed.ljust(padded_length(len(packed)), b"\0"), None)
 
 
 def sealed_length(length: int) -> int:
@@ -256,56 +262,55 @@ def seal_headers(
     sealing: Sealing, headers: Headers | None, attributes: dict[str, AttributeValue], label: str
 ) -> Headers:
     """Return the headers of the sealed message, which has no other attributes and no label."""
-    inner = {} if headers is None else header_fields.travelling(headers)
-    clear: dict[str, object] = {} if headers is None else {name: getattr(headers, name) for name in _CLEAR}
-    for name in _CLEAR:
-        inner.pop(header_fields.key_of(name), None)
-    size, packed, codec = sealing.plain
-    fields = _encode((attributes, label, sealing.topic, size, packed, codec, inner or None, sealing.reply_key))
-    encrypted = ChaCha20Poly1305(sealing.content.key).encrypt(_FIELDS_NONCE, fields, None)
-    seal = b"".join((bytes([SUITE]), sealing.salt, sealing.content.check, sealing.stanzas, encrypted))
-    return Headers(seal=seal, **clear)  # type: ignore[arg-type]  # by the names of its fields
+    inner: dict[str, object] = {}
+    if headers is not None:
+        inner = header_fields.travelling(headers)
+        for key in _CLEAR_KEYS:
+            inner.pop(key, None)
+    fields = _encode((attributes, label, sealing.topic, *sealing.plain, inner or None, sealing.reply_key))
+    encrypted = sealing.cipher.encrypt(_FIELDS_NONCE, fields, None)
+    seal = b"".join((_SUITE, sealing.salt, sealing.content.check, sealing.stanzas, encrypted))
+    if headers is None:
+        return Headers(seal=seal)
+    return Headers(seal=seal, recipients=headers.recipients, connected=headers.connected, joins=headers.joins)
 
 
 # -------------------------------------------------------------------------------------------------- opening
 
 
-def opened_with(descriptor: Descriptor, secret: bytes, circle: str = "") -> tuple[Descriptor, Fields]:
+def opened_with(descriptor: Descriptor, seal: Seal, secret: bytes, circle: str = "") -> tuple[Descriptor, Fields]:
     """Return a sealed message with its plain fields, from its secret; raises if the check does not agree.
 
-    `circle`: the name that its circle has on this node.
+    `seal`: that of the message. `circle`: the name that its circle has on this node.
     """
-    if isinstance(descriptor.author, str) or descriptor.headers is None:
+    if isinstance(descriptor.author, str):
         raise ForgeryError("seal", "a seal of an author without a key")
-    seal = parse(descriptor.headers.seal)
     found = content(secret, seal.salt, descriptor.author, descriptor.destination)
     if not hmac.compare_digest(found.check, seal.check):
         raise ForgeryError("seal", "a seal for another author or destination, or with a wrong check")
-    return opened(descriptor, found.key, b"" if circle else secret, circle)
+    return opened(descriptor, seal, found.key, b"" if circle else secret, circle)
 
 
-def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"", circle: str = "") -> tuple[Descriptor, Fields]:
+def opened(
+    descriptor: Descriptor, seal: Seal, key: bytes, secret: bytes = b"", circle: str = ""
+) -> tuple[Descriptor, Fields]:
     """Return a sealed message with its plain fields, and the fields.
 
     It has the id, the signature and the bytes of the sealed one. Its payload is opened by `open_payload`.
     """
     sealed = descriptor.headers
-    if sealed is None or not sealed.seal:
-        raise ForgeryError("seal", "a message without a seal")
-    if (
-        descriptor.attributes
-        or descriptor.label
-        or any(getattr(sealed, name) != getattr(_NONE, name) for name in _HIDDEN)
-    ):
+    assert sealed is not None  # It has a seal.
+    clear = Headers(seal=sealed.seal, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins)
+    if descriptor.attributes or descriptor.label or sealed != clear:
         raise ForgeryError("seal", "a sealed message with plain fields beside the seal")
     try:
-        fields = _decode(ChaCha20Poly1305(key).decrypt(_FIELDS_NONCE, parse(sealed.seal).fields, None))
+        fields = _decode(ChaCha20Poly1305(key).decrypt(_FIELDS_NONCE, seal.fields, None))
     except InvalidTag:
         raise ForgeryError("seal", "fields that were changed, or another key") from None
     except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and text that is not UTF-8
         raise ForgeryError("seal", f"fields that are none: {error}") from None
     inner = fields.headers or _NONE
-    if any(getattr(inner, name) != getattr(_NONE, name) for name in _NEVER_SEALED):
+    if any(_never_sealed(inner)):
         raise ForgeryError("seal", "fields with headers that are never sealed")
     if (wrong := header_fields.fault(inner, fields.attributes)) is not None:
         raise ForgeryError("seal", wrong)
@@ -317,32 +322,32 @@ def opened(descriptor: Descriptor, key: bytes, secret: bytes = b"", circle: str 
     made = msgspec.structs.replace(
         descriptor, destination=destination, size=size, codec=fields.codec, label=fields.label,
         attributes=fields.attributes,
-        headers=msgspec.structs.replace(inner, **{name: getattr(sealed, name) for name in _CLEAR}),
+        headers=msgspec.structs.replace(
+            inner, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins
+        ),
     )  # fmt: skip
-    # Id and wire form follow from these two; what was made of them already need not be made again.
-    known = {name: value for name, value in descriptor.__dict__.items() if name in _SAME}
-    made.__dict__.update(
-        known,
-        encoded=descriptor.encoded,
-        signature=descriptor.signature,
-        unsealed=Unsealed(key, packed, secret, circle),
-    )
+    _share(made, descriptor, Unsealed(key, packed, secret, circle))
     return made, fields
 
 
-def as_published(
-    descriptor: Descriptor, sealing: Sealing, headers: Headers | None, label: str, attributes: dict[str, AttributeValue]
-) -> Descriptor:
+def as_published(descriptor: Descriptor, sealing: Sealing) -> Descriptor:
     """Return what `opened` would for a message of this node: its author need not decrypt it."""
-    size, packed, codec = sealing.plain
+    assert sealing.published is not None  # The message was made.
+    (size, packed, codec), (headers, label, attributes) = sealing.plain, sealing.published
     destination = circle_topic(sealing.circle, sealing.topic) if sealing.topic else descriptor.destination
     made = msgspec.structs.replace(
         descriptor, destination=destination, size=size, codec=codec, label=label, attributes=attributes,
         headers=headers or _NONE,
     )  # fmt: skip
-    unsealed = Unsealed(sealing.content.key, packed, sealing.secret, sealing.circle)
-    made.__dict__.update(encoded=descriptor.encoded, signature=descriptor.signature, unsealed=unsealed)
+    _share(made, descriptor, Unsealed(sealing.content.key, packed, sealing.secret, sealing.circle))
     return made
+
+
+def _share(made: Descriptor, sealed: Descriptor, unsealed: Unsealed) -> None:
+    """Give an opened message the identity of the sealed one."""
+    made.__dict__.update(
+        encoded=sealed.encoded, signature=sealed.signature, id=sealed.id, node=sealed.node, unsealed=unsealed
+    )
 
 
 def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
@@ -354,8 +359,7 @@ def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
 
 
 _NONE = Headers()
-_NEVER_SEALED = (*_CLEAR, "seal", "control", "origin", "event", "covers", "fault")
-_SAME = frozenset({"id", "wire", "node", "fingerprint"})
-_HIDDEN = tuple(name for name in Headers.__struct_fields__ if name not in (*_CLEAR, "seal"))
+_never_sealed = operator.attrgetter(*_CLEAR, "seal", "control", "origin", "event", "covers", "fault")
+"""Values of the headers that no seal has; all of them are false unless they are given."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Fields).decode

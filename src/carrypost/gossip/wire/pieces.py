@@ -54,13 +54,18 @@ def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits
     """Compress, cut and hash a payload."""
     if isinstance(payload, Blank):
         return Packed(PayloadCodec.BLANK, payload.size, payload.size, (), b"", b"")
-    codec, sent = PayloadCodec.PLAIN, payload
-    if compress and len(payload) >= COMPRESS_BYTES_MIN:
-        squeezed = zstandard.ZstdCompressor(write_checksum=False).compress(payload)
-        # What shrinks beyond the allowed ratio goes plain: every receiver would take it for a bomb.
-        if len(squeezed) < len(payload) * _GAIN_MIN and len(payload) <= _inflated_max(len(squeezed), limits):
-            codec, sent = PayloadCodec.ZSTD, squeezed
+    codec, sent = squeezed(payload, compress=compress, limits=limits)
     return cut(codec, len(payload), sent, signed=signed)
+
+
+def squeezed(payload: bytes, *, compress: bool, limits: Limits) -> tuple[PayloadCodec, bytes]:
+    """Return a payload as it is sent, compressed if that makes it shorter."""
+    if compress and len(payload) >= COMPRESS_BYTES_MIN:
+        found = zstandard.ZstdCompressor(write_checksum=False).compress(payload)
+        # What shrinks beyond the allowed ratio goes plain: every receiver would take it for a bomb.
+        if len(found) < len(payload) * _GAIN_MIN and len(payload) <= _inflated_max(len(found), limits):
+            return PayloadCodec.ZSTD, found
+    return PayloadCodec.PLAIN, payload
 
 
 def cut(codec: PayloadCodec, size: int, sent: bytes, *, signed: bool, seal: Sealing | None = None) -> Packed:
